@@ -1,0 +1,69 @@
+"""Rows of user items in compressed form, and sums over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbeam.kernels.columns import Columns
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Item indices of users: row u is links[offsets[u]:offsets[u + 1]], ascending and distinct.
+
+    Attributes:
+      offsets: (rows + 1,) int64.
+      links: (pairs,) integer item indices.
+    """
+
+    offsets: np.ndarray
+    links: np.ndarray
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """(rows,) int64."""
+        return np.diff(self.offsets)
+
+    def per_pair(self, row_values: np.ndarray) -> np.ndarray:
+        """Repeat one value per row along its pairs, (pairs,)."""
+        return np.repeat(row_values, self.degrees)
+
+    def row_sums(self, pair_values: np.ndarray) -> np.ndarray:
+        """Sum of a value per pair over each row, (rows,); empty rows give 0.
+
+        Floating-point sums run along the row in its own order, so they depend on the row alone.
+        """
+        result = np.zeros(len(self.offsets) - 1, pair_values.dtype)
+        full = np.flatnonzero(self.degrees)
+        if len(full):
+            result[full] = np.add.reduceat(pair_values, self.offsets[full])
+        return result
+
+    def item_sums(self, pair_units: np.ndarray, num_items: int) -> np.ndarray:
+        """Exact integer sum per item of a value per pair, (num_items,) int64."""
+        result = np.zeros(num_items, np.int64)
+        np.add.at(result, self.links, pair_units)
+        return result
+
+    def restrict(self, keep: np.ndarray) -> Csr:
+        """The same rows with the pairs where `keep` (pairs,) is true; rows may become empty."""
+        if keep.all():
+            return self
+        running = np.concatenate(([0], np.cumsum(keep)))
+        return Csr(running[self.offsets], self.links[keep])
+
+    def select_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
+        """Rows where the mask `rows` is true, and the mask of their pairs."""
+        pairs = self.per_pair(rows)
+        degrees = self.degrees[rows]
+        offsets = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
+        return Csr(offsets, self.links[pairs]), pairs
+
+    def to_state(self, prefix: str) -> Columns:
+        return {f"{prefix}.offsets": self.offsets, f"{prefix}.links": self.links}
+
+    @classmethod
+    def from_state(cls, state: Columns, prefix: str) -> Csr:
+        return cls(state[f"{prefix}.offsets"], state[f"{prefix}.links"])

@@ -1,0 +1,99 @@
+"""Fixed point: weights are integers in units of 2^-30.
+
+Integer sums do not depend on order, so adding a user never changes how anybody else's weights round, and a
+retried or re-bundled step gives the same sums. A user's contributions are rounded *down*, hence norms never
+exceed their bound; thresholds are rounded *up*. 64-bit sums hold 2^33 users of weight one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+UNIT_BITS = 30
+UNITS = 1 << UNIT_BITS  # units in a weight of one
+NORM_UNITS = 1 << (2 * UNIT_BITS)  # squared l2 norm of one, in squared units
+
+
+def uniform_l2_units(max_degree: int) -> np.ndarray:
+    """Largest integer x_d with d x_d^2 <= 2^60, for d = 0..max_degree (entry 0 is 0). int64, exact."""
+    table = [0] + [math.isqrt(NORM_UNITS // d) for d in range(1, max_degree + 1)]
+    return np.array(table, dtype=np.int64)
+
+
+def uniform_l1_units(max_degree: int) -> np.ndarray:
+    """Largest integer x_d with d x_d <= 2^30, for d = 0..max_degree (entry 0 is 0). int64, exact."""
+    table = [0] + [UNITS // d for d in range(1, max_degree + 1)]
+    return np.array(table, dtype=np.int64)
+
+
+def threshold_units(threshold: float) -> int:
+    """A threshold on the grid, rounded up by one step at most."""
+    if not math.isfinite(threshold):
+        raise ValueError(f"threshold must be finite, got {threshold}")
+    return math.ceil(threshold * UNITS)
+
+
+def weight_units(weight: float) -> int:
+    """A public non-negative weight on the grid, rounded down."""
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"weight must be finite and not negative, got {weight}")
+    return math.floor(weight * UNITS)
+
+
+def noisy_units(sums: np.ndarray, noise: np.ndarray, fraction: np.ndarray | None = None) -> np.ndarray:
+    """Sum plus noise, rounded down to the grid *after* the addition (post-processing of a real mechanism).
+
+    Args:
+      sums: (n,) int64, units.
+      noise: (n,) float64, in weight (not units).
+      fraction: (n,) float64 in [0, 1) units, the part of the sum below the grid, or None.
+
+    Returns:
+      (n,) int64 units.
+    """
+    real = noise * float(UNITS)
+    if fraction is not None:
+        real = real + fraction
+    return sums + np.floor(real).astype(np.int64)
+
+
+def public_grid(sigma: float) -> float:
+    """Spacing for released noisy weights: a power of two near sigma / 1024 (Mironov 2012)."""
+    return 2.0 ** round(math.log2(sigma / 1024))
+
+
+def floor_to_unit_norm(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Round rows of weights down to the grid so that no row's exact integer l2 norm exceeds one.
+
+    Floating-point rows may exceed norm one by a few parts in 2^50; rounding down almost always absorbs that,
+    and the rows where it does not lose one step per entry until it does.
+
+    Args:
+      weights: (n,) float64 in [0, 1]; row r is weights[offsets[r]:offsets[r + 1]], of l2 norm at most 1 + 1e-9.
+      offsets: (rows + 1,) int64, no row empty.
+
+    Returns:
+      (n,) int64 units with sum of squares at most 2^60 in every row.
+
+    Raises:
+      ValueError: a weight is not a number in [0, 1 + 1e-9], or a row's norm is far above one.
+    """
+    if not len(weights):
+        return np.zeros(0, np.int64)
+    if not (weights.min() >= 0.0 and weights.max() <= 1.0 + 1e-9):  # also false for NaN
+        raise ValueError("weights must be numbers in [0, 1]")
+    units = np.floor(weights * UNITS).astype(np.int64)
+    starts = offsets[:-1]
+    squares = np.add.reduceat(np.square(units.astype(np.float64)), starts)
+    if squares.max() > NORM_UNITS * (1.0 + 1e-8):
+        raise ValueError("a row's l2 norm is above one")
+    # Below 2^60 (1 + 1e-8) nothing overflows, so the integer sums are exact.
+    over = np.flatnonzero(np.add.reduceat(units * units, starts) > NORM_UNITS)
+    while len(over):
+        inside = np.zeros(len(starts), bool)
+        inside[over] = True
+        units = np.maximum(units - np.repeat(inside, np.diff(offsets)), 0)
+        over = np.flatnonzero(np.add.reduceat(units * units, starts) > NORM_UNITS)
+    return units

@@ -1,0 +1,163 @@
+"""MaxAdaptiveDegree: initial weights, excess ratios and rerouting on integers (Chen et al. 2025, Algorithm 2).
+
+Rounding must not break the sensitivity proof, although one new user can move the excess of many others:
+
+- initial weights x_d = floor(2^30 / d) are exact integers, so are their sums;
+- the excess ratio r(i) = 1 - tau / w_init(i) is one correctly rounded division of integers below 2^53, rounded
+  down to 2^-52, hence monotone; w_init is clipped at 2^23 for this purpose only;
+- a user's rerouted weight is coefficient_d * (sum of its r), a product of integers: linear, no rounding at all.
+  Products in units of 2^-76 are summed exactly (whole units, and a 46-bit fraction);
+- the fraction is dropped only after the noise was added.
+
+What is left is the rounding of r, which changes the rerouted total by at most eta times the excess gamma that
+the new user caused (`reroute_discount`), and weights up to two grid steps below 1/sqrt(d). Both shrink alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS, uniform_l1_units
+
+RATIO_BITS = 52
+_COEFFICIENT_BITS = 24
+_FRACTION_BITS = RATIO_BITS + _COEFFICIENT_BITS - 30  # 46
+_CLIP = (1 << 53) - 1
+MAX_ADAPTIVE_DEGREE = 1024  # keeps every product below 2^63
+
+
+def reroute_discount(b_min: float, max_adaptive_degree: int, tau: float) -> float:
+    """alpha = b_min - 1/(2 sqrt(d_max)) (Chen et al. 2025, eq. 5), less what rounding may cost.
+
+    With the new user's excess gamma, at least 2^-30 where it is not zero: an item that passes tau by the new
+    user moves its rerouted total by at most 1.5 (tau + 1) 2^-52 off the real number, an item above tau before by
+    at most 3 * 2^23 * 2^-52, against a gamma of at least 1/(2 d_max). So the rerouted total grows by at most
+    (1 + eta) gamma. Direct weights are at least b_min/sqrt(d) - 2^-29. The proof's inequality
+    alpha gamma / sqrt(d_max) + sqrt(1 - 2 gamma (b_min/sqrt(d_max) - 2^-29) + gamma/d_max) <= 1 then holds.
+    """
+    root = math.sqrt(max_adaptive_degree)
+    eta = 1.5 * (tau + 1.0) * 2.0**-22 + 6.0 * max_adaptive_degree * 2.0**-29
+    alpha = b_min - 1.0 / (2.0 * root) - root * 2.0**-29
+    return max(0.0, alpha / (1.0 + eta) * (1.0 - 1e-12))
+
+
+@dataclass(frozen=True)
+class MadTables:
+    """Public constants of one MAD round.
+
+    Attributes:
+      min_degree, max_degree: adaptive users hold between these many items.
+      initial: (max_degree + 1,) int64 units, the initial weight by degree.
+      coefficient: (max_degree + 1,) int64 in units of 2^-24, alpha x_d / d_max rounded down.
+      tau_units: the adaptive threshold on the grid, rounded up.
+    """
+
+    min_degree: int
+    max_degree: int
+    initial: np.ndarray
+    coefficient: np.ndarray
+    tau_units: int
+
+    @classmethod
+    def create(cls, *, tau: float, max_adaptive_degree: int, b_min: float) -> MadTables:
+        """Tables for adaptive threshold `tau`; see `dpbeam.selection.config` for the preconditions.
+
+        Raises:
+          ValueError: outside the preconditions of the sensitivity proof.
+        """
+        if not tau >= 1.0:
+            raise ValueError(f"MAD needs tau >= 1, got {tau}")
+        if not 4 <= max_adaptive_degree <= MAX_ADAPTIVE_DEGREE:
+            raise ValueError(f"MAD needs 4 <= d_max <= {MAX_ADAPTIVE_DEGREE}, got {max_adaptive_degree}")
+        if not 0.5 <= b_min <= 1.0:
+            raise ValueError(f"MAD needs b_min in [0.5, 1], got {b_min}")
+        initial = uniform_l1_units(max_adaptive_degree)
+        alpha = reroute_discount(b_min, max_adaptive_degree, tau)
+        scale = alpha / max_adaptive_degree * 2.0 ** (_COEFFICIENT_BITS - 30)
+        coefficient = np.floor(initial * scale * (1.0 - 1e-12)).astype(np.int64)
+        return cls(
+            min_degree=math.ceil(1.0 / (b_min * b_min) - 1e-12),
+            max_degree=max_adaptive_degree,
+            initial=initial,
+            coefficient=coefficient,
+            tau_units=math.ceil(tau * UNITS),
+        )
+
+    def adaptive(self, degrees: np.ndarray) -> np.ndarray:
+        """(rows,) bool: users that take part in the rerouting."""
+        return (degrees >= self.min_degree) & (degrees <= self.max_degree)
+
+
+def initial_sums(rows: Csr, tables: MadTables, num_items: int) -> np.ndarray:
+    """w_init: every adaptive user adds x_d to each of its items. (num_items,) int64 units."""
+    degrees = rows.degrees
+    per_row = np.where(tables.adaptive(degrees), tables.initial[np.minimum(degrees, tables.max_degree)], 0)
+    return rows.item_sums(rows.per_pair(per_row), num_items)
+
+
+def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
+    """r(i) = max(0, (w_init - tau) / w_init) in units of 2^-52, rounded down. (n,) int64.
+
+    The published listing prints min for max, which would never reroute anything.
+    """
+    clipped = np.minimum(initial, _CLIP)
+    excess = np.maximum(clipped - tau_units, 0).astype(np.float64)
+    ratio = excess / np.maximum(clipped, 1).astype(np.float64)
+    return np.floor(ratio * 2.0**RATIO_BITS).astype(np.int64)
+
+
+def second_sums(
+    rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What users add in the second trip: direct weight less the initial weight, plus rerouted excess.
+
+    Args:
+      direct: (pairs,) int64 units, 1/sqrt(d) or the biased weights.
+      ratio: (num_items,) int64, `excess_ratio` of the block's items.
+
+    Returns:
+      whole: (num_items,) int64 units; fraction: (num_items,) int64 in [0, 2^46), units of 2^-76.
+    """
+    degrees = rows.degrees
+    adaptive = tables.adaptive(degrees)
+    small = np.minimum(degrees, tables.max_degree)
+    less = np.where(adaptive, tables.initial[small], 0)
+    whole = rows.item_sums(direct - rows.per_pair(less), num_items)
+    returned = np.where(adaptive, rows.row_sums(ratio[rows.links]), 0)
+    receiving = returned > 0
+    if not receiving.any():
+        return whole, np.zeros(num_items, np.int64)
+    part, _ = rows.select_rows(receiving)
+    units, high, low = _exact_product(tables.coefficient[small[receiving]], returned[receiving])
+    whole += part.item_sums(part.per_pair(units), num_items)
+    high_sum = part.item_sums(part.per_pair(high), num_items)
+    low_sum = part.item_sums(part.per_pair(low), num_items)
+    high_sum += low_sum >> 23
+    whole += high_sum >> 23
+    return whole, ((high_sum & _MASK_23) << 23) | (low_sum & _MASK_23)
+
+
+_MASK_20, _MASK_23, _MASK_26 = (1 << 20) - 1, (1 << 23) - 1, (1 << 26) - 1
+
+
+def _exact_product(coefficient: np.ndarray, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """coefficient * ratio, in units of 2^-76, as whole grid units and two 23-bit limbs of the rest."""
+    high = coefficient * (ratio >> 26)
+    low = coefficient * (ratio & _MASK_26)
+    high += low >> 26
+    low &= _MASK_26
+    rest = ((high & _MASK_20) << 26) | low
+    return high >> 20, rest >> 23, rest & _MASK_23
+
+
+def total_weight(
+    initial: np.ndarray, whole: np.ndarray, fraction: np.ndarray, tau_units: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """w = min(w_init, tau) + second trip, as int64 units and a float64 fraction of a unit in [0, 1)."""
+    carry = fraction >> _FRACTION_BITS
+    rest = (fraction & ((1 << _FRACTION_BITS) - 1)).astype(np.float64) * 2.0**-_FRACTION_BITS
+    return np.minimum(initial, tau_units) + whole + carry, rest

@@ -1,0 +1,400 @@
+"""From raw (user, item) pairs to user blocks: partition, distinct, bottom-D0 sample.
+
+A *block* holds whole users as a CSR matrix: user u holds `links[offsets[u]:offsets[u + 1]]`, indices of the
+block's own items. Items are numbered in the order of their keyed fingerprints and item shards are ranges of
+fingerprints, so the order of a user's items -- and with it every floating-point sum over them -- is the same
+for any number of shards and blocks.
+
+Nothing here merges by a short hash: equality of users and items is equality of 128-bit keyed fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.errors import InputError
+from dpbeam.kernels.columns import Columns
+from dpbeam.randomness import fingerprints, pair_bits
+
+
+@dataclass(frozen=True)
+class PairKeys:
+    """Derived keys of the steps that build blocks, 32 bytes each."""
+
+    user: bytes
+    item: bytes
+    sample: bytes
+
+
+@dataclass
+class Block:
+    """Whole users and their distinct items.
+
+    Attributes:
+      id: the block's number, unique in the run.
+      offsets: (users + 1,) int64.
+      links: (pairs,) int32 indices of `items`, ascending within a user.
+      shard_offsets: (shards + 1,) int64; items of shard s are shard_offsets[s]:shard_offsets[s + 1].
+      item_fp: (items, 2) uint64 fingerprints, lexicographically ascending.
+      user_fp: (users, 2) uint64.
+      items: the items' canonical bytes; None once the block is reloaded from its file.
+      kinds: what the canonical bytes of users and items stand for (opaque here); one value in the whole run.
+      state: arrays that the program keeps between trips.
+    """
+
+    id: int
+    offsets: np.ndarray
+    links: np.ndarray
+    shard_offsets: np.ndarray
+    item_fp: np.ndarray
+    user_fp: np.ndarray
+    items: pa.Array | None = None
+    kinds: bytes = b""
+    state: Columns = field(default_factory=dict)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """(users,) number of items per user."""
+        return np.diff(self.offsets)
+
+    @property
+    def num_items(self) -> int:
+        return int(self.shard_offsets[-1])
+
+    def to_columns(self, *, with_items: bool) -> Columns:
+        columns: Columns = {
+            "id": np.array([self.id], np.int64),
+            "offsets": self.offsets,
+            "links": self.links,
+            "shard_offsets": self.shard_offsets,
+            "item_fp": self.item_fp,
+            "user_fp": self.user_fp,
+            "kinds": kinds_column(self.kinds),
+        }
+        if with_items and self.items is not None:
+            columns["items"] = self.items
+        columns.update({f"state.{name}": values for name, values in self.state.items()})
+        return columns
+
+    @classmethod
+    def from_columns(cls, columns: Columns) -> Block:
+        state = {name[6:]: values for name, values in columns.items() if name.startswith("state.")}
+        return cls(
+            id=int(columns["id"][0]),
+            offsets=columns["offsets"],
+            links=columns["links"],
+            shard_offsets=columns["shard_offsets"],
+            item_fp=columns["item_fp"],
+            user_fp=columns["user_fp"],
+            items=columns.get("items"),
+            kinds=columns["kinds"][0].as_py(),
+            state=state,
+        )
+
+
+def kinds_column(kinds: bytes) -> pa.Array:
+    """The kinds as a column of a message."""
+    return pa.array([kinds], pa.large_binary())
+
+
+def common_kinds(messages: Iterable[Columns]) -> bytes:
+    """The kinds of all messages.
+
+    Raises:
+      InputError: they differ; canonical bytes of a string and of an integer may be equal, so mixing would merge
+        different users or items.
+    """
+    found = {message["kinds"][0].as_py() for message in messages}
+    if len(found) > 1:
+        raise InputError(
+            "user or item ids mix types (strings, integers, bytes) across the input; convert them to one type"
+        )
+    return found.pop() if found else b""
+
+
+def range_bucket(fingerprint: np.ndarray, buckets: int) -> np.ndarray:
+    """Bucket of each fingerprint: equal ranges of its leading 32 bits, so order is kept. (n,) int64."""
+    return ((fingerprint[:, 0] >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+
+
+def argsort_fingerprints(fp: np.ndarray) -> np.ndarray:
+    """Indices that sort (n, 2) fingerprints lexicographically."""
+    return _sort_and_mark(fp)[0]
+
+
+def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row of one occurrence of each distinct fingerprint, in fingerprint order, and the inverse.
+
+    Returns:
+      first: (distinct,) int64 row numbers; inverse: (n,) int64 with fp[i] == fp[first[inverse[i]]].
+    """
+    order, new = _sort_and_mark(fp)
+    inverse = np.empty(len(fp), np.int64)
+    inverse[order] = np.cumsum(new) - 1
+    return order[new], inverse
+
+
+def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorting order of fingerprints, and where in that order a new fingerprint begins.
+
+    Two radix passes over the 32 leading varying bits (a few ns a row), then an exact sort of the rare runs that
+    agree in these bits and differ elsewhere.
+    """
+    n = len(fp)
+    if n < 256:
+        order = np.lexsort((fp[:, 1], fp[:, 0]))
+        return order, _begins(fp[order, 0], fp[order, 1])
+    high = fp[:, 0]
+    low_end = high.min()
+    span = int(high.max() - low_end)
+    prefix = ((high - low_end) >> np.uint64(max(span.bit_length() - 32, 0))).astype(np.uint32)
+    order = np.argsort(prefix.astype(np.uint16), kind="stable")
+    order = order[np.argsort((prefix >> 16).astype(np.uint16)[order], kind="stable")]
+    new = _begins(high[order], fp[:, 1][order])
+    ranked = prefix[order]
+    new_prefix = np.ones(n, bool)
+    new_prefix[1:] = ranked[1:] != ranked[:-1]
+    mixed = np.flatnonzero(new & ~new_prefix)
+    if len(mixed):
+        run = np.cumsum(new_prefix)
+        rows = np.flatnonzero(np.isin(run, run[mixed]))
+        members = order[rows]
+        order[rows] = members[np.lexsort((fp[members, 1], fp[members, 0], run[rows]))]
+        new = _begins(high[order], fp[:, 1][order])
+    return order, new
+
+
+def _begins(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    new = np.ones(len(high), bool)
+    new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    return new
+
+
+def partition_pairs(
+    users: pa.Array, items: pa.Array, keys: PairKeys, num_blocks: int, cap: int, kinds: bytes = b""
+) -> Iterator[tuple[int, Columns]]:
+    """Split pairs by user block, ready for the shuffle.
+
+    A user with more than `cap` pairs in this batch is cut to its bottom-`cap` distinct items here already, so
+    that a single huge user never travels whole; `build_block` completes the sample.
+
+    Args:
+      users, items: (n,) canonical bytes, no nulls; items may be dictionary-encoded.
+      cap: items kept per user.
+
+    Yields:
+      (block, columns): user_fp (n, 2) uint64, item (n,) index of dictionary, dictionary (binary), kinds.
+    """
+    user_fp = fingerprints(keys.user, users)
+    item, dictionary = encode_dictionary(items)
+    kept = _cap_heavy_rows(user_fp, item, dictionary, keys, cap)
+    if kept is not None:
+        user_fp, item = user_fp[kept], item[kept]
+    block = range_bucket(user_fp, num_blocks)
+    narrow = block.astype(np.uint16) if num_blocks <= 1 << 16 else block
+    order = np.argsort(narrow, kind="stable")
+    bounds = np.searchsorted(block[order], np.arange(num_blocks + 1))
+    for number in np.flatnonzero(np.diff(bounds)):
+        rows = order[bounds[number] : bounds[number + 1]]
+        local, part = _compact(item[rows], dictionary)
+        yield (
+            int(number),
+            {
+                "user_fp": user_fp[rows],
+                "item": local,
+                "dictionary": part,
+                "kinds": kinds_column(kinds),
+            },
+        )
+
+
+def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Dictionary indices (int32) and distinct values (large_binary) of an array without nulls."""
+    if isinstance(items, pa.ChunkedArray):
+        items = items.combine_chunks()
+    if not pa.types.is_dictionary(items.type):
+        items = items.dictionary_encode()
+    dictionary = items.dictionary
+    if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
+        dictionary = dictionary.cast(pa.large_string())
+    return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
+
+
+def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Restrict a dictionary to the entries in use."""
+    used = np.zeros(len(dictionary), bool)
+    used[index] = True
+    rank = np.cumsum(used, dtype=np.int64) - 1
+    return rank[index].astype(np.int32), dictionary.take(pa.array(np.flatnonzero(used)))
+
+
+def _cap_heavy_rows(
+    user_fp: np.ndarray, item: np.ndarray, dictionary: pa.Array, keys: PairKeys, cap: int
+) -> np.ndarray | None:
+    """Rows that survive the per-batch cap, or None where no user can exceed it."""
+    if len(user_fp) <= cap:
+        return None
+    # A small hashed count finds the few users that may be too heavy; false alarms cost time only.
+    slots = 1 << 16 if len(user_fp) <= cap << 13 else 1 << 20
+    slot = (user_fp[:, 1] & np.uint64(slots - 1)).astype(np.int64)
+    crowded = np.bincount(slot, minlength=slots) > cap
+    candidates = crowded[slot]
+    if not candidates.any():
+        return None
+    rows = np.flatnonzero(candidates)
+    first, user = unique_fingerprints(user_fp[rows])
+    item_fp = fingerprints(keys.item, dictionary)
+    by_item, item_rank = unique_fingerprints(item_fp)
+    pair = (user.astype(np.uint64) << np.uint64(32)) | item_rank[item[rows]].astype(np.uint64)
+    pair, representative = np.unique(pair, return_index=True)
+    offsets = offsets_of(pair >> np.uint64(32), len(first))
+    links = (pair & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    keep = bottom_sample(offsets, user_fp[rows[first]], item_fp[by_item], links, keys.sample, cap)
+    return np.sort(np.concatenate((np.flatnonzero(~candidates), rows[representative[keep]])))
+
+
+def bottom_sample(
+    offsets: np.ndarray,
+    user_fp: np.ndarray,
+    item_fp: np.ndarray,
+    links: np.ndarray,
+    sample_key: bytes,
+    cap: int,
+) -> np.ndarray:
+    """Mask of the pairs in each user's sample: the `cap` items with the smallest PRF(user, item).
+
+    That is a uniform sample without replacement, it does not depend on duplicates or order, and partial samples
+    merge: the bottom of a union is the bottom of the bottoms. Ties (which a PRF practically never has) go to
+    the smaller item fingerprint.
+
+    Args:
+      offsets: (users + 1,); links: (pairs,) distinct item indices per user, ascending.
+
+    Returns:
+      (pairs,) bool, at most `cap` true per user.
+    """
+    degrees = np.diff(offsets)
+    keep = np.ones(int(offsets[-1]), bool)
+    heavy = np.flatnonzero(degrees > cap)
+    if not len(heavy):
+        return keep
+    lengths = degrees[heavy]
+    rows = _segment_rows(offsets[heavy], lengths)
+    user = np.repeat(np.arange(len(heavy)), lengths)
+    bits = pair_bits(sample_key, user_fp[heavy][user], item_fp[links[rows]])
+    # Sort by (user, leading PRF bits) in one word; the cap-th value of a user is its bar.
+    width = len(heavy).bit_length()
+    leading = (bits[:, 0] >> np.uint64(width)) | (user.astype(np.uint64) << np.uint64(64 - width))
+    ends = np.cumsum(lengths)
+    bar = np.sort(leading)[ends - lengths + cap - 1]
+    kept = leading <= bar[user]
+    keep[rows[~kept]] = False
+    # Where the leading bits tie at the bar, decide by all bits.
+    tied = np.flatnonzero(np.add.reduceat(kept, ends - lengths, dtype=np.int64) > cap)
+    for u in tied:
+        part = slice(ends[u] - lengths[u], ends[u])
+        order = np.lexsort((bits[part, 1], bits[part, 0]))
+        keep[rows[part]] = False
+        keep[rows[part][order[:cap]]] = True
+    return keep
+
+
+def _segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1."""
+    ends = np.cumsum(lengths)
+    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def build_block(
+    block_id: int, messages: Iterable[Columns], keys: PairKeys, num_shards: int, cap: int
+) -> Block | None:
+    """Merge the messages of `partition_pairs` for one block: distinct pairs, bottom-`cap` sample per user.
+
+    The result does not depend on the order of the messages. Returns None for a block without pairs.
+    """
+    messages = list(messages)
+    user_fp = np.concatenate([message["user_fp"] for message in messages])
+    first, user = unique_fingerprints(user_fp)
+    item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
+    kinds = common_kinds(messages)
+    return _assemble(block_id, user, user_fp[first], item, dictionary, keys, num_shards, cap, kinds)
+
+
+def build_complete_block(
+    block_id: int,
+    users: np.ndarray,
+    items: pa.Array,
+    keys: PairKeys,
+    num_shards: int,
+    cap: int,
+    kinds: bytes = b"",
+) -> Block | None:
+    """A block from rows whose users are whole by declaration (`users`: int64 ordinals inside the block)."""
+    if not len(users):
+        return None
+    distinct, user = np.unique(users, return_inverse=True)
+    # The sampling order of such a user is keyed by (block, ordinal): both are functions of file and position.
+    identity = np.empty((len(distinct), 2), np.uint64)
+    identity[:, 0] = np.uint64(block_id)
+    identity[:, 1] = distinct.astype(np.uint64)
+    item, dictionary = encode_dictionary(items)
+    return _assemble(block_id, user, identity, item, dictionary, keys, num_shards, cap, kinds)
+
+
+def _concat_dictionaries(parts: Sequence[tuple[np.ndarray, pa.Array]]) -> tuple[np.ndarray, pa.Array]:
+    base = np.cumsum([0] + [len(dictionary) for _, dictionary in parts])
+    index = np.concatenate([item.astype(np.int64) + start for (item, _), start in zip(parts, base)])
+    return index, pa.concat_arrays([dictionary for _, dictionary in parts])
+
+
+def _assemble(
+    block_id: int,
+    user: np.ndarray,
+    user_fp: np.ndarray,
+    item: np.ndarray,
+    dictionary: pa.Array,
+    keys: PairKeys,
+    num_shards: int,
+    cap: int,
+    kinds: bytes,
+) -> Block | None:
+    if not len(user):
+        return None
+    entry_fp = fingerprints(keys.item, dictionary)
+    first, rank = unique_fingerprints(entry_fp)
+    item_fp = entry_fp[first]
+    pairs = np.sort((user.astype(np.uint64) << np.uint64(32)) | rank[item].astype(np.uint64))
+    distinct = np.ones(len(pairs), bool)
+    distinct[1:] = pairs[1:] != pairs[:-1]
+    pairs = pairs[distinct]
+    links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    offsets = offsets_of(pairs >> np.uint64(32), len(user_fp))
+    keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
+    if not keep.all():
+        offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
+        links = links[keep]
+    used = np.zeros(len(item_fp), bool)
+    used[links] = True
+    if not used.all():
+        links = (np.cumsum(used) - 1)[links]
+        item_fp, first = item_fp[used], first[used]
+    return Block(
+        id=block_id,
+        offsets=offsets,
+        links=links.astype(np.int32),
+        shard_offsets=np.searchsorted(range_bucket(item_fp, num_shards), np.arange(num_shards + 1)),
+        item_fp=item_fp,
+        user_fp=user_fp,
+        items=dictionary.take(pa.array(first)),
+        kinds=kinds,
+    )
+
+
+def offsets_of(sorted_ids: np.ndarray, count: int) -> np.ndarray:
+    """CSR offsets of ids 0..count-1 in a sorted array, (count + 1,) int64."""
+    counts = np.bincount(sorted_ids.astype(np.int64), minlength=count)
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

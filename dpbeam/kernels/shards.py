@@ -1,0 +1,152 @@
+"""Item shards: distinct items of all blocks, and the slots through which numbers travel.
+
+A shard owns a range of item fingerprints. For every block it keeps one int32 slot per link, so that later
+messages are dense slices without identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pairs import Block, kinds_column, unique_fingerprints
+from dpbeam.randomness import fingerprints
+
+
+@dataclass
+class Shard:
+    """One range of items with everything known about them.
+
+    Attributes:
+      id: shard number.
+      fp: (items, 2) uint64 fingerprints, ascending.
+      block_ids: (blocks,) int64, ascending: the blocks that hold an item of this shard.
+      slot_offsets: (blocks + 1,) int64.
+      slots: (links,) int32; item of the l-th link of block b is slots[slot_offsets[b] + l].
+      sums: name -> (items,) int64, the sums of the current trip.
+      state: name -> (items,) array, what the program remembers between trips.
+      items: canonical bytes of the items, where loaded.
+      kinds: what the canonical bytes stand for, as in `Block`.
+    """
+
+    id: int
+    fp: np.ndarray
+    block_ids: np.ndarray
+    slot_offsets: np.ndarray
+    slots: np.ndarray
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    items: pa.Array | None = None
+    kinds: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.fp)
+
+    def links_of(self, position: int) -> np.ndarray:
+        """Slots of the block at `position` in block_ids."""
+        return self.slots[self.slot_offsets[position] : self.slot_offsets[position + 1]]
+
+    def links_columns(self) -> Columns:
+        """The part that never changes, without the items."""
+        return {
+            "id": np.array([self.id], np.int64),
+            "fp": self.fp,
+            "block_ids": self.block_ids,
+            "slot_offsets": self.slot_offsets,
+            "slots": self.slots,
+            "kinds": kinds_column(self.kinds),
+        }
+
+    def state_columns(self) -> Columns:
+        return dict(self.state)
+
+    def to_columns(self) -> Columns:
+        columns = self.links_columns()
+        columns.update({f"sums.{name}": values for name, values in self.sums.items()})
+        columns.update({f"state.{name}": values for name, values in self.state.items()})
+        if self.items is not None:
+            columns["items"] = self.items
+        return columns
+
+    @classmethod
+    def from_columns(cls, columns: Columns) -> Shard:
+        def part(prefix: str) -> dict[str, np.ndarray]:
+            return {n[len(prefix) :]: v for n, v in columns.items() if n.startswith(prefix)}
+
+        return cls(
+            id=int(columns["id"][0]),
+            fp=columns["fp"],
+            block_ids=columns["block_ids"],
+            slot_offsets=columns["slot_offsets"],
+            slots=columns["slots"],
+            sums=part("sums."),
+            state=part("state."),
+            items=columns.get("items"),
+            kinds=columns["kinds"][0].as_py(),
+        )
+
+
+def shard_slices(block: Block) -> list[tuple[int, slice]]:
+    """(shard, slice of the block's items) for every shard that the block has an item of."""
+    bounds = block.shard_offsets
+    return [(int(s), slice(int(bounds[s]), int(bounds[s + 1]))) for s in np.flatnonzero(np.diff(bounds))]
+
+
+def build_shard(
+    shard_id: int,
+    block_ids: Sequence[int],
+    items: Sequence[pa.Array],
+    item_key: bytes,
+    kinds: bytes = b"",
+) -> Shard:
+    """Number the distinct items of a shard and link the blocks to them.
+
+    Args:
+      block_ids: one per message; items: the canonical bytes of that block's items in this shard.
+
+    Raises:
+      RuntimeError: a block sent two messages, which would count its users twice.
+    """
+    order = np.argsort(np.asarray(block_ids, np.int64), kind="stable")
+    ids = np.asarray(block_ids, np.int64)[order]
+    if (ids[1:] == ids[:-1]).any():
+        raise RuntimeError(f"shard {shard_id} received two first messages of one block")
+    strings = pa.concat_arrays([items[i] for i in order])
+    fp = fingerprints(item_key, strings)
+    first, slots = unique_fingerprints(fp)
+    return Shard(
+        id=shard_id,
+        fp=fp[first],
+        block_ids=ids,
+        slot_offsets=np.concatenate(([0], np.cumsum([len(items[i]) for i in order]))).astype(np.int64),
+        slots=slots.astype(np.int32),
+        items=strings.take(pa.array(first)),
+        kinds=kinds,
+    )
+
+
+def sum_messages(
+    shard: Shard, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Exact integer sums per item over all blocks.
+
+    Args:
+      names: the columns that this trip carries.
+      messages: block id -> {name: (links of the block,) int64}.
+
+    Raises:
+      RuntimeError: a block of this shard sent nothing or a stranger did: the trip's noise or weight would be
+        wrong without anybody noticing.
+    """
+    if set(messages) != {int(b) for b in shard.block_ids}:
+        raise RuntimeError(f"shard {shard.id} expected messages of {len(shard.block_ids)} blocks")
+    sums = {name: np.zeros(len(shard), np.int64) for name in names}
+    for position, block in enumerate(shard.block_ids):
+        slots = shard.links_of(position)
+        for name in names:
+            sums[name][slots] += messages[int(block)][name]  # a block's links are distinct items
+    return sums

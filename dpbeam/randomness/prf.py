@@ -1,0 +1,165 @@
+"""Keyed pseudo-random functions of users and items.
+
+A runner may execute any step twice (failure, speculation, a second consumer). All randomness is therefore a
+pseudo-random function (PRF) of *what* is randomised -- stage, round, user, item -- under a fresh 256-bit key per
+run, never the state of a generator: every execution of a step draws the same values.
+
+Two primitives, both AES-256 through `cryptography`:
+
+- `fingerprints`: a keyed 128-bit hash of byte strings. It stands for the identity of users and items; two
+  different values of one run collide with probability below n^2 / 2^129.
+- `prf_bits`: 128 pseudo-random bits per fingerprint, AES in ECB mode under a key derived from a label. ECB is
+  right here, and a stream mode is not: each block is one input of the PRF, and a stream would key the noise by
+  position instead of by item. (AES is a permutation: the distance from a random function is below n^2 / 2^129.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+import numpy as np
+import pyarrow as pa
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+KEY_BYTES = 32
+# Longer strings go through keyed BLAKE2b, one by one: a single huge string would otherwise cost one
+# vectorised step per 16 bytes.
+_LONG = 1024
+_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(8)] + [2**64 - 1], dtype=np.uint64)
+
+
+class RunKey:
+    """The 256-bit secret of one run.
+
+    It never appears in flags, logs, options or pickles: printing hides it and pickling raises. Workers read it
+    from the run's private folder (`dpbeam.transforms.store`).
+    """
+
+    __slots__ = ("_secret", "insecure")
+
+    def __init__(self, secret: bytes, *, insecure: bool = False):
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"a run key has {KEY_BYTES} bytes, got {len(secret)}")
+        self._secret = bytes(secret)
+        self.insecure = insecure
+
+    @classmethod
+    def fresh(cls) -> RunKey:
+        """A new key from the operating system's entropy."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def insecure_fixed(cls, text: str) -> RunKey:
+        """A fixed key for tests, derived from any text; the run's output is NOT PRIVATE."""
+        return cls(hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest(), insecure=True)
+
+    def derive(self, label: str) -> bytes:
+        """An independent 256-bit key for `label` (HMAC-SHA-256 of the label under the run key)."""
+        return hmac.new(self._secret, label.encode(), hashlib.sha256).digest()
+
+    def secret_bytes(self) -> bytes:
+        """The raw secret, for the run's private folder only."""
+        return self._secret
+
+    def __repr__(self) -> str:
+        return "RunKey(<secret>)" if not self.insecure else "RunKey(<fixed test key: NOT PRIVATE>)"
+
+    def __reduce__(self):
+        raise TypeError("a RunKey must not be pickled: it would stay behind in the job graph")
+
+
+def _encrypt(key: bytes, blocks: np.ndarray) -> np.ndarray:
+    """AES-256 of each row of `blocks` (n, 2) uint64, in place order; returns a new (n, 2) array."""
+    n = len(blocks)
+    out = np.empty((n + 1, 2), np.uint64)  # one spare block, which the cipher's interface asks for
+    if n:
+        source = np.ascontiguousarray(blocks)
+        cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        cipher.update_into(memoryview(source).cast("B"), memoryview(out).cast("B"))
+    return out[:n]
+
+
+def prf_bits(key: bytes, fingerprint: np.ndarray) -> np.ndarray:
+    """128 pseudo-random bits for each fingerprint.
+
+    Args:
+      key: 32 bytes, from `RunKey.derive(label)`; the label names stage and round.
+      fingerprint: (n, 2) uint64.
+
+    Returns:
+      (n, 2) uint64.
+    """
+    return _encrypt(key, fingerprint)
+
+
+def pair_bits(key: bytes, user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """128 pseudo-random bits for each (user, item): CBC-MAC over the two fingerprints, (n, 2) uint64 each.
+
+    Messages have the fixed length of two blocks, for which CBC-MAC is a PRF (Bellare, Kilian, Rogaway 2000).
+    """
+    return _encrypt(key, _encrypt(key, user) ^ item)
+
+
+def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
+    """Keyed 128-bit fingerprint of every value of a (large_)binary or (large_)string array without nulls.
+
+    AES-CBC-MAC with the length in the first block (prefix-free, hence a PRF on strings of any length),
+    vectorised over the strings; strings above 1,024 bytes through BLAKE2b with a key of its own.
+
+    Returns:
+      (n, 2) uint64.
+    """
+    if values.null_count:
+        raise ValueError("cannot fingerprint nulls")
+    n = len(values)
+    if n == 0:
+        return np.empty((0, 2), np.uint64)
+    start, length, words = _string_views(values)
+    first = np.empty((n, 2), np.uint64)
+    first[:, 0] = words[start] & _MASKS[np.minimum(length, 8)]
+    rest = np.clip(length - 8, 0, 4)
+    first[:, 1] = (words[start + np.minimum(length, 8)] & _MASKS[rest]) | (
+        length.astype(np.uint64) << np.uint64(32)
+    )
+    state = _encrypt(key, first)
+    done = 12
+    active = np.flatnonzero(length > done)
+    long = length > _LONG
+    if long.any():
+        active = active[~long[active]]
+    while len(active):
+        at = start[active] + done
+        left = length[active] - done
+        block = np.empty((len(active), 2), np.uint64)
+        block[:, 0] = words[at] & _MASKS[np.minimum(left, 8)]
+        block[:, 1] = words[at + np.minimum(left, 8)] & _MASKS[np.clip(left - 8, 0, 8)]
+        state[active] = _encrypt(key, state[active] ^ block)
+        done += 16
+        active = active[left > 16]
+    for i in np.flatnonzero(long):
+        text = values[int(i)].as_py()
+        text = text.encode() if isinstance(text, str) else text
+        digest = hashlib.blake2b(text, digest_size=16, key=key, person=b"dpbeam long").digest()
+        state[i] = np.frombuffer(digest, np.uint64)
+    return state
+
+
+def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start (int64), length (int64) of each string, and a view of the bytes as overlapping 8-byte words."""
+    if pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type):
+        offset_type = np.int64
+    elif pa.types.is_binary(values.type) or pa.types.is_string(values.type):
+        offset_type = np.int32
+    else:
+        raise TypeError(f"cannot fingerprint values of type {values.type}")
+    _, offset_buffer, data = values.buffers()
+    offsets = np.frombuffer(offset_buffer, offset_type)[values.offset : values.offset + len(values) + 1]
+    begin, end = int(offsets[0]), int(offsets[-1])
+    raw = np.zeros(end - begin + 16, np.uint8)  # padding: words may be read past the last byte
+    if end > begin:
+        raw[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
+    words = np.ndarray(shape=(len(raw) - 7,), dtype="<u8", buffer=raw, strides=(1,))
+    starts = offsets[:-1].astype(np.int64) - begin
+    return starts, np.diff(offsets).astype(np.int64), words

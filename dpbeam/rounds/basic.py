@@ -1,0 +1,96 @@
+"""Basic (the Weighted Gaussian Mechanism) and DP-SIPS, which repeats it on what was not found.
+
+Basic: Korolova et al. 2009, Gopi et al. 2020. DP-SIPS: Swanberg et al. 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS, noisy_units, threshold_units, uniform_l2_units
+from dpbeam.kernels.pairs import Block, bottom_sample
+from dpbeam.kernels.shards import Shard
+from dpbeam.kernels.weights import uniform_weights
+from dpbeam.rounds.program import Keys, Program, ReplyColumn, mark_released, with_state
+
+
+class UniformProgram(Program):
+    """R rounds of uniform weights; items found in a round leave every user's set. R = 1 is Basic.
+
+    Args:
+      sigmas, thresholds: one per round.
+      max_items: D0, the items that a user gives weight to in one round.
+      pool: items kept per user if every round samples `max_items` afresh from them; None: one sample for all.
+    """
+
+    def __init__(
+        self, *, sigmas: Sequence[float], thresholds: Sequence[float], max_items: int, pool: int | None = None
+    ):
+        self.sigmas = tuple(sigmas)
+        self.thresholds = tuple(thresholds)
+        self.max_items = max_items
+        self.resample = pool is not None and len(self.sigmas) > 1
+        self.cap = max(pool, max_items) if self.resample else max_items
+        self.trips = len(self.sigmas)
+        found = {"found": ReplyColumn(np.uint8, 0)}
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), found)
+        self._table = uniform_l2_units(max_items)
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return ("weight",)
+
+    def noise_round(self, trip: int) -> int:
+        return trip + 1
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        rows = Csr(block.offsets, block.links)
+        if trip:
+            rows = rows.restrict(reply["found"][rows.links] == 0)
+        if self.resample:
+            rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
+        return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None
+
+    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+        noise = keys.gaussian_noise(trip + 1, shard.fp, self.sigmas[trip])
+        return add_noisy(shard, shard.sums["weight"], noise)
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        return cross(shard, self.thresholds[trip])
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        return shard, {"found": shard.state["released"].astype(np.uint8)}
+
+    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+        return released_weights(shard)
+
+
+def sample_rows(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> Csr:
+    """A fresh uniform sample of at most `max_items` of each user's present items."""
+    keep = bottom_sample(rows.offsets, block.user_fp, block.item_fp, rows.links, sample_key, max_items)
+    return rows.restrict(keep)
+
+
+def add_noisy(shard: Shard, sums: np.ndarray, noise: np.ndarray, fraction: np.ndarray | None = None) -> Shard:
+    """Noisy weights of a round for every item, and which items somebody gave weight to in it."""
+    noisy = noisy_units(sums, noise, fraction)
+    present = sums > 0
+    if fraction is not None:
+        present |= fraction > 0
+    return with_state(shard, noisy=noisy, present=present)
+
+
+def cross(shard: Shard, threshold: float) -> Shard:
+    """Release the items of this round's samples whose noisy weight reaches the threshold."""
+    noisy = shard.state["noisy"]
+    return mark_released(shard, noisy, shard.state["present"] & (noisy >= threshold_units(threshold)))
+
+
+def released_weights(shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+    """Mask of released items and their noisy weights."""
+    return shard.state["released"], shard.state["weight"] / UNITS

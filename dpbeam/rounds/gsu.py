@@ -1,0 +1,126 @@
+"""GSU, the group-sequential union: R rounds that spend the noise gradually and test a cumulative statistic.
+
+Round r draws noise of variance sigma^2/f_r; the statistic Z of an item combines all rounds so far, with the
+one-shot noise sigma^2 at the end. Users aim their weight at the items that can still be decided. Definition and
+guarantee: docs/gsu.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS, noisy_units
+from dpbeam.kernels.gsu import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
+from dpbeam.rounds.basic import released_weights
+from dpbeam.rounds.program import Keys, Program, ReplyColumn, mark_released, with_state
+
+
+class GsuProgram(Program):
+    """R trips; after each but the last, every item's score returns to the blocks.
+
+    The sample and the degree of a user are fixed when blocks are built and never change afterwards: fresh samples
+    or caps by the current degree would break the guarantee.
+
+    Args:
+      sigma: noise of the whole.
+      fractions: f_r; round_sigmas: noise of each round, sigma/sqrt(f_r) or more.
+      coefficients: a_r; drifts: G_k; variances: V_k; thresholds: rho_k (inf: nothing is tested).
+      caps: (D0 + 1,) weight cap by degree.
+      max_items: D0.
+      score: constants of the score; None: every item not yet found counts fully.
+    """
+
+    def __init__(
+        self,
+        *,
+        sigma: float,
+        fractions: Sequence[float],
+        round_sigmas: Sequence[float],
+        coefficients: Sequence[float],
+        drifts: Sequence[float],
+        variances: Sequence[float],
+        thresholds: Sequence[float],
+        caps: np.ndarray,
+        max_items: int,
+        score: ScoreConstants | None,
+    ):
+        self.sigma = sigma
+        self.fractions = tuple(map(float, fractions))
+        self.round_sigmas = tuple(map(float, round_sigmas))
+        self.coefficients = tuple(map(float, coefficients))
+        self.drifts = tuple(map(float, drifts))
+        self.variances = tuple(map(float, variances))
+        self.thresholds = tuple(map(float, thresholds))
+        self.caps = np.array(caps, np.float64)
+        self.score = score
+        self.cap = max_items
+        self.trips = len(self.fractions)
+        column = {"score": ReplyColumn(np.uint16, 0)}
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), column)
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return ("weight",)
+
+    def noise_round(self, trip: int) -> int:
+        return trip + 1
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        rows = Csr(block.offsets, block.links)
+        caps = self.caps[rows.degrees]
+        if trip == 0:
+            score = np.ones(len(rows.links))
+        else:
+            units = reply["score"][rows.links]
+            rows = rows.restrict(units > 0)
+            score = units[units > 0] * (1.0 / SCORE_ONE)
+        return {"weight": rows.item_sums(fill_weights(rows, score, caps), block.num_items)}, None
+
+    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+        """Every item's state moves on every round, also where nobody sent weight: its noise accumulates."""
+        noise = keys.gaussian_noise(trip + 1, shard.fp, self.round_sigmas[trip])
+        weight = noisy_units(shard.sums["weight"], noise) / UNITS
+        fraction, coefficient = self.fractions[trip], self.coefficients[trip]
+        if trip == 0:
+            score = np.ones(len(shard))
+            z = y = a = np.zeros(len(shard))
+        else:
+            score = shard.state["score"] * (1.0 / SCORE_ONE)
+            z, y, a = shard.state["z"], shard.state["y"], shard.state["a"]
+        return with_state(
+            shard,
+            z=z + coefficient * fraction * weight,
+            y=y + fraction * score * weight,
+            a=a + fraction * np.square(score),
+        )
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        z = shard.state["z"]
+        return mark_released(shard, np.rint(z * UNITS).astype(np.int64), z >= self.thresholds[trip])
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        found = shard.state["released"]
+        score = np.where(found, np.uint16(0), self._scores(trip, shard))
+        return with_state(shard, score=score), {"score": score}
+
+    def _scores(self, trip: int, shard: Shard) -> np.ndarray:
+        if self.score is None:
+            return np.full(len(shard), SCORE_ONE, np.uint16)
+        at = Checkpoint(
+            drift=self.drifts[trip],
+            variance=self.variances[trip],
+            final_drift=self.drifts[-1],
+            final_threshold=self.thresholds[-1],
+            sigma=self.sigma,
+        )
+        return score_units(shard.state["z"], shard.state["y"], shard.state["a"], at, self.score)
+
+    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+        return released_weights(shard)

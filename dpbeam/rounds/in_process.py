@@ -1,0 +1,135 @@
+"""Runs a program in this process, on arrays in memory.
+
+The same kernels and programs as on Beam, without a runner: for tests, notebooks, evaluation and small data. For a
+fixed key it releases the identical items as any runner, for any number of blocks and shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from dpbeam.randomness import RunKey
+from dpbeam.rounds.program import Keys, Program
+
+
+@dataclass(frozen=True)
+class Released:
+    """Released items, in the order of their keyed fingerprints.
+
+    Attributes:
+      items: (n,) large_binary canonical bytes.
+      noisy_weight: (n,) float64, the noisy weight in the round that released the item.
+    """
+
+    items: pa.Array
+    noisy_weight: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def run_in_process(
+    program: Program,
+    batches: Iterable[tuple[pa.Array, pa.Array]],
+    key: RunKey,
+    *,
+    num_blocks: int = 1,
+    num_shards: int = 1,
+) -> Released:
+    """Release the items of (user, item) pairs.
+
+    Args:
+      batches: pairs of equally long arrays of users and items (strings or canonical bytes, no nulls).
+    """
+    keys = Keys(key)
+    messages: dict[int, list] = {}
+    for users, items in batches:
+        for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, program.cap):
+            messages.setdefault(block, []).append(columns)
+    blocks = []
+    for number in sorted(messages):
+        block = build_block(number, messages.pop(number), keys.pairs, num_shards, program.cap)
+        if block is not None:
+            blocks.append(block)
+    return run_blocks(program, blocks, keys)
+
+
+def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
+    """Run all trips on built blocks."""
+    shards = link_shards(blocks, keys)
+    replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
+    for trip in range(program.trips):
+        sent: dict[int, dict[int, dict[str, np.ndarray]]] = {shard.id: {} for shard in shards}
+        for block in blocks:
+            sums, state = program.weigh(trip, block, replies[block.id], keys)
+            if state is not None:
+                block.state = state
+            for shard, part in shard_slices(block):
+                sent[shard][block.id] = {name: values[part] for name, values in sums.items()}
+        shards = [shard_trip(program, trip, shard, sent[shard.id], keys) for shard in shards]
+        if trip in program.reply_columns:
+            shards = _return(program, trip, shards, blocks, replies)
+    return _collect(program, shards)
+
+
+def link_shards(blocks: list[Block], keys: Keys) -> list[Shard]:
+    """The shards of all items that the blocks hold."""
+    kinds = blocks[0].kinds if blocks else b""
+    parts: dict[int, list[tuple[int, pa.Array]]] = {}
+    for block in blocks:
+        for shard, part in shard_slices(block):
+            items = block.items[part.start : part.stop]
+            parts.setdefault(shard, []).append((block.id, items))
+    return [
+        build_shard(shard, [b for b, _ in parts[shard]], [i for _, i in parts[shard]], keys.pairs.item, kinds)
+        for shard in sorted(parts)
+    ]
+
+
+def shard_trip(
+    program: Program, trip: int, shard: Shard, messages: dict[int, dict[str, np.ndarray]], keys: Keys
+) -> Shard:
+    """Sum the messages of a trip and, where the program says so, add noise and compare with the threshold."""
+    shard.sums = sum_messages(shard, program.sum_names(trip), messages)
+    if program.noise_round(trip) is not None:
+        shard = program.threshold(trip, program.add_noise(trip, shard, keys))
+    return shard
+
+
+def _return(
+    program: Program,
+    trip: int,
+    shards: list[Shard],
+    blocks: list[Block],
+    replies: dict[int, dict[str, np.ndarray]],
+) -> list[Shard]:
+    columns = program.reply_columns[trip]
+    by_id = {block.id: block for block in blocks}
+    for block in blocks:
+        replies[block.id] = {n: np.full(block.num_items, c.default, c.dtype) for n, c in columns.items()}
+    after = []
+    for shard in shards:
+        shard, values = program.reply(trip, shard)
+        for position, block_id in enumerate(shard.block_ids):
+            bounds = by_id[int(block_id)].shard_offsets
+            part = slice(int(bounds[shard.id]), int(bounds[shard.id + 1]))
+            for name in columns:
+                replies[int(block_id)][name][part] = values[name][shard.links_of(position)]
+        after.append(shard)
+    return after
+
+
+def _collect(program: Program, shards: list[Shard]) -> Released:
+    items: list[pa.Array] = [pa.array([], pa.large_binary())]
+    weights: list[np.ndarray] = [np.zeros(0)]
+    for shard in shards:
+        mask, weight = program.released(shard)
+        items.append(shard.items.filter(pa.array(mask)))
+        weights.append(weight[mask])
+    return Released(pa.concat_arrays(items), np.concatenate(weights))

@@ -1,0 +1,219 @@
+"""MAD and MAD2R (Chen et al. 2025) as programs of two and four trips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS, uniform_l2_units
+from dpbeam.kernels.mad import MadTables, excess_ratio, initial_sums, second_sums, total_weight
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
+from dpbeam.kernels.weights import uniform_weights, user_weights
+from dpbeam.rounds.basic import add_noisy, cross, released_weights, sample_rows
+from dpbeam.rounds.program import Keys, Program, ReplyColumn, with_state
+
+BIAS_ONE = (
+    1 << 15
+)  # biases travel as multiples of 2^-15; they are functions of released history, so any rounding is fine
+_RATIO = ReplyColumn(np.int64, 0)
+_BIAS = ReplyColumn(np.uint16, BIAS_ONE)
+
+
+@dataclass(frozen=True)
+class MadRound:
+    """Public numbers of one round of MAD.
+
+    Attributes:
+      sigma, threshold: noise and release threshold of the round.
+      tables: constants of the rerouting.
+    """
+
+    sigma: float
+    threshold: float
+    tables: MadTables
+
+
+class MadProgram(Program):
+    """MAD without biases: initial weights out, excess ratios back, final weights out.
+
+    Args:
+      round: sigma, threshold, tables (b_min = 1).
+      max_items: D0.
+    """
+
+    trips = 2
+    reply_columns: ClassVar = {0: {"ratio": _RATIO}}
+
+    def __init__(self, *, round: MadRound, max_items: int):
+        self.round = round
+        self.cap = max_items
+        self._table = uniform_l2_units(max_items)
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return mad_sum_names(trip)
+
+    def noise_round(self, trip: int) -> int | None:
+        return 1 if trip == 1 else None
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        rows = Csr(block.offsets, block.links)
+        if trip == 0:
+            return {"initial": initial_sums(rows, self.round.tables, block.num_items)}, None
+        direct = uniform_weights(rows, self._table)
+        return mad_second(rows, self.round.tables, direct, reply["ratio"], block.num_items), None
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        return mad_reply(shard, self.round.tables)
+
+    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+        return mad_noise(shard, self.round, 1, keys)
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        return cross(shard, self.round.threshold)
+
+    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+        return released_weights(shard)
+
+
+class Mad2rProgram(Program):
+    """MAD2R: a round of MAD, then a round of MAD with biases learnt from the first round's noisy weights.
+
+    Args:
+      first, second: the two rounds; the first round's tables have b_min = 1.
+      max_items: D0 of each round's sample.
+      b_min, b_max: bounds on the second round's biased weights.
+      lower_confidence, upper_confidence: C_lb, C_ub, in standard deviations of the first round's noise.
+      pool: items kept per user if the second round samples afresh; None: one sample for both rounds.
+    """
+
+    trips = 4
+    reply_columns: ClassVar = {0: {"ratio": _RATIO}, 1: {"bias": _BIAS}, 2: {"ratio": _RATIO}}
+
+    def __init__(
+        self,
+        *,
+        first: MadRound,
+        second: MadRound,
+        max_items: int,
+        b_min: float,
+        b_max: float,
+        lower_confidence: float,
+        upper_confidence: float,
+        pool: int | None = None,
+    ):
+        self.first, self.second = first, second
+        self.max_items = max_items
+        self.b_min, self.b_max = b_min, b_max
+        self.lower_confidence, self.upper_confidence = lower_confidence, upper_confidence
+        self.resample = pool is not None
+        self.cap = max(pool, max_items) if pool is not None else max_items
+        self._table = uniform_l2_units(max_items)
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return mad_sum_names(trip % 2)
+
+    def noise_round(self, trip: int) -> int | None:
+        return {1: 1, 3: 2}.get(trip)
+
+    def block_state_trip(self, trip: int) -> int | None:
+        return 2 if trip == 3 else None
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        if trip < 2:
+            return self._weigh_first(trip, block, reply, keys)
+        return self._weigh_second(trip, block, reply, keys)
+
+    def _weigh_first(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        rows = Csr(block.offsets, block.links)
+        if self.resample:
+            rows = sample_rows(rows, block, keys.sample(1), self.max_items)
+        if trip == 0:
+            return {"initial": initial_sums(rows, self.first.tables, block.num_items)}, None
+        direct = uniform_weights(rows, self._table)
+        return mad_second(rows, self.first.tables, direct, reply["ratio"], block.num_items), None
+
+    def _weigh_second(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        if trip == 2:
+            bias = reply["bias"]
+            rows = Csr(block.offsets, block.links)
+            rows = rows.restrict(bias[rows.links] > 0)
+            if self.resample:
+                rows = sample_rows(rows, block, keys.sample(2), self.max_items)
+            sums = {"initial": initial_sums(rows, self.second.tables, block.num_items)}
+            return sums, {"bias": bias, **rows.to_state("second")}
+        rows = Csr.from_state(block.state, "second")
+        bias = block.state["bias"][rows.links] * (1.0 / BIAS_ONE)
+        direct = user_weights(rows, bias, self.b_min, self.b_max)
+        return mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items), None
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        if trip != 1:
+            return mad_reply(shard, (self.first if trip == 0 else self.second).tables)
+        return shard, {"bias": self._biases(shard)}
+
+    def _biases(self, shard: Shard) -> np.ndarray:
+        """b(i) in multiples of 2^-15; 0 removes an item: found, or hopeless by its own noisy weight.
+
+        Every item has a noisy first-round weight, also one that nobody's sample held: its noise alone. Treating
+        such an item otherwise would make the second round depend on who held it.
+        """
+        noisy = shard.state["noisy"] / UNITS
+        lower = noisy - self.lower_confidence * self.first.sigma
+        upper = noisy + self.upper_confidence * self.first.sigma
+        target = self.second.threshold
+        bias = np.where(lower > target, target / np.maximum(lower, target), 1.0)
+        units = np.maximum(np.rint(bias * BIAS_ONE), 1.0).astype(np.uint16)
+        removed = shard.state["released"] | (upper < target)
+        return np.where(removed, np.uint16(0), units)
+
+    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+        number = 1 if trip == 1 else 2
+        return mad_noise(shard, self.first if number == 1 else self.second, number, keys)
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        return cross(shard, (self.first if trip == 1 else self.second).threshold)
+
+    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+        return released_weights(shard)
+
+
+def mad_sum_names(trip: int) -> tuple[str, ...]:
+    """Columns of the first (initial weights) and second (final weights) trip of a MAD round."""
+    return ("initial",) if trip == 0 else ("whole", "fraction")
+
+
+def mad_second(
+    rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
+) -> dict[str, np.ndarray]:
+    """The second trip's message of a block."""
+    whole, fraction = second_sums(rows, tables, direct, ratio, num_items)
+    return {"whole": whole, "fraction": fraction}
+
+
+def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndarray]]:
+    """Remember the initial weights and return the excess ratios, which are zero for all but heavy items."""
+    initial = shard.sums["initial"]
+    return with_state(shard, initial=initial), {"ratio": excess_ratio(initial, tables.tau_units)}
+
+
+def mad_noise(shard: Shard, spec: MadRound, number: int, keys: Keys) -> Shard:
+    """Final weights of a MAD round plus its noise."""
+    total, fraction = total_weight(
+        shard.state["initial"], shard.sums["whole"], shard.sums["fraction"], spec.tables.tau_units
+    )
+    noise = keys.gaussian_noise(number, shard.fp, spec.sigma)
+    return add_noisy(shard, total, noise, fraction)
