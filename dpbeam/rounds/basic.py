@@ -11,7 +11,7 @@ import numpy as np
 
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS, noisy_units, threshold_units, uniform_l2_units
+from dpbeam.kernels.grid import noisy_units, public_grid, threshold_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
@@ -38,6 +38,7 @@ class UniformProgram(Program):
         self.trips = len(self.sigmas)
         found = {"found": ReplyColumn(np.uint8, 0)}
         self.reply_columns = dict.fromkeys(range(self.trips - 1), found)
+        self.weight_grid = public_grid(max(self.sigmas))
         self._table = uniform_l2_units(max_items)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
@@ -66,9 +67,6 @@ class UniformProgram(Program):
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return shard, {"found": shard.state["released"].astype(np.uint8)}
 
-    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        return released_weights(shard)
-
 
 def sample_rows(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> Csr:
     """A fresh uniform sample of at most `max_items` of each user's present items."""
@@ -89,8 +87,3 @@ def cross(shard: Shard, threshold: float) -> Shard:
     """Release the items of this round's samples whose noisy weight reaches the threshold."""
     noisy = shard.state["noisy"]
     return mark_released(shard, noisy, shard.state["present"] & (noisy >= threshold_units(threshold)))
-
-
-def released_weights(shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-    """Mask of released items and their noisy weights."""
-    return shard.state["released"], shard.state["weight"] / UNITS

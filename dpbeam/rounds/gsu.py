@@ -13,11 +13,10 @@ import numpy as np
 
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS, noisy_units
+from dpbeam.kernels.grid import UNITS, noisy_units, public_grid
 from dpbeam.kernels.gsu import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.basic import released_weights
 from dpbeam.rounds.program import Keys, Program, ReplyColumn, mark_released, with_state
 
 
@@ -61,6 +60,7 @@ class GsuProgram(Program):
         self.score = score
         self.cap = max_items
         self.trips = len(self.fractions)
+        self.weight_grid = public_grid(sigma)
         column = {"score": ReplyColumn(np.uint16, 0)}
         self.reply_columns = dict.fromkeys(range(self.trips - 1), column)
 
@@ -121,6 +121,3 @@ class GsuProgram(Program):
             sigma=self.sigma,
         )
         return score_units(shard.state["z"], shard.state["y"], shard.state["a"], at, self.score)
-
-    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        return released_weights(shard)

@@ -10,12 +10,12 @@ import numpy as np
 
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS, uniform_l2_units
+from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
 from dpbeam.kernels.mad import MadTables, excess_ratio, initial_sums, second_sums, total_weight
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights, user_weights
-from dpbeam.rounds.basic import add_noisy, cross, released_weights, sample_rows
+from dpbeam.rounds.basic import add_noisy, cross, sample_rows
 from dpbeam.rounds.program import Keys, Program, ReplyColumn, with_state
 
 BIAS_ONE = (
@@ -53,6 +53,7 @@ class MadProgram(Program):
     def __init__(self, *, round: MadRound, max_items: int):
         self.round = round
         self.cap = max_items
+        self.weight_grid = public_grid(round.sigma)
         self._table = uniform_l2_units(max_items)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
@@ -78,9 +79,6 @@ class MadProgram(Program):
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.round.threshold)
-
-    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        return released_weights(shard)
 
 
 class Mad2rProgram(Program):
@@ -115,6 +113,7 @@ class Mad2rProgram(Program):
         self.lower_confidence, self.upper_confidence = lower_confidence, upper_confidence
         self.resample = pool is not None
         self.cap = max(pool, max_items) if pool is not None else max_items
+        self.weight_grid = public_grid(max(first.sigma, second.sigma))
         self._table = uniform_l2_units(max_items)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
@@ -186,9 +185,6 @@ class Mad2rProgram(Program):
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, (self.first if trip == 1 else self.second).threshold)
-
-    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        return released_weights(shard)
 
 
 def mad_sum_names(trip: int) -> tuple[str, ...]:

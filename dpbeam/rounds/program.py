@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey, gaussian, prf_bits
@@ -53,11 +54,13 @@ class Program(ABC):
     Attributes:
       trips: how many times blocks send to shards.
       cap: distinct items kept per user when blocks are built.
+      weight_grid: spacing of the noisy weights that `released` returns, a public power of two.
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
     """
 
     trips: int
     cap: int
+    weight_grid: float
     reply_columns: Mapping[int, Mapping[str, ReplyColumn]]
 
     @abstractmethod
@@ -90,9 +93,14 @@ class Program(ABC):
         """State to remember, and the values of every item for the blocks that hold it."""
         raise NotImplementedError
 
-    @abstractmethod
     def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        """After the last trip: (items,) bool released, and (items,) float64 noisy weight in the releasing round."""
+        """After the last trip: (items,) bool released, and (items,) float64 noisy weight in the releasing round.
+
+        Noisy weights are rounded to a public grid far coarser than floating point, so that low-order bits carry
+        nothing (Mironov 2012).
+        """
+        weight = shard.state["weight"] / UNITS
+        return shard.state["released"], np.rint(weight / self.weight_grid) * self.weight_grid
 
 
 def with_state(shard: Shard, **arrays: np.ndarray) -> Shard:

@@ -1,0 +1,391 @@
+"""Calibration of the group-sequential union (GSU): noise, coefficients, thresholds and weight caps.
+
+The mechanism spends its noise over R rounds (fractions f_r) and tests, at checkpoint k, the statistic
+Z_k = sum_{r<=k} a_r f_r weight_r, where weight_r carries N(0, sigma^2/f_r). Under any history a novel item
+of a user of degree d has drift at most cap(d) G_k and an independent Gaussian walk of variances
+sigma^2 V_k, with G_k = sum a_r f_r and V_k = sum a_r^2 f_r. The calibration gives each checkpoint its share
+of delta_threshold and bounds the crossing probability by the union over checkpoints.
+
+Design. At drift c0 the allowance of checkpoint k is a closed form, so the multiplier m is found from
+allowances alone and the thresholds follow from one quantile each; caps come from one bisection that is
+vectorised over all degrees. Everything is calibrated to delta_threshold (1 - 1e-9), a slack that covers all
+rounding here and in the state of the mechanism. Safe side: thresholds up, caps down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy import special
+
+from dpbeam.accounting.events import ComposedEvent, CumulativeThresholdEvent, GaussianEvent
+from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma, split_sigma
+from dpbeam.accounting.threshold import item_allowance
+
+MAX_ROUNDS = 64
+_SLACK = 1 - 1e-9
+_ROUND_UP = 1e-13
+_CAP_STEPS = 60  # halvings of an interval of length below 1
+
+
+@dataclass(frozen=True)
+class GsuScoreConstants:
+    """Constants of the score that decides where users aim; public, without effect on privacy."""
+
+    a: float
+    a1: float
+    k1: float
+    kk: float
+    b: float
+    k2: float
+    g: float
+
+
+@dataclass(frozen=True)
+class GsuPreset:
+    """Every public constant of one GSU setting. `max_items` is D0, `fin` the last spending share."""
+
+    fractions: tuple[float, ...]
+    fin: float
+    delta_gauss_share: float
+    max_items: int
+    c0: float
+    eta: float
+    score: GsuScoreConstants
+
+    @property
+    def rounds(self) -> int:
+        return len(self.fractions)
+
+    @property
+    def spending(self) -> tuple[float, ...]:
+        return spending(self.rounds, self.fin)
+
+
+@dataclass(frozen=True, eq=False)
+class GsuCalibration:
+    """What a GSU run needs; arrays are float64 and read-only, R rounds, D0 = max_items.
+
+    Attributes:
+      sigma: noise of the whole, sigma(epsilon, delta_gauss).
+      round_sigmas: (R,) noise of each round, sigma / sqrt(f_r) rounded up.
+      fractions: (R,) f_r, exact sum at most 1.
+      a: (R,) coefficients, sum a_r^2 f_r = 1.
+      G, V: (R,) drift and variance factors at the checkpoints; V[-1] is 1.
+      thresholds: (R,) rho_k, inf where a checkpoint tests nothing.
+      caps: (D0 + 1,) largest weight of a user of degree d on one item; index 0 is unused (NaN).
+      multiplier: m, the common factor on the spending shares.
+    """
+
+    epsilon: float
+    delta: float
+    delta_gauss: float
+    delta_threshold: float
+    sigma: float
+    round_sigmas: np.ndarray
+    fractions: np.ndarray
+    a: np.ndarray
+    G: np.ndarray
+    V: np.ndarray
+    thresholds: np.ndarray
+    caps: np.ndarray
+    multiplier: float
+    max_items: int
+    c0: float
+    eta: float
+    spending: tuple[float, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.fractions)
+
+    def event(self) -> ComposedEvent:
+        """The run as an event for the ledger: R Gaussian rounds and the cumulative thresholds."""
+        noises = [
+            GaussianEvent(sigma=sigma, round=index, label="gsu")
+            for index, sigma in enumerate(self.round_sigmas.tolist(), start=1)
+        ]
+        tests = CumulativeThresholdEvent(
+            thresholds=tuple(rho if math.isfinite(rho) else None for rho in self.thresholds.tolist()),
+            coefficients=tuple((self.a * self.fractions).tolist()),
+            delta=self.delta_threshold,
+            weight_cap=self.c0,
+            max_items=self.max_items,
+            label="gsu",
+        )
+        return ComposedEvent("gaussian", (*noises, tests), label="gsu")
+
+
+def geometric_fractions(rounds: int, first: float) -> tuple[float, ...]:
+    """f_r = first q^(r-1) with q >= 0 such that the fractions sum to 1 (float sum; see `calibrate_gsu`).
+
+    Raises: ValueError unless 1 <= rounds <= 64 and 0 < first < 1 (first is 1 for one round).
+    """
+    _check_round_count(rounds)
+    if rounds == 1:
+        return (1.0,)
+    first = check_delta(first, "first")
+    low, high = 0.0, 1.0
+    while first * sum(high**r for r in range(rounds)) < 1:
+        high *= 2
+    while True:
+        q = (low + high) / 2
+        if not low < q < high:
+            break
+        if first * math.fsum(q**r for r in range(rounds)) < 1:
+            low = q
+        else:
+            high = q
+    raw = [first * low**r for r in range(rounds)]
+    return tuple(value / math.fsum(raw) for value in raw)
+
+
+def spending(rounds: int, fin: float) -> tuple[float, ...]:
+    """Shares of delta_threshold per checkpoint: `fin` for the last, the others equal; (1,) for one round.
+
+    Raises: ValueError unless 1 <= rounds <= 64 and 0 < fin <= 1.
+    """
+    _check_round_count(rounds)
+    if not 0 < fin <= 1:
+        raise ValueError(f"fin must lie in (0, 1], got {fin}")
+    if rounds == 1:
+        return (1.0,)
+    return (*[(1 - fin) / (rounds - 1)] * (rounds - 1), float(fin))
+
+
+def _check_round_count(rounds: int) -> None:
+    if isinstance(rounds, bool) or int(rounds) != rounds or not 1 <= rounds <= MAX_ROUNDS:
+        raise ValueError(f"rounds must be an integer from 1 to {MAX_ROUNDS}, got {rounds}")
+
+
+def _checked_fractions(fractions: Sequence[float]) -> np.ndarray:
+    """Fractions with an exact sum of at most 1 (and at least 1 - 1e-9)."""
+    values = [check_positive("fractions", value) for value in fractions]
+    _check_round_count(len(values))
+    total = math.fsum(values)
+    if abs(total - 1) > 1e-9:
+        raise ValueError(f"fractions must sum to 1, got a sum of {total}")
+    values = [value / total for value in values] if total > 1 else values
+    while sum(map(Fraction, values), Fraction(0)) > 1:
+        largest = max(range(len(values)), key=values.__getitem__)
+        values[largest] = math.nextafter(values[largest], 0.0)
+    return np.array(values)
+
+
+def _checked_spending(shares: Sequence[float], rounds: int) -> np.ndarray:
+    values = np.array([float(value) for value in shares])
+    if len(values) != rounds:
+        raise ValueError(f"spending must have one share per round, got {len(values)} for {rounds} rounds")
+    if not (np.all(np.isfinite(values) & (values >= 0)) and abs(math.fsum(values) - 1) <= 1e-9):
+        raise ValueError("spending shares must not be negative and must sum to 1")
+    if values[-1] <= 0:
+        raise ValueError("spending must leave a share for the last round")
+    return values
+
+
+def _split_delta(delta: float, gauss_share: float) -> tuple[float, float]:
+    """(delta_gauss, delta_threshold), their exact sum at most delta."""
+    gauss_share = check_delta(gauss_share, "delta_gauss_share")
+    gauss = delta * gauss_share
+    threshold = delta - gauss
+    while Fraction(gauss) + Fraction(threshold) > Fraction(delta):
+        threshold = math.nextafter(threshold, 0.0)
+    if not 0 < threshold < 0.5:
+        raise ValueError(f"delta_threshold must lie in (0, 1/2), got {threshold}")
+    return gauss, threshold
+
+
+def _multiplier(shares: np.ndarray, delta: float, max_items: int) -> float:
+    """Largest m (rounded down) whose checkpoint allowances sum to at most the allowance of one item.
+
+    x -> 1 - (1 - x)^(1/D0) is convex and 0 at 0, so m >= 1; it is 1 for a single tested checkpoint.
+    """
+    allowed = item_allowance(delta, max_items)
+
+    def fits(m: float) -> bool:
+        return math.fsum(_checkpoint_allowance(m, shares, delta, max_items)) <= allowed
+
+    good, bad = 0.0, 2.0
+    while fits(bad) and bad < 1e6:
+        good, bad = bad, bad * 2
+    while bad - good > 1e-15 * bad:
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def _checkpoint_allowance(m: float, shares: np.ndarray, delta: float, max_items: int) -> np.ndarray:
+    """Crossing probability per item and checkpoint at drift c0; the middle term keeps it below 1/2."""
+    return -np.expm1(np.log1p(-np.minimum(0.5, m * shares * delta)) / max_items)
+
+
+def crossing_bound(thresholds, G, deviations, weight) -> np.ndarray:
+    """P_cross(c) = sum_k Q((rho_k - c G_k) / (sigma sqrt(V_k))): union bound over the checkpoints.
+
+    Args: arrays of length R (rho_k, G_k, sigma sqrt(V_k); rho_k may be inf) and an array of weights c.
+
+    Returns: float64 of the shape of `weight`.
+    """
+    weight = np.asarray(weight, dtype=np.float64)
+    total = np.zeros_like(weight)
+    for rho, gain, deviation in zip(thresholds, G, deviations):
+        total += special.ndtr((weight * gain - rho) / deviation)
+    return total
+
+
+def _caps(thresholds, G, deviations, delta: float, max_items: int, c0: float) -> np.ndarray:
+    """cap(d) for d = 0..D0: the largest c <= 1 with P_cross(c) <= 1 - (1 - delta)^(1/d), rounded down."""
+    allowed = item_allowance(delta, np.arange(1, max_items + 1, dtype=np.float64))
+
+    def fits(weight):
+        return crossing_bound(thresholds, G, deviations, weight) <= allowed
+
+    # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
+    good, bad = np.full(max_items, c0), np.ones(max_items)
+    whole = fits(bad)
+    for _ in range(_CAP_STEPS):
+        middle = (good + bad) / 2
+        ok = fits(middle)
+        good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
+    caps = np.where(whole, 1.0, good)
+    return np.concatenate([[math.nan], caps])
+
+
+def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> tuple[float, np.ndarray]:
+    """(m, rho): rho_k = c0 G_k + sigma sqrt(V_k) isf(allowance_k), rounded up; inf where the share is 0.
+
+    The crossing probability at drift c0, recomputed from the thresholds in floating point, is at most the
+    allowance of one item at degree D0.
+    """
+    m = _multiplier(shares, delta, max_items)
+    allowed, step = item_allowance(delta, max_items), 1e-12
+    while True:
+        quantile = -special.ndtri(_checkpoint_allowance(m, shares, delta, max_items))
+        tested = np.isfinite(quantile)
+        noise = deviations * np.where(tested, quantile, 0.0)
+        thresholds = np.where(tested, c0 * G + noise + _ROUND_UP * (c0 * G + np.abs(noise)), np.inf)
+        if crossing_bound(thresholds, G, deviations, c0) <= allowed:
+            return m, thresholds
+        m, step = m * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
+
+
+def calibrate_gsu(
+    epsilon: float,
+    delta: float,
+    fractions: Sequence[float],
+    spending: Sequence[float],
+    delta_gauss_share: float,
+    max_items: int,
+    c0: float,
+    eta: float,
+) -> GsuCalibration:
+    """Calibrates GSU to (epsilon, delta)-DP under add/remove one user.
+
+    Args:
+      epsilon, delta: total budget; meant for epsilon 0.05..10 and delta from 1e-15 on.
+      fractions: f_r > 0, R = 1..64 of them, sum 1 within 1e-9.
+      spending: R shares >= 0 of delta_threshold, sum 1, the last one positive.
+      delta_gauss_share: delta_gauss / delta, in (0, 1).
+      max_items: D0, 1..10^6 (5,000 takes about 0.1 s at 16 rounds).
+      c0: weight cap of a user of degree D0, in (0, 1].
+      eta: growth of the coefficients, a_r proportional to exp(eta mid_r).
+
+    Guarantee: for every degree d <= D0, d items of drift at most cap(d) per unit of a_r f_r cross a
+    threshold with probability at most delta_threshold, and the R noises compose to sigma(epsilon,
+    delta_gauss); together (epsilon, delta_gauss + delta_threshold)-DP.
+
+    Raises: ValueError on an argument out of range, delta_threshold >= 1/2 included.
+    """
+    epsilon = check_positive("epsilon", epsilon)
+    delta = check_delta(delta)
+    c0 = check_positive("c0", c0)
+    if c0 > 1:
+        raise ValueError(f"c0 must lie in (0, 1], got {c0}")
+    if not math.isfinite(eta) or abs(eta) > 100:
+        raise ValueError(f"eta must lie in [-100, 100], got {eta}")
+    if isinstance(max_items, bool) or int(max_items) != max_items or not 1 <= max_items <= 10**6:
+        raise ValueError(f"max_items must be an integer from 1 to 1000000, got {max_items}")
+    max_items = int(max_items)
+    f = _checked_fractions(fractions)
+    shares = _checked_spending(spending, len(f))
+    delta_gauss, delta_threshold = _split_delta(delta, delta_gauss_share)
+    sigma = gaussian_sigma(epsilon, delta_gauss)
+
+    raw = np.exp(eta * (np.cumsum(f) - f / 2))
+    a = raw / math.sqrt(math.fsum(raw * raw * f))
+    G = np.cumsum(a * f)
+    V = np.cumsum(a * a * f)
+    V[-1] = 1.0
+
+    target = delta_threshold * _SLACK
+    deviations = sigma * np.sqrt(V)
+    m, thresholds = _thresholds_that_admit_c0(shares, target, max_items, c0, G, deviations)
+    caps = _caps(thresholds, G, deviations, target, max_items, c0)
+    arrays = {
+        "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
+        "fractions": f,
+        "a": a,
+        "G": G,
+        "V": V,
+        "thresholds": thresholds,
+        "caps": caps,
+    }
+    for array in arrays.values():
+        array.setflags(write=False)
+    return GsuCalibration(
+        epsilon=epsilon,
+        delta=delta,
+        delta_gauss=delta_gauss,
+        delta_threshold=delta_threshold,
+        sigma=sigma,
+        multiplier=m,
+        max_items=max_items,
+        c0=c0,
+        eta=float(eta),
+        spending=tuple(shares.tolist()),
+        **arrays,
+    )
+
+
+GSU_PRESETS: dict[str, GsuPreset] = {
+    "gsu2": GsuPreset(
+        fractions=(0.25, 0.75),
+        fin=0.9,
+        delta_gauss_share=0.7,
+        max_items=300,
+        c0=0.15,
+        eta=0.86,
+        score=GsuScoreConstants(a=1.2, a1=0.0, k1=0.72, kk=0.0, b=-1.1, k2=2.5, g=1.1),
+    ),
+    "gsu4": GsuPreset(
+        fractions=geometric_fractions(4, 0.10),
+        fin=0.9,
+        delta_gauss_share=0.7,
+        max_items=300,
+        c0=0.18,
+        eta=0.4,
+        score=GsuScoreConstants(a=1.15, a1=0.0, k1=0.65, kk=0.0, b=-0.67, k2=2.1, g=1.05),
+    ),
+    "gsu8": GsuPreset(
+        fractions=geometric_fractions(8, 0.04),
+        fin=0.71,
+        delta_gauss_share=0.7,
+        max_items=300,
+        c0=0.26,
+        eta=0.23,
+        score=GsuScoreConstants(a=1.0, a1=0.0, k1=0.78, kk=0.0, b=-0.57, k2=2.45, g=1.1),
+    ),
+    "gsu16": GsuPreset(
+        fractions=geometric_fractions(16, 0.03),
+        fin=0.89,
+        delta_gauss_share=0.72,
+        max_items=400,
+        c0=0.23,
+        eta=0.25,
+        score=GsuScoreConstants(a=0.89, a1=-0.69, k1=0.77, kk=-0.36, b=-0.57, k2=2.4, g=1.1),
+    ),
+}

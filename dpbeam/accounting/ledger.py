@@ -1,0 +1,191 @@
+"""The ledger of a run: what was promised, what was done, and the proof by recomputation.
+
+Design. A ledger holds public values only, each a function of the settings and never of the data, so two
+neighbouring inputs write identical bytes. Before it is written (and after it is read) `verify`
+recomputes the guarantee from the events and refuses one that exceeds what was declared (fail closed).
+The JSON is deterministic: sorted keys, shortest exact numbers, no time, no place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+
+from dpbeam.accounting.events import (
+    EVENT_TYPES,
+    ComposedEvent,
+    CumulativeThresholdEvent,
+    GaussianEvent,
+    Guarantee,
+    InconsistentEventError,
+    PeelingEvent,
+    PureEvent,
+    ThresholdEvent,
+    UnknownEventError,
+    ZCDPEvent,
+    account,
+    event_from_dict,
+    event_to_dict,
+)
+from dpbeam.accounting.gaussian import check_positive
+
+__all__ = [
+    "ADD_REMOVE_ONE_USER",
+    "EVENT_TYPES",
+    "KEY_FIXED_TEST",
+    "KEY_FROM_OS",
+    "NEIGHBOURING_RELATIONS",
+    "REPLACE_ONE_AGENT",
+    "ComposedEvent",
+    "CumulativeThresholdEvent",
+    "GaussianEvent",
+    "Guarantee",
+    "InconsistentEventError",
+    "Ledger",
+    "OverspentLedgerError",
+    "PeelingEvent",
+    "PureEvent",
+    "ThresholdEvent",
+    "UnknownEventError",
+    "ZCDPEvent",
+    "account",
+]
+
+ADD_REMOVE_ONE_USER = "add/remove one user"
+REPLACE_ONE_AGENT = "replace the row of one agent"
+NEIGHBOURING_RELATIONS = (ADD_REMOVE_ONE_USER, REPLACE_ONE_AGENT)
+KEY_FROM_OS = "operating system"
+KEY_FIXED_TEST = "NOT PRIVATE: fixed test key"
+COMPUTATIONAL_NOTE = (
+    "Noise and sampling come from a keyed pseudo-random function, so the guarantee is computational: it "
+    "holds against anyone who cannot break the function and does not know the key of the run."
+)
+_FORMAT = "dpbeam ledger"
+_FORMAT_VERSION = 1
+_TOLERANCE = 1e-12
+
+
+class OverspentLedgerError(ValueError):
+    """The events cost more than the declared (epsilon, delta)."""
+
+
+def _plain(value, where: str):
+    """The value with tuples as lists, if JSON can hold it exactly; ValueError otherwise."""
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise ValueError(f"{where} must be finite, got {value}")
+        return value
+    if type(value) in (list, tuple):
+        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if type(value) is dict:
+        if not all(type(key) is str for key in value):
+            raise ValueError(f"{where} must have strings as keys")
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    raise ValueError(f"{where} is of type {type(value).__name__}, which JSON cannot hold")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Everything needed to check the guarantee of one run.
+
+    Attributes:
+      method: name of the algorithm.
+      epsilon, delta: the declared total of the job; delta may be 0.
+      accounting: how rounds and stages were composed, for readers ("gaussian", "basic", ...).
+      events: the root ComposedEvent.
+      privacy_unit: what one neighbouring step adds, removes or replaces.
+      neighbouring_relation: one of NEIGHBOURING_RELATIONS.
+      parameters: public settings, JSON values only.
+      key_source: KEY_FROM_OS or KEY_FIXED_TEST.
+      guarantee_note: why the guarantee is computational.
+      versions: names and versions of the software, as strings.
+      code_revision: of dpbeam, empty if unknown.
+      public_items: whether a list of public items was released without budget.
+
+    Raises: ValueError on a value that is not public JSON or is out of range.
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    accounting: str
+    events: ComposedEvent
+    privacy_unit: str = "one user"
+    neighbouring_relation: str = ADD_REMOVE_ONE_USER
+    parameters: dict = field(default_factory=dict)
+    key_source: str = KEY_FROM_OS
+    guarantee_note: str = COMPUTATIONAL_NOTE
+    versions: dict = field(default_factory=dict)
+    code_revision: str = ""
+    public_items: bool = False
+
+    def __post_init__(self):
+        if type(self.events) is not ComposedEvent:
+            raise UnknownEventError(f"events must be a ComposedEvent, got {type(self.events).__name__}")
+        object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta must lie in [0, 1), got {self.delta}")
+        for name in ("method", "accounting", "privacy_unit", "guarantee_note", "code_revision"):
+            if type(getattr(self, name)) is not str:
+                raise ValueError(f"{name} must be a string")
+        if self.neighbouring_relation not in NEIGHBOURING_RELATIONS:
+            raise ValueError(f"neighbouring_relation must be one of {NEIGHBOURING_RELATIONS}")
+        if self.key_source not in (KEY_FROM_OS, KEY_FIXED_TEST):
+            raise ValueError(f"key_source must be {KEY_FROM_OS!r} or {KEY_FIXED_TEST!r}")
+        if type(self.public_items) is not bool:
+            raise ValueError("public_items must be True or False")
+        for name in ("parameters", "versions"):
+            if type(getattr(self, name)) is not dict:
+                raise ValueError(f"{name} must be a dictionary")
+            object.__setattr__(self, name, _plain(getattr(self, name), name))
+
+    @property
+    def private(self) -> bool:
+        """False if the run used a fixed key, which voids the guarantee."""
+        return self.key_source == KEY_FROM_OS
+
+    def verify(self) -> Guarantee:
+        """Recomputes the guarantee from the events and returns it.
+
+        Raises: OverspentLedgerError if epsilon or delta exceeds the declared one (relative tolerance
+        1e-12); UnknownEventError, InconsistentEventError as `account` does.
+        """
+        spent = account(self.events, self.epsilon)
+        for name in ("epsilon", "delta"):
+            used, declared = getattr(spent, name), getattr(self, name)
+            if not used <= declared * (1 + _TOLERANCE):
+                raise OverspentLedgerError(
+                    f"the events of method {self.method} cost {name} {used:.17g}, declared is {declared:.17g}"
+                )
+        return spent
+
+    def to_json(self) -> str:
+        """Deterministic JSON text, ending in a newline. Verifies first, and raises as `verify` does."""
+        self.verify()
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["events"] = event_to_dict(self.events)
+        values["format"] = _FORMAT
+        values["format_version"] = _FORMAT_VERSION
+        return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Reads and verifies a ledger.
+
+        Raises: ValueError if the text is not a ledger with exactly the known fields; as `verify` does.
+        """
+        values = json.loads(text)
+        known = {item.name for item in fields(cls)} | {"format", "format_version"}
+        if not isinstance(values, dict) or set(values) != known:
+            raise ValueError("not a ledger of dpbeam: its fields are not exactly the known ones")
+        stated = (values.pop("format"), values.pop("format_version"))
+        if stated != (_FORMAT, _FORMAT_VERSION):
+            raise ValueError(f"not a ledger of a known version: {stated}")
+        values["events"] = event_from_dict(values["events"])
+        ledger = cls(**values)
+        ledger.verify()
+        return ledger

@@ -1,0 +1,94 @@
+"""Thresholds for noisy weights, so that an item nobody else holds is released with probability <= delta.
+
+Source: the novel-item argument of Korolova et al. 2009 and Gopi et al. 2020 for Gaussian noise.
+A new user holds t <= max_items items that nobody else holds, each with weight at most h(t);
+the t noises are independent, so every one stays below h(t) + sigma z_t with probability 1 - delta if
+Phi(z_t)^t = 1 - delta.
+
+Design. The tail 1 - (1 - delta)^(1/t) is computed as such (expm1, log1p) and inverted as an upper
+tail; the literal Phi^-1((1 - delta)^(1/t)) is infinite from delta of about 1e-16 on. Safe side:
+thresholds are rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special
+
+from dpbeam.accounting.gaussian import check_delta, check_positive
+
+_CHUNK = 1 << 20  # values of t per step; bounds memory at about 30 MB whatever max_items is
+_ROUND_UP = 1e-13  # relative; the rounding error of ndtri and of the sum stays below this
+MAX_ITEMS_LIMIT = 10**9
+
+
+def item_allowance(delta: float, t) -> float | np.ndarray:
+    """1 - (1 - delta)^(1/t): the failure probability of each of t independent items.
+
+    Args: delta in (0, 1); t a number or array of numbers >= 1. Returns the same shape as t.
+    """
+    delta = check_delta(delta)
+    t = np.asarray(t, dtype=np.float64)
+    if t.size and not np.all(t >= 1):
+        raise ValueError("t must be at least 1")
+    allowance = -np.expm1(math.log1p(-delta) / t)
+    return float(allowance) if allowance.ndim == 0 else allowance
+
+
+def normal_quantile_max(delta: float, t) -> float | np.ndarray:
+    """z_t with P(max of t standard normals > z_t) = delta.
+
+    Args:
+      delta: failure probability in (0, 1), down to 1e-300.
+      t: number or array of numbers of independent normals, each at least 1.
+
+    Returns: float for a number, float64 array of the shape of t otherwise; relative error about 1e-15.
+
+    Raises: ValueError if delta is not in (0, 1) or a t is below 1 or NaN.
+    """
+    quantile = -special.ndtri(item_allowance(delta, t))
+    return float(quantile) if np.ndim(quantile) == 0 else quantile
+
+
+def _chunk_maximum(sigma, delta, t, novel_linf) -> float:
+    weight = np.asarray(novel_linf(t), dtype=np.float64)
+    if weight.shape != t.shape:
+        raise ValueError(f"novel_linf must return one value per t, got shape {weight.shape} for {t.shape}")
+    if not np.all(np.isfinite(weight) & (weight >= 0)):
+        raise ValueError("novel_linf must return finite values that are not negative")
+    noise = sigma * normal_quantile_max(delta, t)
+    return float(np.max(weight + noise + _ROUND_UP * (weight + np.abs(noise))))
+
+
+def novel_threshold(
+    sigma: float, delta: float, max_items: int, novel_linf: Callable[[np.ndarray], np.ndarray]
+) -> float:
+    """rho = max over t = 1..max_items of h(t) + sigma z_t, rounded up.
+
+    Args:
+      sigma: standard deviation of the noise on every weight.
+      delta: allowed probability that any of a user's novel items is released in this round: the
+        round's own share, not the delta of the whole job.
+      max_items: D0, the most items a user contributes, 1..10^9 (10^7 takes about a second).
+      novel_linf: h, maps a float64 array of t to the array of the largest weights that a new user can
+        put on each of t items that nobody else holds.
+
+    Guarantee: for every t <= max_items, t weights of at most h(t) plus independent N(0, sigma^2) noises
+    reach rho anywhere with probability at most delta.
+
+    Raises: ValueError on an argument out of range or a novel_linf of wrong shape or value.
+    """
+    sigma = check_positive("sigma", sigma)
+    delta = check_delta(delta)
+    if isinstance(max_items, bool) or int(max_items) != max_items or not 1 <= max_items <= MAX_ITEMS_LIMIT:
+        raise ValueError(f"max_items must be an integer from 1 to {MAX_ITEMS_LIMIT}, got {max_items}")
+    max_items = int(max_items)
+    best = -math.inf
+    for start in range(1, max_items + 1, _CHUNK):
+        stop = min(start + _CHUNK, max_items + 1)
+        t = np.arange(start, stop, dtype=np.float64)
+        best = max(best, _chunk_maximum(sigma, delta, t, novel_linf))
+    return math.nextafter(best, math.inf)

@@ -1,0 +1,186 @@
+"""What every job command shares: check everything first, run on Beam, and finish whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+
+from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
+from dpbeam.cli.console import Progress
+from dpbeam.errors import InputError
+from dpbeam.io.output import OutputTarget
+from dpbeam.io.sources import InputSummary, ReadInput, preflight
+from dpbeam.io.spec import InputSpec
+from dpbeam.randomness import RunKey
+from dpbeam.transforms.store import RunFolder, RunStore
+
+DEFAULT_RUNNER = "FnApiRunner"
+_COUNTS = "counts"
+# Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
+_BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6}
+
+
+@dataclass
+class Job:
+    """One command's input, output and runner, checked before anything starts.
+
+    Attributes:
+      command: subcommand, for messages.
+      given: the flags that were given.
+      spec, summary: the input; what preflight found.
+      target: the output.
+      options: Beam's options.
+      key: the run's key.
+    """
+
+    command: str
+    given: dict[str, Any]
+    spec: InputSpec
+    summary: InputSummary
+    target: OutputTarget
+    options: PipelineOptions
+    key: RunKey = field(repr=False)
+
+    @classmethod
+    def create(cls, command: str, given: dict[str, Any], beam_arguments: list[str], spec: InputSpec) -> Job:
+        """Check flags, input and output.
+
+        Raises:
+          InputError: the first fault found, naming its flag, file or column.
+        """
+        target = OutputTarget(
+            given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
+        )
+        _check_counts(given)
+        summary = preflight(spec)
+        target.check()
+        key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
+        return cls(command, given, spec, summary, target, pipeline_options(beam_arguments), key)
+
+    @property
+    def pairs_estimate(self) -> int:
+        """Roughly how many (user, item) pairs there are."""
+        if self.summary.rows_estimate is not None and self.spec.layout == "pairs" and self.spec.tokenizer is None:
+            return self.summary.rows_estimate
+        return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
+
+    @property
+    def key_source(self) -> str:
+        return KEY_FIXED_TEST if self.key.insecure else KEY_FROM_OS
+
+    @property
+    def quiet(self) -> bool:
+        return self.given.get("quiet", False)
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal, unless --quiet."""
+        if not self.quiet:
+            print(text, flush=True)
+
+    def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
+        """The input's pairs; with --not_private_counts also counts what reading drops."""
+        wanted = "not_private_counts" in self.given
+        source = ReadInput(self.spec, summary=self.summary, with_counts=wanted)
+        if not wanted:
+            return pipeline | "ReadInput" >> source
+        pairs, counts = pipeline | "ReadInput" >> source
+        _ = (
+            counts
+            | "SumCounts" >> beam.CombinePerKey(sum)
+            | "AllCounts" >> beam.combiners.ToDict()
+            | "StoreCounts" >> beam.ParDo(_StoreCounts(folder.store))
+        )
+        return pairs
+
+    def run(
+        self,
+        build: Callable[[beam.Pipeline, RunFolder], None],
+        ledger_json: str,
+        *,
+        counts_path: str | None = None,
+    ) -> list[str]:
+        """Build and run the pipeline, then publish its output; a failure leaves neither output nor private files.
+
+        Args:
+          build: adds the job's transforms, which write to `target.staging`.
+          counts_path: where to write the exact counts of what was dropped (NOT PRIVATE), or None.
+
+        Returns:
+          The final paths, the ledger last.
+        """
+        if self.key.insecure:
+            self.say("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
+        temp_location = self.options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()
+        try:
+            with RunFolder(temp_location, self.key) as folder:
+                self.target.prepare()
+                pipeline = beam.Pipeline(options=self.options)
+                build(pipeline, folder)
+                self._wait(pipeline)
+                if counts_path is not None:
+                    _write_counts(counts_path, folder.store.read_bytes(_COUNTS))
+            return self.target.commit(ledger_json)
+        except BaseException:
+            self.target.abort()
+            raise
+
+    def _wait(self, pipeline: beam.Pipeline) -> None:
+        with Progress(f"dpbeam {self.command}", enabled=not self.quiet) as progress:
+            with progress.follow_local_runner():
+                result = pipeline.run()
+                try:
+                    result.wait_until_finish()
+                except KeyboardInterrupt:
+                    result.cancel()
+                    raise
+
+
+def test_key(text: str) -> RunKey:
+    """The fixed key of --insecure_test_key."""
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'") from None
+    return RunKey.insecure_fixed(text.lower())
+
+
+def pipeline_options(arguments: list[str]) -> PipelineOptions:
+    """Beam's options, with the in-process runner where none is named."""
+    options = PipelineOptions(arguments)
+    standard = options.view_as(StandardOptions)
+    if not standard.runner:
+        standard.runner = DEFAULT_RUNNER
+    return options
+
+
+def _check_counts(given: dict[str, Any]) -> None:
+    for name in ("num_shards", "num_output_shards"):
+        value = given.get(name)
+        if value is not None and not 1 <= value <= 65_536:
+            raise InputError(f"--{name} must be from 1 to 65536, got {value}")
+
+
+class _StoreCounts(beam.DoFn):
+    """Puts the counts where the launcher finds them; they never become metrics or log lines."""
+
+    def __init__(self, store: RunStore):
+        self._store = store
+
+    def process(self, counts: dict[str, int]) -> None:
+        self._store.write_bytes(_COUNTS, json.dumps(counts).encode())
+
+
+def _write_counts(path: str, counts: bytes) -> None:
+    """Exact counts of what was dropped, for the owner of the data only."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"not_private": True, "dropped": json.loads(counts)}, file, indent=2, sort_keys=True)
+            file.write("\n")
+    except OSError as error:
+        raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None

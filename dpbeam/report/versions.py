@@ -1,0 +1,49 @@
+"""Versions and code revision for the ledger."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+import dpbeam
+
+_DISTRIBUTIONS = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography")
+
+
+def versions() -> dict[str, str]:
+    """Versions of dpbeam, Python and the libraries that compute the result."""
+    found = {name: importlib.metadata.version(name) for name in _DISTRIBUTIONS}
+    return {"dpbeam": dpbeam.__version__, "python": platform.python_version(), **found}
+
+
+def code_revision() -> str:
+    """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown."""
+    root = Path(dpbeam.__file__).resolve().parent
+    if (root.parent / ".git").exists():
+        commit = _git(root.parent, "rev-parse", "HEAD")
+        if commit:
+            changed = _git(root.parent, "status", "--porcelain", "--", "dpbeam", "pipelines")
+            return commit + ("+modified" if changed else "")
+    return _installed_commit()
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _installed_commit() -> str:
+    """Commit of an installation from version control (PEP 610)."""
+    try:
+        text = importlib.metadata.distribution("dpbeam").read_text("direct_url.json")
+        return json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return ""

@@ -1,0 +1,238 @@
+"""`SelectPartitions`: the public PTransform of partition selection."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from dpbeam.errors import InputError
+from dpbeam.io.canonical import Kinds, decode, encode
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.sizes import choose_sizes
+from dpbeam.transforms.stages import RunProgram, SubsamplePerUser
+from dpbeam.transforms.store import RunFolder
+
+_TUPLES_PER_BATCH = 100_000
+
+
+class ReleasedItem(NamedTuple):
+    """A released item and, where asked for, the noisy weight that released it (else None)."""
+
+    item: str | int | bytes
+    noisy_weight: float | None
+
+
+class _ToBatches(beam.DoFn):
+    """(user, item) tuples and record batches -> record batches of canonical bytes."""
+
+    def __init__(self):
+        self._users: list = []
+        self._items: list = []
+
+    def start_bundle(self) -> None:
+        self._users, self._items = [], []
+
+    def process(self, element) -> Iterator[pa.RecordBatch]:
+        if isinstance(element, pa.RecordBatch):
+            yield canonical_batch(element)
+            return
+        user, item = _checked_tuple(element)
+        self._users.append(user)
+        self._items.append(item)
+        if len(self._users) >= _TUPLES_PER_BATCH:
+            yield self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._users:
+            window = GlobalWindow()
+            yield WindowedValue(self._flush(), window.max_timestamp(), (window,))
+
+    def _flush(self) -> pa.RecordBatch:
+        users, items = self._users, self._items
+        self._users, self._items = [], []
+        batch = pa.RecordBatch.from_arrays(
+            [_one_type(users, "user"), _one_type(items, "item")], ["user", "item"]
+        )
+        return canonical_batch(batch)
+
+
+def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A record batch with columns `user` and `item` of strings, integers or bytes, as canonical bytes.
+
+    Raises:
+      InputError: a column is missing, has another type, or holds a null.
+    """
+    if (batch.schema.metadata or {}).get(b"dpbeam"):
+        return batch
+    columns, kinds = [], []
+    for name in ("user", "item"):
+        if name not in batch.schema.names:
+            raise InputError(f"record batches need columns 'user' and 'item', got {batch.schema.names}")
+        column, kind = encode(batch.column(name), f"column '{name}'")
+        if column.null_count:
+            raise InputError(f"column '{name}' holds a null; filter nulls before SelectPartitions")
+        columns.append(column)
+        kinds.append(kind or "string")
+    schema = pa.schema(
+        [("user", columns[0].type), ("item", columns[1].type)],
+        metadata=Kinds(kinds[0], (kinds[1],)).metadata(),
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _checked_tuple(element) -> tuple:
+    if not (isinstance(element, tuple | list) and len(element) == 2):
+        raise InputError("SelectPartitions takes (user, item) tuples or pyarrow.RecordBatch elements")
+    return element
+
+
+def _one_type(values: list, name: str) -> pa.Array:
+    """An Arrow array of values that all have one type; 1, True and "1" are different things."""
+    kinds = {type(value) for value in values}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{name} ids mix types ({', '.join(sorted(k.__name__ for k in kinds))}); use one type"
+        )
+    kind = kinds.pop()
+    if kind not in (str, int, bytes):
+        raise InputError(f"{name} ids must be str, int or bytes, got {kind.__name__}")
+    try:
+        return pa.array(values, {str: pa.large_string(), int: pa.int64(), bytes: pa.large_binary()}[kind])
+    except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
+        raise InputError(
+            f"{name} ids: an integer above 2^63 - 1 or a string that is not valid Unicode"
+        ) from None
+
+
+class _ToItems(beam.DoFn):
+    """Record batches of released canonical items -> ReleasedItem."""
+
+    def __init__(self, noisy_weights: bool):
+        self._noisy_weights = noisy_weights
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[ReleasedItem]:
+        columns = decode(batch.column("item"), Kinds.of(batch.schema).item)
+        items = [column.to_pylist() for column in columns]
+        weights = batch.column("noisy_weight").to_pylist() if self._noisy_weights else [None] * batch.num_rows
+        for row, weight in enumerate(weights):
+            parts = tuple(column[row] for column in items)
+            yield ReleasedItem(parts[0] if len(parts) == 1 else parts, weight)
+
+
+class SelectPartitions(beam.PTransform):
+    """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
+
+    Takes a bounded PCollection of (user, item) tuples or of `pyarrow.RecordBatch` with columns `user` and `item`
+    (strings, integers or bytes; much faster), and returns a PCollection of `ReleasedItem`:
+
+        config = SelectionConfig(epsilon=1.0, delta=1e-6)
+        with RunFolder(temp_location) as run, beam.Pipeline(options=options) as pipeline:
+            released = pipeline | beam.Create([("ann", "x"), ("bob", "x")]) | SelectPartitions(config, run=run)
+
+    Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see
+    docs/privacy.md. The released items are a function of the data, the settings and the run's key alone.
+
+    Memory per worker: one block or one shard (see `dpbeam.selection.sizes`).
+
+    Args:
+      config: settings.
+      run: the private folder of this run, removed by the caller when the pipeline has finished. None creates one
+        under the pipeline's temp_location, removed when this process exits; do so only if the process waits for
+        the pipeline.
+      num_blocks, num_shards: partitions of users and items; None: from `pairs`.
+      pairs: roughly how many pairs there are.
+      complete: the input is (block id, record batch) whose users are whole, as `dpbeam.io` makes for grouped input.
+      as_batches: return record batches (item: canonical bytes, noisy_weight) with the kinds in their metadata.
+
+    Raises:
+      InputError: settings are out of range, or ids are not all strings, all integers or all bytes.
+      ValueError: the input is unbounded or windowed: a user split over windows would count several times.
+    """
+
+    def __init__(
+        self,
+        config: SelectionConfig,
+        *,
+        run: RunFolder | None = None,
+        num_blocks: int | None = None,
+        num_shards: int | None = None,
+        pairs: int | None = None,
+        complete: bool = False,
+        as_batches: bool = False,
+    ):
+        super().__init__()
+        self.plan: SelectionPlan = make_plan(config)
+        sizes = choose_sizes(pairs, num_shards)
+        self._num_blocks = num_blocks or sizes.num_blocks
+        self._num_shards = sizes.num_shards
+        self._run = run
+        self._complete = complete
+        self._as_batches = as_batches
+
+    def expand(self, pcoll):
+        check_batch_input(pcoll)
+        store = (self._run or _own_folder(pcoll)).store
+        program = self.plan.program
+        batches = pcoll
+        if not self._complete:
+            batches = pcoll | "ToBatches" >> beam.ParDo(_ToBatches()).with_output_types(pa.RecordBatch)
+        released = (
+            batches
+            | "SubsamplePerUser"
+            >> SubsamplePerUser(
+                store,
+                num_blocks=self._num_blocks,
+                num_shards=self._num_shards,
+                cap=program.cap,
+                complete=self._complete,
+            )
+            | "Rounds" >> RunProgram(store, program)
+        )
+        if self._as_batches:
+            return released
+        to_items = _ToItems(self.plan.config.noisy_weights)
+        return released | "ToItems" >> beam.ParDo(to_items).with_output_types(ReleasedItem)
+
+    def display_data(self):
+        config = self.plan.config
+        return {
+            "method": config.method,
+            "epsilon": config.epsilon,
+            "delta": config.delta,
+            "max_items_per_user": config.max_items_per_user,
+            "num_blocks": self._num_blocks,
+            "num_shards": self._num_shards,
+        }
+
+
+def check_batch_input(pcoll) -> None:
+    """Refuse input whose users could be seen in parts.
+
+    Raises:
+      ValueError: unbounded, or in windows other than the global one.
+    """
+    if not pcoll.is_bounded:
+        raise ValueError("dpbeam needs a bounded PCollection: a user's later data would not be accounted for")
+    if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
+        raise ValueError(
+            "dpbeam needs the global window: a user split over windows would count several times"
+        )
+
+
+def _own_folder(pcoll) -> RunFolder:
+    options = pcoll.pipeline.options
+    temp_location = options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()
+    folder = RunFolder(temp_location)
+    atexit.register(folder.remove)
+    logging.getLogger(__name__).info("private intermediates go to a folder under the temp location")
+    return folder

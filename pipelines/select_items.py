@@ -1,0 +1,152 @@
+"""Release the items that many users hold: `dpbeam select`, or `python -m pipelines.select_items`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dpbeam.cli.console import run_command
+from dpbeam.cli.flags import (
+    FlagParser,
+    add_budget_flags,
+    add_input_flags,
+    add_method_flags,
+    add_output_flags,
+    require,
+)
+
+
+def _parser() -> FlagParser:
+    parser = FlagParser("select", "Release the items that many users hold, under differential privacy.")
+    add_input_flags(parser)
+    add_budget_flags(parser)
+    add_method_flags(parser)
+    add_output_flags(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 done, 1 failed, 2 wrong usage or input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return run_command("select", lambda: _run(argv), verbose="--verbose" in argv)
+
+
+def _run(argv: list[str]) -> int:
+    given, beam_arguments = _parser().parse(argv)
+    require(given, "input", "epsilon", "delta", "output")
+    # Heavy imports only now, so that --help and wrong flags answer at once.
+    from dpbeam.cli.job import Job
+    from dpbeam.cli.settings import input_spec, selection_config
+    from dpbeam.selection.plan import make_plan
+
+    plan = make_plan(selection_config(given))
+    spec = input_spec(given)
+    job = Job.create("select", given, beam_arguments, spec)
+    public = _public_items(given, job)
+    ledger = _ledger(plan, job).to_json()
+    if given.get("dry_run", False):
+        return _print_plan(plan, job)
+    return _execute(plan, job, public, ledger)
+
+
+def _public_items(given: dict[str, Any], job):
+    from dpbeam.selection.public_items import read_public_items
+
+    if "public_items" not in given:
+        return None
+    return read_public_items(given["public_items"], job.summary.kinds.item)
+
+
+def _ledger(plan, job):
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.report.versions import code_revision, versions
+
+    config, spec = plan.config, job.spec
+    unit = "one user: one value of the user column"
+    if spec.complete_users:
+        unit = {
+            "line": "one user: one line of the input",
+            "file": "one user: one file of the input",
+        }[spec.text_layout] if spec.format == "text" else "one user: one row of the input"
+    parameters = config.public_parameters()
+    parameters["input"] = {
+        "layout": spec.layout,
+        "tokenizer": spec.tokenizer,
+        "token_pattern": spec.token_pattern,
+        "lowercase": spec.lowercase,
+        "ngrams": list(spec.ngrams),
+        "on_null": spec.on_null,
+        "on_bad_row": spec.on_bad_row,
+    }
+    return Ledger(
+        method=config.method,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        accounting=config.accounting or "gaussian",
+        events=plan.event,
+        privacy_unit=unit,
+        parameters=parameters,
+        key_source=job.key_source,
+        versions=versions(),
+        code_revision=code_revision(),
+        public_items="public_items" in job.given,
+    )
+
+
+def _print_plan(plan, job) -> int:
+    from dpbeam.cli.tables import print_plan
+    from dpbeam.report.plan_report import plan_report
+
+    print_plan(plan_report(plan))
+    job.say(f"input: {len(job.summary.files)} files of format {job.spec.format}; output: {job.target.prefix}")
+    job.say("dry run: nothing was read or written")
+    return 0
+
+
+def _execute(plan, job, public, ledger: str) -> int:
+    wants_counts = "not_private_counts" in job.given
+
+    def build(pipeline, folder):
+        _build(pipeline, folder, plan, job, public)
+
+    paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
+    job.say(f"released items: {paths[0]}" + (f" and {len(paths) - 2} more" if len(paths) > 2 else ""))
+    job.say(f"ledger: {paths[-1]}")
+    if wants_counts:
+        job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
+    return 0
+
+
+def _build(pipeline, folder, plan, job, public) -> None:
+    """The job graph: read, leave out public items, select, write."""
+    import apache_beam as beam
+
+    from dpbeam.io.sinks import WriteReleased, kinds_columns
+    from dpbeam.selection.public_items import ReleasePublicItems, RemovePublicItems, store_public_items
+    from dpbeam.selection.transforms import SelectPartitions
+
+    complete = job.spec.complete_users
+    pairs = job.read(pipeline, folder)
+    if public is not None:
+        store_public_items(folder.store, public)
+        pairs = pairs | "RemovePublicItems" >> RemovePublicItems(folder.store, complete=complete)
+    released = pairs | "SelectPartitions" >> SelectPartitions(
+        plan.config,
+        run=folder,
+        pairs=job.pairs_estimate,
+        num_shards=job.given.get("num_shards"),
+        complete=complete,
+        as_batches=True,
+    )
+    if public is not None:
+        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, job.summary.kinds)
+        released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
+    columns = kinds_columns(job.spec.item_names, job.summary.kinds, noisy_weight=plan.config.noisy_weights)
+    _ = released | "WriteReleased" >> WriteReleased(
+        job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
