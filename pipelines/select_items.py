@@ -51,11 +51,14 @@ def _run(argv: list[str]) -> int:
 
 
 def _public_items(given: dict[str, Any], job):
-    from dpbeam.selection.public_items import read_public_items
+    from dpbeam.io.item_lists import read_items
+    from dpbeam.io.sinks import kinds_columns
 
     if "public_items" not in given:
         return None
-    return read_public_items(given["public_items"], job.summary.kinds.item)
+    return read_items(
+        given["public_items"], kinds_columns(job.spec.item_names, job.summary.kinds), "--public_items"
+    )
 
 
 def _ledger(plan, job):
@@ -65,10 +68,14 @@ def _ledger(plan, job):
     config, spec = plan.config, job.spec
     unit = "one user: one value of the user column"
     if spec.complete_users:
-        unit = {
-            "line": "one user: one line of the input",
-            "file": "one user: one file of the input",
-        }[spec.text_layout] if spec.format == "text" else "one user: one row of the input"
+        unit = (
+            {
+                "line": "one user: one line of the input",
+                "file": "one user: one file of the input",
+            }[spec.text_layout]
+            if spec.format == "text"
+            else "one user: one row of the input"
+        )
     parameters = config.public_parameters()
     parameters["input"] = {
         "layout": spec.layout,
@@ -105,15 +112,13 @@ def _print_plan(plan, job) -> int:
 
 
 def _execute(plan, job, public, ledger: str) -> int:
-    wants_counts = "not_private_counts" in job.given
-
     def build(pipeline, folder):
         _build(pipeline, folder, plan, job, public)
 
     paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
     job.say(f"released items: {paths[0]}" + (f" and {len(paths) - 2} more" if len(paths) > 2 else ""))
     job.say(f"ledger: {paths[-1]}")
-    if wants_counts:
+    if "not_private_counts" in job.given:
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
     return 0
 

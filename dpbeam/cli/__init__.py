@@ -35,4 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join(["usage: dpbeam COMMAND [flags]", "", *lines, "", "dpbeam COMMAND --help lists the flags."])
+    return "\n".join(
+        ["usage: dpbeam COMMAND [flags]", "", *lines, "", "dpbeam COMMAND --help lists the flags."]
+    )

@@ -31,7 +31,9 @@ class FlagParser(argparse.ArgumentParser):
         super().__init__(
             prog=f"dpbeam {command}",
             description=description,
-            epilog="Other flags go to Beam's pipeline options (--runner, --temp_location, ...)." if beam else None,
+            epilog="Other flags go to Beam's pipeline options (--runner, --temp_location, ...)."
+            if beam
+            else None,
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
         )
@@ -147,7 +149,9 @@ def _as_arguments(path: str, key: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{key}" if value else f"--no_{key}"]
     if isinstance(value, list):
-        if not value or not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in value):
+        if not value or not all(
+            isinstance(item, str | int | float) and not isinstance(item, bool) for item in value
+        ):
             raise InputError(f"{path}: {key} must be a value or a list of values")
         if all(isinstance(item, int | float) for item in value):
             return [f"--{key}={','.join(map(repr, value))}"]
@@ -176,14 +180,22 @@ def number_list(text: str) -> tuple[float, ...]:
 def add_input_flags(parser: FlagParser) -> None:
     """Flags that say what to read."""
     group = parser.add_argument_group("input")
-    group.add_argument("--input", nargs="+", action="extend", metavar="PATTERN", help="files or globs; repeatable")
-    group.add_argument("--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv, text (default: extension)")
-    group.add_argument("--input_layout", metavar="LAYOUT", help="pairs (default) or grouped: a list of items per row")
+    group.add_argument(
+        "--input", nargs="+", action="extend", metavar="PATTERN", help="files or globs; repeatable"
+    )
+    group.add_argument(
+        "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv, text (default: extension)"
+    )
+    group.add_argument(
+        "--input_layout", metavar="LAYOUT", help="pairs (default) or grouped: a list of items per row"
+    )
     group.add_argument("--user_column", metavar="NAME", help="column of users")
     group.add_argument(
         "--item_column", action="append", metavar="NAME", help="column of items; repeat for composite items"
     )
-    group.add_argument("--text_layout", metavar="LAYOUT", help="line (default) or file: what is one user's document")
+    group.add_argument(
+        "--text_layout", metavar="LAYOUT", help="line (default) or file: what is one user's document"
+    )
     group.add_argument("--tokenizer", metavar="NAME", help="words, whitespace or regex")
     group.add_argument("--token_pattern", metavar="REGEX", help="what a token is, for --tokenizer=regex")
     group.add_argument("--ngrams", metavar="N or N:M", help="items are sequences of this many tokens")
@@ -203,13 +215,21 @@ def add_budget_flags(parser: FlagParser) -> None:
 def add_output_flags(parser: FlagParser) -> None:
     """Where results go, and how the job talks."""
     group = parser.add_argument_group("output")
-    group.add_argument("--output", metavar="PREFIX", help="shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json")
+    group.add_argument(
+        "--output", metavar="PREFIX", help="shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json"
+    )
     group.add_argument("--output_format", metavar="FORMAT", help="parquet (default) or text")
-    group.add_argument("--num_output_shards", type=int, metavar="N", help="default: one per 5 million released items")
+    group.add_argument(
+        "--num_output_shards", type=int, metavar="N", help="default: one per 5 million released items"
+    )
     parser.add_switch("overwrite", "replace earlier output of the same prefix")
-    group.add_argument("--num_shards", type=int, metavar="N", help="partitions of the items (default: from the input)")
+    group.add_argument(
+        "--num_shards", type=int, metavar="N", help="partitions of the items (default: from the input)"
+    )
     group.add_argument("--public_items", metavar="FILE", help="items, one per line, released without budget")
-    group.add_argument("--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE")
+    group.add_argument(
+        "--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE"
+    )
     group.add_argument(
         "--not_private_counts",
         metavar="FILE",
@@ -226,7 +246,9 @@ def add_method_flags(parser: FlagParser) -> None:
     group.add_argument("--method", metavar="NAME", help="basic (wgm), dp-sips, mad, mad2r (default) or gsu")
     group.add_argument("--preset", metavar="NAME", help="published: every setting of the method's paper")
     group.add_argument("--accounting", metavar="NAME", help="gaussian (default) or basic")
-    group.add_argument("--budget_split", type=number_list, metavar="A,B,...", help="shares of the rounds, sum 1")
+    group.add_argument(
+        "--budget_split", type=number_list, metavar="A,B,...", help="shares of the rounds, sum 1"
+    )
     group.add_argument("--max_adaptive_degree", type=int, metavar="N", help="d_max of MAD (default 50)")
     group.add_argument("--adaptive_excess", type=float, metavar="X", help="beta of MAD (default 2)")
     for name, text in (
@@ -241,8 +263,12 @@ def add_method_flags(parser: FlagParser) -> None:
     ):
         group.add_argument(f"--{name}", type=float, metavar="X", help=text)
     group.add_argument("--rounds", type=int, metavar="R", help="rounds of gsu: 2, 4, 8 (default) or 16")
-    group.add_argument("--gsu_fractions", type=number_list, metavar="F,...", help="f_r, sum 1; for other round counts")
-    group.add_argument("--gsu_score_constants", type=number_list, metavar="a,a1,k1,kk,b,k2,g", help="score of gsu")
+    group.add_argument(
+        "--gsu_fractions", type=number_list, metavar="F,...", help="f_r, sum 1; for other round counts"
+    )
+    group.add_argument(
+        "--gsu_score_constants", type=number_list, metavar="a,a1,k1,kk,b,k2,g", help="score of gsu"
+    )
     parser.add_switch("resample", "sample each user's items afresh in every round (default; dp-sips, mad2r)")
     parser.add_switch("gsu_score", "aim weight by score (default); --no_gsu_score counts unfound items fully")
     parser.add_switch("noisy_weights", "report the noisy weight of released items")

@@ -66,7 +66,11 @@ class Job:
     @property
     def pairs_estimate(self) -> int:
         """Roughly how many (user, item) pairs there are."""
-        if self.summary.rows_estimate is not None and self.spec.layout == "pairs" and self.spec.tokenizer is None:
+        if (
+            self.summary.rows_estimate is not None
+            and self.spec.layout == "pairs"
+            and self.spec.tokenizer is None
+        ):
             return self.summary.rows_estimate
         return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
 

@@ -13,7 +13,9 @@ from dpbeam.errors import InputError
 
 
 def _parser() -> FlagParser:
-    parser = FlagParser("plan", "Sigma, thresholds and keep probabilities of a method and budget.", beam=False)
+    parser = FlagParser(
+        "plan", "Sigma, thresholds and keep probabilities of a method and budget.", beam=False
+    )
     add_budget_flags(parser)
     add_method_flags(parser)
     parser.add_argument("--degrees", type=_degrees, metavar="D,D,...", help="items per user to tabulate")

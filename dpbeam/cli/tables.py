@@ -22,7 +22,9 @@ def print_plan(report: dict[str, Any], console: Console | None = None) -> None:
         rounds.add_row(str(row["round"]), f"{row['sigma']:.4f}", threshold, f"{row['statistic_sigma']:.4f}")
     console.print(rounds)
     percent = [f"{100 * p:g} %" for p in PROBABILITIES]
-    needed = Table("items per user", "weight each", *percent, title="Users an item needs to be released with probability")
+    needed = Table(
+        "items per user", "weight each", *percent, title="Users an item needs to be released with probability"
+    )
     for row in report["users_needed"]:
         users = [str(row[f"users_{p:g}"]) for p in PROBABILITIES]
         needed.add_row(str(row["items_per_user"]), f"{row['weight']:.4f}", *users)

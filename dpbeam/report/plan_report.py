@@ -22,7 +22,9 @@ def release_probability(plan: SelectionPlan, users: int, weight: float) -> float
     """
     if plan.config.method == "gsu":
         last = plan.rounds[-1]
-        return float(keep_probability(users * weight * last.weight_factor, last.statistic_sigma, last.threshold))
+        return float(
+            keep_probability(users * weight * last.weight_factor, last.statistic_sigma, last.threshold)
+        )
     missed = 1.0
     for row in plan.rounds:
         missed *= 1.0 - float(keep_probability(users * weight, row.sigma, row.threshold))

@@ -1,0 +1,201 @@
+"""`SelectPartitions` as library users call it."""
+
+import glob
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.display import DisplayData
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from dpbeam.errors import InputError
+from dpbeam.randomness import RunKey
+from dpbeam.rounds.in_process import run_in_process
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
+from dpbeam.selection.transforms import SelectPartitions, _one_type
+from dpbeam.transforms.store import RunFolder
+
+CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
+KEY = "library"
+
+
+def pairs(kind=str):
+    """60 users hold item 1, 40 item 2, and so on down; users hold up to 5 items, twice each."""
+    found = []
+    for item, holders in ((1, 60), (2, 40), (3, 20), (4, 2), (5, 1)):
+        found += [(make(kind, user), make(kind, item)) for user in range(holders)] * 2
+    return found
+
+
+def make(kind, number):
+    return {str: str(number), int: number, bytes: bytes([number])}[kind]
+
+
+def expected(config, rows):
+    plan = make_plan(config)
+    types = {str: pa.large_string(), int: None, bytes: pa.large_binary()}
+    kind = type(rows[0][0])
+    users, items = (pa.array(column, types[kind]) for column in zip(*rows))
+    released = run_in_process(
+        plan.program, [(_canonical(users), _canonical(items))], RunKey.insecure_fixed(KEY)
+    )
+    return plan, released
+
+
+def _canonical(array):
+    from dpbeam.selection.transforms import encode
+
+    return encode(array)[0]
+
+
+def run(tmp_path, elements, config=CONFIG, coder=None, **arguments):
+    """The matcher's input: released items of a pipeline over `elements`, checked by the callback."""
+    collected = []
+    with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as folder:
+        out = str(tmp_path / "released")
+        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+            source = beam.Create(elements)
+            if coder is not None:
+                source = source.with_output_types(coder)
+            released = pipeline | source | SelectPartitions(config, run=folder, **arguments)
+            _ = released | beam.combiners.ToList() | beam.Map(_save, out)
+        collected = eval(open(out).read())
+    return collected
+
+
+def _save(rows, path):
+    with open(path, "w") as file:
+        file.write(repr([tuple(row) for row in rows]))
+
+
+@pytest.mark.parametrize("kind", [str, int, bytes])
+def test_tuples_come_back_as_what_they_were(kind, tmp_path):
+    released = run(tmp_path, pairs(kind))
+    items = {item for item, _ in released}
+    assert {make(kind, 1), make(kind, 2)} <= items <= {make(kind, n) for n in range(1, 6)}
+    assert all(type(item) is kind for item in items)
+    assert all(weight is None for _, weight in released)
+    _, reference = expected(CONFIG, pairs(kind))
+    assert len(released) == len(reference)
+
+
+def test_batches_equal_tuples(tmp_path):
+    users, items = zip(*pairs())
+    batch = pa.RecordBatch.from_arrays([pa.array(users), pa.array(items)], ["user", "item"])
+    dictionary = pa.RecordBatch.from_arrays(
+        [pa.array(users), pa.array(items).dictionary_encode()], ["user", "item"]
+    )
+    from_tuples = sorted(run(tmp_path, pairs()))
+    assert sorted(run(tmp_path, [batch], coder=pa.RecordBatch)) == from_tuples
+    assert sorted(run(tmp_path, [batch.slice(0, 100), batch.slice(100)], coder=pa.RecordBatch)) == from_tuples
+    assert sorted(run(tmp_path, [dictionary], coder=pa.RecordBatch, num_shards=3)) == from_tuples
+
+
+def test_noisy_weights_lie_on_the_public_grid(tmp_path):
+    config = SelectionConfig(
+        epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5, noisy_weights=True
+    )
+    released = run(tmp_path, pairs(), config)
+    plan = make_plan(config)
+    grid = plan.program.weight_grid
+    assert plan.rounds[0].sigma / 2048 < grid < plan.rounds[0].sigma / 512
+    for _, weight in released:
+        assert weight >= plan.rounds[0].threshold - grid
+        assert weight / grid == int(weight / grid)
+
+
+def test_a_run_of_its_own_needs_no_folder(tmp_path):
+    options = PipelineOptions(["--runner=FnApiRunner", f"--temp_location={tmp_path}"])
+    many = [(f"u{n}", "everybody's") for n in range(500)]
+    with beam.Pipeline(options=options) as pipeline:
+        released = pipeline | beam.Create(many) | SelectPartitions(CONFIG) | beam.Map(lambda row: row.item)
+        assert_that(released, equal_to(["everybody's"]))
+    assert glob.glob(str(tmp_path / "dpbeam-run-*"))  # removed when the process exits
+
+
+@pytest.mark.parametrize(
+    "elements,message",
+    [
+        ([("u", 1), ("v", "1")], "item ids mix types \\(int, str\\); use one type"),
+        ([("u", 1), ("v", True)], "item ids mix types \\(bool, int\\); use one type"),
+        ([(True, 1), (False, 1)], "user ids must be str, int or bytes, got bool"),
+        ([("u", None)], "item ids must be str, int or bytes, got NoneType"),
+        ([("u", 1.5)], "item ids must be str, int or bytes, got float"),
+        ([("u", "a", "b")], "SelectPartitions takes \\(user, item\\) tuples"),
+        (["ab"], "SelectPartitions takes \\(user, item\\) tuples"),
+    ],
+)
+def test_bad_elements(elements, message, tmp_path):
+    with pytest.raises(Exception, match=message):
+        run(tmp_path, elements)
+
+
+@pytest.mark.parametrize("value", [2**63, "\ud800"])
+def test_values_without_canonical_bytes(value):
+    """Beam's own coders refuse these first where elements cross a shuffle."""
+    with pytest.raises(
+        InputError, match="item ids: an integer above 2\\^63 - 1 or a string that is not valid"
+    ):
+        _one_type([value], "item")
+
+
+def test_types_mixed_across_bundles(tmp_path):
+    """The bytes of the integer 2^56 and of a string can be equal; users of two bundles must not merge."""
+    number = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["a"])], ["user", "item"])
+    text = pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["a"])], ["user", "item"])
+    with pytest.raises(Exception, match="ids mix types"):
+        run(tmp_path, [number, text], coder=pa.RecordBatch, num_blocks=1)
+
+
+@pytest.mark.parametrize(
+    "batch,message",
+    [
+        (pa.RecordBatch.from_arrays([pa.array(["u"])], ["user"]), "need columns 'user' and 'item'"),
+        (
+            pa.RecordBatch.from_arrays([pa.array(["u", None]), pa.array(["a", "b"])], ["user", "item"]),
+            "column 'user' holds a null",
+        ),
+        (
+            pa.RecordBatch.from_arrays([pa.array(["u"]), pa.array([1.5])], ["user", "item"]),
+            "column 'item' has type double",
+        ),
+    ],
+)
+def test_bad_batches(batch, message, tmp_path):
+    with pytest.raises(Exception, match=message):
+        run(tmp_path, [batch], coder=pa.RecordBatch)
+
+
+def test_windows_are_refused(tmp_path):
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    windowed = (
+        pipeline
+        | beam.Create([("u", "a")])
+        | beam.Map(lambda pair: TimestampedValue(pair, 0))
+        | beam.WindowInto(FixedWindows(10))
+    )
+    with (
+        RunFolder(str(tmp_path)) as folder,
+        pytest.raises(ValueError, match="dpbeam needs the global window"),
+    ):
+        _ = windowed | SelectPartitions(CONFIG, run=folder)
+
+
+def test_unbounded_input_is_refused(tmp_path):
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    source = pipeline | beam.Create([("u", "a")])
+    source.is_bounded = False
+    with (
+        RunFolder(str(tmp_path)) as folder,
+        pytest.raises(ValueError, match="dpbeam needs a bounded PCollection"),
+    ):
+        _ = source | SelectPartitions(CONFIG, run=folder)
+
+
+def test_display_data_holds_public_settings_alone():
+    found = {item.key: item.value for item in DisplayData.create_from(SelectPartitions(CONFIG)).items}
+    assert found["method"] == "basic" and found["epsilon"] == 2.0 and found["max_items_per_user"] == 5
+    assert set(found) == {"method", "epsilon", "delta", "max_items_per_user", "num_blocks", "num_shards"}

@@ -1,0 +1,92 @@
+"""Lower layers never import upper ones, and nothing below the Beam layer imports Beam."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# From the bottom up; a module may import from its own rank and from lower ones.
+RANKS = {
+    "dpbeam": 0,  # the package itself: version only
+    "dpbeam.errors": 0,
+    "dpbeam.data": 0,
+    "dpbeam.accounting": 1,
+    "dpbeam.randomness": 2,
+    "dpbeam.kernels": 3,
+    "dpbeam.rounds": 4,
+    "dpbeam.selection.config": 5,
+    "dpbeam.selection.gsu_settings": 5,
+    "dpbeam.selection.plan": 6,
+    "dpbeam.selection.sizes": 5,
+    "dpbeam.topk": 6,
+    "dpbeam.evaluation": 7,
+    "dpbeam.transforms": 8,
+    "dpbeam.selection": 9,
+    "dpbeam.io": 10,
+    "dpbeam.runners": 10,
+    "dpbeam.report": 11,
+    "dpbeam.cli": 12,
+    "pipelines": 12,
+}
+FIRST_WITH_BEAM = 8
+
+
+def rank(module: str) -> int | None:
+    """Rank of the longest listed prefix of a module's name; None for other packages."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        if name in RANKS and (length > 1 or len(parts) == 1 or parts[0] != "dpbeam"):
+            return RANKS[name]
+    return None
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for package in ("dpbeam", "pipelines"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found.append((name, path))
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Modules that a file imports anywhere, also inside functions; not those for type checking only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            skipped.update(ast.walk(node))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("name,path", modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_respect_layers(name, path):
+    own = rank(name)
+    assert own is not None, f"{name} has no layer: list it in RANKS"
+    for imported in imports(path):
+        other = rank(imported)
+        assert other is None or other <= own, f"{name} (layer {own}) imports {imported} (layer {other})"
+        if own < FIRST_WITH_BEAM:
+            assert imported.split(".")[0] != "apache_beam", (
+                f"{name} lies below the Beam layer and imports Beam"
+            )
+
+
+def test_a_violation_is_seen(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text("def f():\n    from dpbeam.transforms import stages\n    import apache_beam.io\n")
+    assert {"dpbeam.transforms", "apache_beam.io"} <= imports(bad)
+    assert rank("dpbeam.transforms.stages") > rank("dpbeam.kernels.pairs")

@@ -1,0 +1,436 @@
+"""The Beam stages: equal to the in-process run, robust to retries, and nothing private where it must not be."""
+
+import glob
+import os
+import stat
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from dpbeam.kernels.columns import encode, pack
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
+from dpbeam.randomness import RunKey
+from dpbeam.rounds.in_process import run_in_process
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
+from dpbeam.transforms.coders import BlockCoder, RecordBatchCoder, ShardCoder
+from dpbeam.transforms.stages import (
+    AddNoise,
+    GroupByItem,
+    RerouteExcess,
+    RunProgram,
+    SubsamplePerUser,
+    Threshold,
+    WeightPerUser,
+    _LaterWeights,
+    _SumByItem,
+)
+from dpbeam.transforms.store import RunFolder, RunStore
+
+KEY = "stages"
+METHODS = {
+    "basic": {"method": "basic"},
+    "sips": {"method": "dp-sips"},
+    "sips-published": {"method": "dp-sips", "preset": "published"},
+    "mad": {"method": "mad"},
+    "mad2r": {"method": "mad2r"},
+    "mad2r-published": {"method": "mad2r", "preset": "published"},
+    "gsu2": {"method": "gsu", "rounds": 2},
+    "gsu8": {"method": "gsu"},
+}
+
+
+def plan_of(name, **more):
+    settings = {"max_items_per_user": 60, **METHODS[name], **more}
+    return make_plan(SelectionConfig(epsilon=2.0, delta=1e-3, **settings))
+
+
+def options(*arguments):
+    return PipelineOptions(["--runner=FnApiRunner", *arguments])
+
+
+def sample_pairs(seed=1, users=600, items=400, mean=25):
+    """Pairs with repeated rows and a few users far above the cap, so that every stage has work."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.geometric(1 / mean, users)
+    sizes[:3] = 300
+    user = np.repeat(np.arange(users), sizes)
+    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
+    order = rng.permutation(len(user))
+    return (
+        pa.array([f"user {u}" for u in user[order]], pa.large_string()),
+        pa.array([f"item {i}" for i in item[order]], pa.large_string()),
+    )
+
+
+def batches_of(users, items, rows=2_000):
+    schema = pa.schema([("user", pa.large_string()), ("item", pa.large_string())])
+    return [
+        pa.RecordBatch.from_arrays([users.slice(s, rows), items.slice(s, rows)], schema=schema)
+        for s in range(0, len(users), rows)
+    ]
+
+
+def released_by_beam(plan, batches, folder, num_blocks, num_shards, run_program=RunProgram):
+    """Released (item bytes, noisy weight) pairs of a Beam run, in a sorted list."""
+    out = os.path.join(folder, f"out-{num_blocks}-{num_shards}")
+    with RunFolder(folder, RunKey.insecure_fixed(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
+        blocks = (
+            pipeline
+            | beam.Create(batches).with_output_types(pa.RecordBatch)
+            | SubsamplePerUser(run.store, num_blocks=num_blocks, num_shards=num_shards, cap=plan.program.cap)
+        )
+        rows = blocks | run_program(run.store, plan.program) | beam.FlatMap(_rows)
+        _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
+    assert glob.glob(os.path.join(folder, "dpbeam-run-*")) == []
+    with open(out) as file:
+        return eval(file.read())  # literals that this test wrote
+
+
+def _rows(batch):
+    return list(zip(batch.column("item").to_pylist(), batch.column("noisy_weight").to_pylist()))
+
+
+def _save(rows, path):
+    with open(path, "w") as file:
+        file.write(repr(sorted(rows)))
+
+
+def in_process(plan, users, items, num_blocks=3, num_shards=2):
+    released = run_in_process(
+        plan.program,
+        [(users, items)],
+        RunKey.insecure_fixed(KEY),
+        num_blocks=num_blocks,
+        num_shards=num_shards,
+    )
+    return sorted(zip(released.items.to_pylist(), released.noisy_weight.tolist()))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_beam_releases_what_the_in_process_run_releases(name, tmp_path):
+    users, items = sample_pairs()
+    plan = plan_of(name)
+    expected = in_process(plan, users, items)
+    assert 10 < len(expected) < 380
+    assert released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4) == expected
+
+
+@pytest.mark.parametrize("num_blocks,num_shards", [(1, 1), (1, 7), (16, 1), (13, 11)])
+def test_blocks_and_shards_do_not_matter(num_blocks, num_shards, tmp_path):
+    users, items = sample_pairs(2)
+    plan = plan_of("mad2r")
+    expected = in_process(plan, users, items)
+    batches = batches_of(users, items, rows=777)[::-1]
+    assert released_by_beam(plan, batches, str(tmp_path), num_blocks, num_shards) == expected
+
+
+class _EveryStageAlone(beam.PTransform):
+    """RunProgram with a shuffle after every stage, so that nothing fuses and every object crosses a coder."""
+
+    def __init__(self, store, program):
+        super().__init__()
+        self.store, self.program = store, program
+
+    def expand(self, flowing):
+        store, program = self.store, self.program
+        for trip in range(program.trips):
+            stages = [WeightPerUser(store, program, trip), GroupByItem(store, program, trip)]
+            if program.noise_round(trip) is not None:
+                stages += [AddNoise(store, program, trip), Threshold(program, trip)]
+            if trip in program.reply_columns:
+                stages.append(RerouteExcess(store, program, trip))
+            for number, stage in enumerate(stages):
+                flowing = (
+                    flowing | f"Apart{trip}-{number}" >> beam.Reshuffle() | f"Stage{trip}-{number}" >> stage
+                )
+        from dpbeam.transforms.stages import _Release
+
+        return flowing | beam.ParDo(_Release(program)).with_output_types(pa.RecordBatch)
+
+
+@pytest.mark.parametrize("name", ["mad2r", "gsu2"])
+def test_stages_need_not_be_fused(name, tmp_path):
+    users, items = sample_pairs(3)
+    plan = plan_of(name)
+    got = released_by_beam(plan, batches_of(users, items), str(tmp_path), 3, 2, run_program=_EveryStageAlone)
+    assert got == in_process(plan, users, items)
+
+
+def test_two_consumers_and_a_second_execution_see_the_same_noise(tmp_path):
+    """Both branches recompute every trip in the same folder, as a runner does that keeps no intermediate results."""
+    users, items = sample_pairs(4)
+    plan = plan_of("mad2r", noisy_weights=True)
+    with (
+        RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run,
+        beam.Pipeline(options=options()) as pipeline,
+    ):
+        blocks = (
+            pipeline
+            | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+            | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+        )
+        first = blocks | "First" >> RunProgram(run.store, plan.program) | "Rows1" >> beam.FlatMap(_rows)
+        second = blocks | "Second" >> RunProgram(run.store, plan.program) | "Rows2" >> beam.FlatMap(_rows)
+        expected = in_process(plan, users, items)
+        assert_that(first, equal_to(expected), label="first")
+        assert_that(second, equal_to(expected), label="second")
+
+
+class _FailsOnce(beam.DoFn):
+    """Emits, then raises the first time it sees a bundle; the mark lies on disk, as a new worker would see it."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def process(self, element):
+        yield element
+        if not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            raise OSError("the worker's disk is gone")
+
+
+def test_a_job_that_failed_after_emitting_gives_the_same_output_when_it_runs_again(tmp_path):
+    users, items = sample_pairs(5)
+    plan = plan_of("gsu2")
+    mark = str(tmp_path / "failed")
+    run = RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY))
+
+    def job():
+        with beam.Pipeline(options=options()) as pipeline:
+            released = (
+                pipeline
+                | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+                | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+                | RunProgram(run.store, plan.program)
+                | "FailsOnce" >> beam.ParDo(_FailsOnce(mark)).with_output_types(pa.RecordBatch)
+                | beam.FlatMap(_rows)
+            )
+            assert_that(released, equal_to(in_process(plan, users, items)))
+
+    with pytest.raises(Exception, match="disk is gone"):
+        job()
+    job()
+    run.remove()
+
+
+def test_a_retried_step_rewrites_identical_files(tmp_path):
+    users, items = sample_pairs(6)
+    plan = plan_of("mad2r")
+    contents = []
+    for _ in range(2):
+        with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+            with beam.Pipeline(options=options()) as pipeline:
+                _ = (
+                    pipeline
+                    | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+                    | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+                    | RunProgram(run.store, plan.program)
+                )
+            contents.append({name: run.store.read_bytes(name) for name in os.listdir(run.path)})
+    assert contents[0] == contents[1]
+    assert {"key", "block-0", "block-0-state-2", "shard-1", "shard-1-items", "shard-1-state-2"} <= set(
+        contents[0]
+    )
+    assert not [name for name in contents[0] if "tmp" in name]
+
+
+def test_stages_stand_in_the_job_graph_by_name(tmp_path):
+    plan = plan_of("mad2r")
+    pipeline = beam.Pipeline(options=options())
+    with RunFolder(str(tmp_path)) as run:
+        _ = (
+            pipeline
+            | beam.Create([], reshuffle=False).with_output_types(pa.RecordBatch)
+            | SubsamplePerUser(run.store, num_blocks=2, num_shards=2, cap=plan.program.cap)
+            | RunProgram(run.store, plan.program)
+        )
+        proto = pipeline.to_runner_api()
+        secret = run.store.run_key().secret_bytes()
+    names = " ".join(t.unique_name for t in proto.components.transforms.values())
+    for stage in (
+        "SubsamplePerUser",
+        "WeightPerUser",
+        "GroupByItem",
+        "AddNoise",
+        "Threshold",
+        "RerouteExcess",
+    ):
+        assert stage in names
+    everything = proto.SerializeToString() + repr(pipeline.options.get_all_options()).encode()
+    assert secret not in everything
+    assert secret.hex().encode() not in everything
+
+
+def test_no_metrics_tell_about_the_data(tmp_path):
+    users, items = sample_pairs(7)
+    plan = plan_of("mad2r")
+    with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+        pipeline = beam.Pipeline(options=options())
+        _ = (
+            pipeline
+            | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+            | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+            | RunProgram(run.store, plan.program)
+        )
+        result = pipeline.run()
+        result.wait_until_finish()
+        found = result.metrics().query()
+    assert not [m for kind in found.values() for m in kind if m.key.metric.namespace.startswith("dpbeam")]
+    assert found["counters"] == found["distributions"] == found["gauges"] == []
+
+
+def test_empty_input_releases_nothing(tmp_path):
+    empty = pa.array([], pa.large_string())
+    assert released_by_beam(plan_of("mad2r"), batches_of(empty, empty), str(tmp_path), 3, 2) == []
+
+
+class TestMessages:
+    """A trip must hear from every linked partner exactly once."""
+
+    def setup_method(self):
+        self.plan = plan_of("basic")
+        self.first = _SumByItem(None, self.plan.program, 0)
+        self.first._keys = type("K", (), {"pairs": type("P", (), {"item": bytes(32)})})
+
+    def message(self, block, trip=0, items=("a", "b")):
+        weights = np.arange(1, len(items) + 1)
+        columns = {"from": np.array([block]), "trip": np.array([trip]), **pack("weight", weights)}
+        columns["items"] = pa.array([i.encode() for i in items], pa.large_binary())
+        columns["kinds"] = pa.array([b""], pa.large_binary())
+        return encode(columns)
+
+    def test_sums(self):
+        [(number, shard)] = self.first.process((3, [self.message(7), self.message(2, items=("b", "c"))]))
+        assert number == shard.id == 3
+        by_item = dict(zip(shard.items.to_pylist(), shard.sums["weight"].tolist()))
+        assert by_item == {b"a": 1, b"b": 3, b"c": 2}
+
+    def test_a_block_that_speaks_twice_is_refused(self):
+        with pytest.raises(RuntimeError, match="shard 3 received a message twice"):
+            list(self.first.process((3, [self.message(7), self.message(7)])))
+
+    def test_a_message_of_another_trip_is_refused(self):
+        with pytest.raises(RuntimeError, match="a message of trip 1 arrived on trip 0"):
+            list(self.first.process((3, [self.message(7, trip=1)])))
+
+    def test_a_missing_block_is_refused(self, tmp_path):
+        [(_, shard)] = self.first.process((3, [self.message(7), self.message(2)]))
+        with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+            program = plan_of("sips-published").program
+            run.store.write("shard-3", shard.links_columns())
+            run.store.write("shard-3-state-0", {})
+            run.store.write("shard-3-items", {"items": shard.items})
+            later = _SumByItem(run.store, program, 1)
+            later.setup()
+            with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
+                list(later.process((3, [self.message(7, trip=1)])))
+            with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
+                list(later.process((3, [self.message(7, trip=1), self.message(9, trip=1)])))
+
+    def test_a_missing_reply_is_refused(self, tmp_path):
+        program = plan_of("sips-published").program
+        block = Block(
+            id=5,
+            offsets=np.array([0, 2]),
+            links=np.array([0, 1], np.int32),
+            shard_offsets=np.array([0, 1, 2]),
+            item_fp=np.array([[1, 1], [2**63, 2]], np.uint64),
+            user_fp=np.array([[1, 2]], np.uint64),
+        )
+        with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+            run.store.write("block-5", block.to_columns(with_items=False))
+            later = _LaterWeights(run.store, program, 1)
+            later.setup()
+            reply = {"from": np.array([0]), "trip": np.array([0]), **pack("found", np.array([0], np.uint8))}
+            with pytest.raises(RuntimeError, match="block 5 lacks the replies of 1 shards"):
+                list(later.process((5, [encode(reply)])))
+
+    def test_mixed_kinds_are_refused(self):
+        other = {"from": np.array([1]), "trip": np.array([0]), **pack("weight", np.array([1]))}
+        other["items"] = pa.array([b"a"], pa.large_binary())
+        other["kinds"] = pa.array([b"int"], pa.large_binary())
+        with pytest.raises(ValueError, match="ids mix types"):
+            list(self.first.process((3, [self.message(7), encode(other)])))
+
+
+class TestStore:
+    def test_local_folder_is_private_and_vanishes(self, tmp_path):
+        with RunFolder(str(tmp_path / "new" / "temp")) as run:
+            assert stat.S_IMODE(os.stat(run.path).st_mode) == 0o700
+            assert stat.S_IMODE(os.stat(os.path.join(run.path, "key")).st_mode) == 0o600
+            assert not run.store.run_key().insecure
+            run.store.write("a", {"x": np.arange(3)})
+            np.testing.assert_array_equal(run.store.read("a")["x"], [0, 1, 2])
+        assert not os.path.exists(run.path)
+        with pytest.raises(OSError):
+            run.store.write("late", {"x": np.arange(3)})
+        assert not os.path.exists(run.path)
+
+    def test_folder_vanishes_after_a_failure(self, tmp_path):
+        with pytest.raises(KeyError), RunFolder(str(tmp_path)) as run:
+            raise KeyError
+        assert not os.path.exists(run.path)
+
+    def test_every_run_has_its_own_key(self, tmp_path):
+        with RunFolder(str(tmp_path)) as one, RunFolder(str(tmp_path)) as two:
+            assert one.store.run_key().secret_bytes() != two.store.run_key().secret_bytes()
+
+    def test_fixed_key_stays_marked(self, tmp_path):
+        with RunFolder(str(tmp_path), RunKey.insecure_fixed("x")) as run:
+            assert run.insecure_key
+            assert run.store.run_key().insecure
+            assert run.store.run_key().secret_bytes() == RunKey.insecure_fixed("x").secret_bytes()
+
+    def test_a_reader_never_sees_half_a_file(self, tmp_path, monkeypatch):
+        store = RunStore(str(tmp_path))
+        store.write_bytes("a", b"old")
+
+        def crash(*_):
+            raise OSError("disk full")
+
+        monkeypatch.setattr(os, "replace", crash)
+        with pytest.raises(OSError, match="disk full"):
+            store.write_bytes("a", b"new and longer")
+        assert store.read_bytes("a") == b"old"
+
+
+def test_coders_round_trip():
+    users, items = sample_pairs(8, users=20, items=30)
+    batch = batches_of(users, items, rows=50)[0]
+    sliced = batch.slice(5, 7)
+    coded = RecordBatchCoder().encode(sliced)
+    assert RecordBatchCoder().decode(coded).equals(sliced)
+    assert len(coded) < 4_000
+    from dpbeam.kernels.pairs import build_block, partition_pairs
+    from dpbeam.rounds.program import Keys
+
+    keys = Keys(RunKey.insecure_fixed("coder")).pairs
+    messages = [columns for _, columns in partition_pairs(users, items, keys, 1, 60, b"kinds")]
+    block = build_block(0, messages, keys, 3, 60)
+    block.state = {"s.x": np.arange(4)}
+    again = BlockCoder().decode(BlockCoder().encode(block))
+    for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(block, name))
+    assert (again.id, again.kinds, again.items) == (block.id, block.kinds, block.items)
+    np.testing.assert_array_equal(again.state["s.x"], np.arange(4))
+    shard = Shard(
+        id=2,
+        fp=block.item_fp,
+        block_ids=np.array([4]),
+        slot_offsets=np.array([0, 2]),
+        slots=np.array([1, 0], np.int32),
+        sums={"w": np.array([5, 6])},
+        state={"found": np.array([True, False])},
+        items=block.items,
+        kinds=b"k",
+    )
+    back = ShardCoder().decode(ShardCoder().encode(shard))
+    assert back.items == shard.items and back.kinds == b"k" and back.id == 2
+    np.testing.assert_array_equal(back.state["found"], [True, False])
+    np.testing.assert_array_equal(back.sums["w"], [5, 6])
