@@ -112,11 +112,14 @@ def _print_plan(plan, job) -> int:
 
 
 def _execute(plan, job, public, ledger: str) -> int:
+    from dpbeam.io.output import count_released
+
     def build(pipeline, folder):
         _build(pipeline, folder, plan, job, public)
 
     paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
-    job.say(f"released items: {paths[0]}" + (f" and {len(paths) - 2} more" if len(paths) > 2 else ""))
+    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+    job.say(f"{count_released(paths[:-1])} items released: {paths[0]}{more}")
     job.say(f"ledger: {paths[-1]}")
     if "not_private_counts" in job.given:
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")

@@ -25,8 +25,6 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
     quiet_beam(verbose)
     try:
         return body()
-    except InputError as error:
-        return _fail(command, str(error), 2)
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 1)
     except Exception as error:
@@ -44,14 +42,17 @@ def find_input_error(error: BaseException) -> str | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, InputError):
-            return str(seen)
+            return _without_step(str(seen))
         match = _INPUT_ERROR.search(str(seen))
         if match:
-            message = match.group(1)
-            # Beam appends the step in brackets to what a DoFn raised.
-            return re.sub(r" ?\[while running '[^']*'\].*$", "", message).rstrip()
+            return _without_step(match.group(1))
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def _without_step(message: str) -> str:
+    """A message less the step that Beam appends to what a DoFn raised."""
+    return re.sub(r" ?\[while running '[^']*'\].*$", "", message).rstrip()
 
 
 def _last_line(error: BaseException) -> str:

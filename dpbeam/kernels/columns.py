@@ -68,8 +68,8 @@ def pack(name: str, values: np.ndarray, default: float = 0) -> Columns:
     kept = values != default
     count = int(np.count_nonzero(kept))
     if count == len(values):
-        return {f"{name}.length": length, f"{name}.values": _narrow(values)}
-    columns: Columns = {f"{name}.length": length, f"{name}.values": _narrow(values[kept])}
+        return {f"{name}.length": length, f"{name}.values": narrow(values)}
+    columns: Columns = {f"{name}.length": length, f"{name}.values": narrow(values[kept])}
     if count:
         columns[f"{name}.bits"] = np.packbits(kept)
     return columns
@@ -90,7 +90,8 @@ def unpack(
     return result
 
 
-def _narrow(values: np.ndarray) -> np.ndarray:
+def narrow(values: np.ndarray) -> np.ndarray:
+    """Integers in the narrowest of a few types that holds them all; other arrays as they are."""
     if values.dtype.kind not in "iu" or not len(values):
         return values
     low, high = int(values.min()), int(values.max())

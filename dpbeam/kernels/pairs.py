@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.errors import InputError
-from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.randomness import fingerprints, pair_bits
 
 
@@ -179,34 +179,45 @@ def partition_pairs(
 ) -> Iterator[tuple[int, Columns]]:
     """Split pairs by user block, ready for the shuffle.
 
-    A user with more than `cap` pairs in this batch is cut to its bottom-`cap` distinct items here already, so
-    that a single huge user never travels whole; `build_block` completes the sample.
+    Rows are sorted by user, so a user's fingerprint travels once per batch. A user with more than `cap` rows in
+    this batch is cut to its bottom-`cap` distinct items here already, so that a single huge user never travels
+    whole; `build_block` completes the sample.
 
     Args:
       users, items: (n,) canonical bytes, no nulls; items may be dictionary-encoded.
       cap: items kept per user.
 
     Yields:
-      (block, columns): user_fp (n, 2) uint64, item (n,) index of dictionary, dictionary (binary), kinds.
+      (block, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user; item (pairs,) index of
+      dictionary; dictionary (binary); kinds.
     """
-    user_fp = fingerprints(keys.user, users)
-    item, dictionary = encode_dictionary(items)
-    kept = _cap_heavy_rows(user_fp, item, dictionary, keys, cap)
-    if kept is not None:
-        user_fp, item = user_fp[kept], item[kept]
-    block = range_bucket(user_fp, num_blocks)
-    narrow = block.astype(np.uint16) if num_blocks <= 1 << 16 else block
-    order = np.argsort(narrow, kind="stable")
-    bounds = np.searchsorted(block[order], np.arange(num_blocks + 1))
+    if not len(users):
+        return
+    row_fp = fingerprints(keys.user, users)
+    order, new = _sort_and_mark(row_fp)
+    starts = np.flatnonzero(new)
+    user_fp = row_fp[order[starts]]
+    del row_fp
+    index, dictionary = encode_dictionary(items)
+    item = index[order]
+    offsets = np.append(starts, len(order))
+    heavy = np.flatnonzero(np.diff(offsets) > cap)
+    if len(heavy):
+        keep = _cap_heavy(offsets, user_fp, heavy, item, fingerprints(keys.item, dictionary), keys, cap)
+        offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
+        item = item[keep]
+    bounds = np.searchsorted(range_bucket(user_fp, num_blocks), np.arange(num_blocks + 1))
     for number in np.flatnonzero(np.diff(bounds)):
-        rows = order[bounds[number] : bounds[number + 1]]
+        some = slice(bounds[number], bounds[number + 1])
+        rows = slice(offsets[some.start], offsets[some.stop])
         local, part = _compact(item[rows], dictionary)
         yield (
             int(number),
             {
-                "user_fp": user_fp[rows],
+                "user_fp": user_fp[some],
+                "rows": narrow(np.diff(offsets[some.start : some.stop + 1])),
                 "item": local,
-                "dictionary": part,
+                "dictionary": short_offsets(part),
                 "kinds": kinds_column(kinds),
             },
         )
@@ -224,37 +235,44 @@ def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
 
 
+def short_offsets(values: pa.Array) -> pa.Array:
+    """The same bytes with 4-byte offsets where these suffice: half the overhead of a short string."""
+    return values.cast(pa.binary()) if values.nbytes < 1 << 30 else values
+
+
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """Restrict a dictionary to the entries in use."""
     used = np.zeros(len(dictionary), bool)
     used[index] = True
-    rank = np.cumsum(used, dtype=np.int64) - 1
-    return rank[index].astype(np.int32), dictionary.take(pa.array(np.flatnonzero(used)))
+    count = int(np.count_nonzero(used))
+    rank = np.cumsum(used, dtype=np.int32) - 1
+    kind = np.uint16 if count <= 1 << 16 else np.int32
+    return rank.astype(kind)[index], dictionary.take(pa.array(np.flatnonzero(used)))
 
 
-def _cap_heavy_rows(
-    user_fp: np.ndarray, item: np.ndarray, dictionary: pa.Array, keys: PairKeys, cap: int
-) -> np.ndarray | None:
-    """Rows that survive the per-batch cap, or None where no user can exceed it."""
-    if len(user_fp) <= cap:
-        return None
-    # A small hashed count finds the few users that may be too heavy; false alarms cost time only.
-    slots = 1 << 16 if len(user_fp) <= cap << 13 else 1 << 20
-    slot = (user_fp[:, 1] & np.uint64(slots - 1)).astype(np.int64)
-    crowded = np.bincount(slot, minlength=slots) > cap
-    candidates = crowded[slot]
-    if not candidates.any():
-        return None
-    rows = np.flatnonzero(candidates)
-    first, user = unique_fingerprints(user_fp[rows])
-    item_fp = fingerprints(keys.item, dictionary)
-    by_item, item_rank = unique_fingerprints(item_fp)
-    pair = (user.astype(np.uint64) << np.uint64(32)) | item_rank[item[rows]].astype(np.uint64)
+def _cap_heavy(
+    offsets: np.ndarray,
+    user_fp: np.ndarray,
+    heavy: np.ndarray,
+    item: np.ndarray,
+    item_fp: np.ndarray,
+    keys: PairKeys,
+    cap: int,
+) -> np.ndarray:
+    """Mask of the rows that stay: all of other users, the distinct bottom sample of the heavy ones."""
+    keep = np.ones(int(offsets[-1]), bool)
+    lengths = np.diff(offsets)[heavy]
+    rows = segment_rows(offsets[heavy], lengths)
+    by_fp, rank = unique_fingerprints(item_fp)
+    user = np.repeat(np.arange(len(heavy)), lengths).astype(np.uint64)
+    pair = (user << np.uint64(32)) | rank[item[rows]].astype(np.uint64)
     pair, representative = np.unique(pair, return_index=True)
-    offsets = offsets_of(pair >> np.uint64(32), len(first))
     links = (pair & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    keep = bottom_sample(offsets, user_fp[rows[first]], item_fp[by_item], links, keys.sample, cap)
-    return np.sort(np.concatenate((np.flatnonzero(~candidates), rows[representative[keep]])))
+    distinct = offsets_of(pair >> np.uint64(32), len(heavy))
+    chosen = bottom_sample(distinct, user_fp[heavy], item_fp[by_fp], links, keys.sample, cap)
+    keep[rows] = False
+    keep[rows[representative[chosen]]] = True
+    return keep
 
 
 def bottom_sample(
@@ -283,7 +301,7 @@ def bottom_sample(
     if not len(heavy):
         return keep
     lengths = degrees[heavy]
-    rows = _segment_rows(offsets[heavy], lengths)
+    rows = segment_rows(offsets[heavy], lengths)
     user = np.repeat(np.arange(len(heavy)), lengths)
     bits = pair_bits(sample_key, user_fp[heavy][user], item_fp[links[rows]])
     # Sort by (user, leading PRF bits) in one word; the cap-th value of a user is its bar.
@@ -303,7 +321,7 @@ def bottom_sample(
     return keep
 
 
-def _segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1."""
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
@@ -317,10 +335,11 @@ def build_block(
     The result does not depend on the order of the messages. Returns None for a block without pairs.
     """
     messages = list(messages)
-    user_fp = np.concatenate([message["user_fp"] for message in messages])
-    first, user = unique_fingerprints(user_fp)
-    item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
     kinds = common_kinds(messages)
+    user_fp = np.concatenate([message["user_fp"] for message in messages])
+    first, distinct = unique_fingerprints(user_fp)
+    user = np.repeat(distinct, np.concatenate([message["rows"] for message in messages]))
+    item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
     return _assemble(block_id, user, user_fp[first], item, dictionary, keys, num_shards, cap, kinds)
 
 
@@ -348,7 +367,7 @@ def build_complete_block(
 def _concat_dictionaries(parts: Sequence[tuple[np.ndarray, pa.Array]]) -> tuple[np.ndarray, pa.Array]:
     base = np.cumsum([0] + [len(dictionary) for _, dictionary in parts])
     index = np.concatenate([item.astype(np.int64) + start for (item, _), start in zip(parts, base)])
-    return index, pa.concat_arrays([dictionary for _, dictionary in parts])
+    return index, pa.concat_arrays([dictionary.cast(pa.large_binary()) for _, dictionary in parts])
 
 
 def _assemble(

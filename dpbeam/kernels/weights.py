@@ -33,7 +33,12 @@ def user_weights(rows: Csr, bias: np.ndarray, b_min: float, b_max: float) -> np.
 
     Returns:
       (pairs,) int64 units; each weight is within [b_min, b_max]/sqrt(d) up to two grid steps below.
+
+    Raises:
+      ValueError: a bias is not a number in [0, 1].
     """
+    if len(bias) and not (bias.min() >= 0.0 and bias.max() <= 1.0):  # also false for NaN
+        raise ValueError("biases must be numbers in [0, 1]")
     rows, _ = rows.select_rows(rows.degrees > 0)
     degrees = rows.degrees.astype(np.float64)
     # In units of 1/sqrt(d): values in [b_min, b_max], sum of squares of a user at most d.
@@ -51,7 +56,7 @@ def user_weights(rows: Csr, bias: np.ndarray, b_min: float, b_max: float) -> np.
 def _scale_up_small(rows: Csr, value: np.ndarray, b_max: float) -> None:
     """Scale the items below 1 of users whose sum of squares is below d, in place, until none is left.
 
-    Each step either brings a user's norm to its bound or lifts at least its largest small item above 1, so a
+    Each step either brings a user's norm to its bound or lifts at least its largest small item to 1 or above, so a
     user with d items needs at most d steps.
     """
     degrees = rows.degrees.astype(np.float64)
@@ -61,7 +66,7 @@ def _scale_up_small(rows: Csr, value: np.ndarray, b_max: float) -> None:
     while len(pairs):
         current = value[pairs]
         need = active.degrees.astype(np.float64)
-        small = current < 1.0
+        small = current < 1.0 - _NORM_DONE  # an item lifted to 1 may land one rounding below it
         squares = np.square(current)
         total = active.row_sums(squares)
         small_total = active.row_sums(np.where(small, squares, 0.0))

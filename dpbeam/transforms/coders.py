@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from apache_beam import coders
 
-from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 
@@ -22,6 +22,9 @@ class BlockCoder(coders.Coder):
 
     def decode(self, encoded: bytes) -> Block:
         return Block.from_columns(decode(encoded))
+
+    def estimate_size(self, value: Block) -> int:
+        return _size(value.to_columns(with_items=True))
 
     def is_deterministic(self) -> bool:
         return False
@@ -38,6 +41,9 @@ class ShardCoder(coders.Coder):
 
     def decode(self, encoded: bytes) -> Shard:
         return Shard.from_columns(decode(encoded))
+
+    def estimate_size(self, value: Shard) -> int:
+        return _size(value.to_columns())
 
     def is_deterministic(self) -> bool:
         return False
@@ -59,11 +65,19 @@ class RecordBatchCoder(coders.Coder):
         with pa.ipc.open_stream(pa.py_buffer(encoded)) as reader:
             return reader.read_next_batch()
 
+    def estimate_size(self, value: pa.RecordBatch) -> int:
+        return value.nbytes
+
     def is_deterministic(self) -> bool:
         return False
 
     def to_type_hint(self):
         return pa.RecordBatch
+
+
+def _size(columns: Columns) -> int:
+    """Bytes of the arrays. Beam samples element sizes; its default encodes the whole element to measure it."""
+    return sum(values.nbytes for values in columns.values())
 
 
 def register() -> None:

@@ -27,6 +27,7 @@ from dpbeam.kernels.pairs import (
     common_kinds,
     kinds_column,
     partition_pairs,
+    short_offsets,
 )
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
 from dpbeam.rounds.program import Keys, Program
@@ -65,6 +66,8 @@ class _PartitionPairs(_RunDoFn):
         self._held, self._rows = [], 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        if not batch.num_rows:
+            return
         if self._held and not batch.schema.equals(self._held[0].schema, check_metadata=True):
             yield from self._flush()
         self._held.append(batch)
@@ -80,13 +83,24 @@ class _PartitionPairs(_RunDoFn):
     def _flush(self) -> Iterator[tuple[int, bytes]]:
         if not self._rows:
             return
-        table = pa.Table.from_batches(self._held)
+        held = self._held
         self._held, self._rows = [], 0
-        users, items = table["user"].combine_chunks(), table["item"].combine_chunks()
-        kinds = (table.schema.metadata or {}).get(KINDS_KEY, b"")
+        users, items = _joined(held, "user"), _joined(held, "item")
+        kinds = (held[0].schema.metadata or {}).get(KINDS_KEY, b"")
+        del held
         parts = partition_pairs(users, items, self._keys.pairs, self._num_blocks, self._cap, kinds)
         for block, columns in parts:
             yield block, encode(columns)
+
+
+def _joined(batches: list[pa.RecordBatch], name: str) -> pa.Array:
+    """One column of batches with one schema."""
+    columns = [batch.column(name) for batch in batches]
+    if len(columns) == 1:
+        return columns[0]
+    if pa.types.is_dictionary(columns[0].type):
+        return pa.chunked_array(columns).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays(columns)
 
 
 class _BuildBlocks(_RunDoFn):
@@ -176,7 +190,7 @@ class _FirstWeights(_RunDoFn):
                 self._store.write(f"block-{number}-state-0", state)
         for shard, part in shard_slices(block):
             message = _message(number, 0, {name: values[part] for name, values in sums.items()})
-            message["items"] = block.items[part.start : part.stop]
+            message["items"] = short_offsets(block.items[part.start : part.stop])
             message["kinds"] = kinds_column(block.kinds)
             yield shard, encode(message)
 

@@ -1,0 +1,560 @@
+"""`dpbeam select` as its users meet it: exit codes, one-line errors, and what lies on disk afterwards."""
+
+import glob
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+KEY = "--insecure_test_key=00ff"
+COLUMNS = ["--user_column=user", "--item_column=item"]
+
+
+@pytest.fixture(autouse=True)
+def own_temp(tmp_path, monkeypatch):
+    """Run folders go below the test's own folder, so that leftovers are seen."""
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    yield
+    assert os.listdir(temp) == []
+
+
+def table(users=300, seed=0):
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), 6)
+    item = (40 ** rng.random(len(user))).astype(int)
+    order = rng.permutation(len(user))
+    return pa.table({"user": [f"u{u}" for u in user[order]], "item": [f"i{i}" for i in item[order]]})
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(table(), path)
+    return str(path)
+
+
+def select(capsys, *arguments):
+    code = main(["select", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def read(prefix):
+    return pq.read_table(sorted(glob.glob(f"{prefix}-*.parquet")))
+
+
+def fails(capsys, message, *arguments, output):
+    code, _, err = select(capsys, *arguments, f"--output={output}")
+    assert code == 2, err
+    assert re.fullmatch(rf"dpbeam select: error: {message}\n", err), err
+    assert not glob.glob(f"{output}*"), "a failed run left output"
+
+
+class TestOutput:
+    def test_items_and_ledger(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "out" / "items")
+        code, told, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")
+        assert (code, err) == (0, "")
+        assert sorted(os.listdir(tmp_path / "out")) == ["items-00000-of-00001.parquet", "items.ledger.json"]
+        assert f"{out}-00000-of-00001.parquet" in told and f"{out}.ledger.json" in told
+        released = read(out)
+        assert released.schema.names == ["item"]
+        items = released["item"].to_pylist()
+        assert items == sorted(items) and 5 < len(items) < 40
+        assert set(items) <= set(table()["item"].to_pylist())
+        ledger = Ledger.from_json(Path(f"{out}.ledger.json").read_text())
+        assert ledger.private and ledger.method == "mad2r"
+        assert (ledger.epsilon, ledger.delta) == (2.0, 1e-3)
+        assert ledger.neighbouring_relation == "add/remove one user"
+        assert ledger.versions["apache-beam"]
+
+    def test_module_is_the_same_command(self, pairs, tmp_path):
+        out = str(tmp_path / "items")
+        command = [sys.executable, "-m", "pipelines.select_items", "--input", pairs, *COLUMNS, *BUDGET, KEY]
+        done = subprocess.run(
+            [*command, f"--output={out}", f"--temp_location={tmp_path / 'temp'}"],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert "NOT PRIVATE: --insecure_test_key" in done.stdout
+        assert not Ledger.from_json(Path(f"{out}.ledger.json").read_text()).private
+
+    @pytest.mark.parametrize("method", ["basic", "wgm", "dp-sips", "mad", "mad2r", "gsu"])
+    def test_every_method(self, method, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        flags = [f"--method={method}", "--max_items_per_user=60", KEY, "--noisy_weights", "--quiet"]
+        code, told, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
+        assert (code, told, err) == (0, "", "")
+        released = read(out)
+        assert released.schema.names == ["item", "noisy_weight"]
+        assert released.num_rows > 5
+
+    def test_same_key_same_bytes_whatever_the_input_layout(self, pairs, tmp_path, capsys):
+        rows = pq.read_table(pairs)
+        turned = rows.take(np.random.default_rng(9).permutation(rows.num_rows))
+        for part in range(3):
+            pq.write_table(
+                turned.slice(part * 600, 600), tmp_path / f"part-{part}.parquet", row_group_size=100
+            )
+        outs = []
+        for number, (given, shards) in enumerate([(pairs, "1"), (str(tmp_path / "part-*.parquet"), "5")]):
+            out = str(tmp_path / f"out{number}")
+            flags = [KEY, f"--num_shards={shards}", "--noisy_weights"]
+            assert select(capsys, "--input", given, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+            outs.append([Path(p).read_bytes() for p in sorted(glob.glob(f"{out}*"))])
+        assert outs[0] == outs[1]
+
+    def test_fresh_keys_differ(self, pairs, tmp_path, capsys):
+        weights = []
+        for number in range(2):
+            out = str(tmp_path / f"out{number}")
+            select(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--noisy_weights", f"--output={out}")
+            weights.append(read(out)["noisy_weight"].to_pylist())
+        assert weights[0] != weights[1]
+
+    def test_no_overwriting_unless_asked(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        arguments = ["--input", pairs, *COLUMNS, *BUDGET, f"--output={out}"]
+        assert select(capsys, *arguments)[0] == 0
+        before = {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")}
+        code, _, err = select(capsys, *arguments)
+        assert code == 2 and "exists; pass --overwrite to replace it" in err
+        assert {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")} == before
+        code, _, err = select(capsys, *arguments, "--overwrite", "--output_format=text")
+        assert (code, err) == (0, "")
+        assert sorted(os.path.basename(p) for p in glob.glob(f"{out}*")) == [
+            "items-00000-of-00001.txt",
+            "items.ledger.json",
+        ]
+
+    def test_failed_overwrite_keeps_the_old_output(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")[0] == 0
+        before = {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")}
+        bad = tmp_path / "bad.parquet"
+        pq.write_table(pa.table({"user": ["u", None], "item": ["a", "b"]}), bad)
+        code, _, err = select(
+            capsys, "--input", str(bad), *COLUMNS, *BUDGET, "--overwrite", f"--output={out}"
+        )
+        assert code == 2 and "null in column 'user'" in err
+        assert {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")} == before
+
+    def test_output_shards(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        flags = [KEY, "--num_output_shards=3"]
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+        assert len(glob.glob(f"{out}-*-of-00003.parquet")) == 3
+
+    def test_dry_run_reads_and_writes_nothing(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        code, told, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--dry_run", f"--output={out}")
+        assert (code, err) == (0, "")
+        assert "nothing was read or written" in told and "limit of any algorithm" in told
+        assert not glob.glob(f"{out}*")
+
+
+class TestEdges:
+    def test_no_data_is_an_empty_valid_output(self, tmp_path, capsys):
+        path = tmp_path / "empty.parquet"
+        pq.write_table(pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}), path)
+        out = str(tmp_path / "items")
+        code, told, err = select(capsys, "--input", str(path), *COLUMNS, *BUDGET, f"--output={out}")
+        assert (code, err) == (0, "")
+        assert read(out).num_rows == 0
+        assert Ledger.from_json(Path(f"{out}.ledger.json").read_text()).private
+        assert "0 items released" in told
+
+    def test_a_single_user_releases_nothing(self, tmp_path, capsys):
+        path = tmp_path / "one.parquet"
+        pq.write_table(pa.table({"user": ["u"] * 50, "item": [f"i{n}" for n in range(50)]}), path)
+        out = str(tmp_path / "items")
+        assert (
+            select(capsys, "--input", str(path), *COLUMNS, "--epsilon=1", "--delta=1e-9", f"--output={out}")[
+                0
+            ]
+            == 0
+        )
+        assert read(out).num_rows == 0
+
+    def test_ledgers_of_neighbours_are_identical(self, tmp_path, capsys):
+        """Same key, one user more who changes nothing that is released: not a byte of the ledger may tell."""
+        ledgers = []
+        for number in range(2):
+            path = tmp_path / f"in{number}.parquet"
+            rows = table()
+            if number:
+                rows = pa.concat_tables(
+                    [rows, pa.table({"user": ["new"] * 900, "item": [f"n{i}" for i in range(900)]})]
+                )
+            pq.write_table(rows, path)
+            out = str(tmp_path / f"out{number}")
+            select(capsys, "--input", str(path), *COLUMNS, *BUDGET, KEY, f"--output={out}")
+            ledgers.append(Path(f"{out}.ledger.json").read_bytes())
+        assert ledgers[0] == ledgers[1]
+
+    def test_integer_and_composite_items(self, tmp_path, capsys):
+        path = tmp_path / "wide.parquet"
+        users = list(range(200)) * 2
+        pq.write_table(
+            pa.table({"user": users, "host": ["a"] * 200 + ["b"] * 200, "port": [80] * 200 + [443] * 200}),
+            path,
+        )
+        out = str(tmp_path / "items")
+        columns = ["--user_column=user", "--item_column=host", "--item_column=port"]
+        assert select(capsys, "--input", str(path), *columns, *BUDGET, f"--output={out}")[0] == 0
+        assert read(out).to_pydict() == {"host": ["a", "b"], "port": [80, 443]}
+
+    def test_text_lines(self, tmp_path, capsys):
+        path = tmp_path / "docs.txt.gz"
+        with gzip.open(path, "wt") as file:
+            file.writelines(f"The cat sat {n}\n" for n in range(300))
+        out = str(tmp_path / "words")
+        flags = ["--lowercase", "--ngrams=1:2", "--output_format=text"]
+        assert select(capsys, "--input", str(path), *flags, *BUDGET, f"--output={out}")[0] == 0
+        assert Path(f"{out}-00000-of-00001.txt").read_text().splitlines() == [
+            "cat",
+            "cat sat",
+            "sat",
+            "the",
+            "the cat",
+        ]
+
+    def test_grouped_rows(self, tmp_path, capsys):
+        path = tmp_path / "grouped.jsonl"
+        path.write_text("".join(json.dumps({"items": ["x", "y", f"own {n}"]}) + "\n" for n in range(300)))
+        out = str(tmp_path / "items")
+        flags = ["--input_layout=grouped", "--item_column=items"]
+        assert select(capsys, "--input", str(path), *flags, *BUDGET, f"--output={out}")[0] == 0
+        assert read(out)["item"].to_pylist() == ["x", "y"]
+        assert "one row" in Ledger.from_json(Path(f"{out}.ledger.json").read_text()).privacy_unit
+
+    def test_public_items(self, pairs, tmp_path, capsys):
+        public = tmp_path / "public.txt"
+        public.write_text("i1\nnobody holds this\n")
+        out = str(tmp_path / "items")
+        flags = [f"--public_items={public}", KEY]
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+        items = read(out)["item"].to_pylist()
+        assert {"i1", "nobody holds this"} <= set(items) and len(items) == len(set(items))
+        assert Ledger.from_json(Path(f"{out}.ledger.json").read_text()).public_items
+        without = str(tmp_path / "rest")
+        rows = pq.read_table(pairs)
+        kept = rows.filter(pa.compute.not_equal(rows["item"], "i1"))
+        pq.write_table(kept, tmp_path / "kept.parquet")
+        given = str(tmp_path / "kept.parquet")
+        assert select(capsys, "--input", given, *COLUMNS, *BUDGET, KEY, f"--output={without}")[0] == 0
+        assert sorted({*read(without)["item"].to_pylist(), "i1", "nobody holds this"}) == sorted(items)
+
+    def test_dropped_rows_are_counted_where_asked_and_nowhere_else(self, tmp_path, capsys):
+        path = tmp_path / "holes.parquet"
+        holes = pa.table({"user": ["u", None, "v"], "item": ["a", "b", None]})
+        pq.write_table(pa.concat_tables([holes, table()]), path)
+        out, counts = str(tmp_path / "items"), tmp_path / "counts.json"
+        flags = ["--on_null=drop", f"--not_private_counts={counts}"]
+        code, told, _ = select(capsys, "--input", str(path), *COLUMNS, *BUDGET, *flags, f"--output={out}")
+        assert code == 0
+        found = json.loads(counts.read_text())
+        assert found["not_private"] is True
+        assert sum(found["dropped"].values()) == 2
+        assert "NOT PRIVATE" in told
+        assert "dropped" not in Path(f"{out}.ledger.json").read_text()
+
+    def test_huge_user_and_universal_item(self, tmp_path, capsys):
+        path = tmp_path / "skew.parquet"
+        many = pa.table({"user": ["huge"] * 300_000, "item": [f"own {n}" for n in range(300_000)]})
+        everybody = pa.table({"user": [f"u{n}" for n in range(50_000)], "item": ["all"] * 50_000})
+        pq.write_table(pa.concat_tables([many, everybody]), path)
+        out = str(tmp_path / "items")
+        for method in ("mad2r", "gsu"):
+            flags = [f"--method={method}", "--overwrite", f"--output={out}"]
+            assert (
+                select(capsys, "--input", str(path), *COLUMNS, "--epsilon=1", "--delta=1e-9", *flags)[0] == 0
+            )
+            assert read(out)["item"].to_pylist() == ["all"]
+
+
+class TestBadInput:
+    def test_missing_file(self, tmp_path, capsys):
+        fails(
+            capsys,
+            r"--input: .*none\.parquet.*",
+            "--input",
+            str(tmp_path / "none.parquet"),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_empty_glob(self, tmp_path, capsys):
+        fails(
+            capsys,
+            r"--input: .*\*\.parquet.*",
+            "--input",
+            str(tmp_path / "*.parquet"),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_not_parquet(self, tmp_path, capsys):
+        path = tmp_path / "a.parquet"
+        path.write_bytes(b"PAR1 but not really")
+        fails(capsys, r".*a\.parquet.*", "--input", str(path), *COLUMNS, *BUDGET, output=tmp_path / "x")
+
+    def test_truncated_parquet(self, pairs, tmp_path, capsys):
+        path = tmp_path / "cut.parquet"
+        path.write_bytes(Path(pairs).read_bytes()[:-100])
+        fails(capsys, r".*cut\.parquet.*", "--input", str(path), *COLUMNS, *BUDGET, output=tmp_path / "x")
+
+    def test_missing_column(self, pairs, tmp_path, capsys):
+        flags = ["--user_column=user", "--item_column=nope"]
+        fails(capsys, r".*'nope'.*", "--input", pairs, *flags, *BUDGET, output=tmp_path / "x")
+
+    def test_wrong_type(self, tmp_path, capsys):
+        path = tmp_path / "f.parquet"
+        pq.write_table(pa.table({"user": ["u"], "item": [1.5]}), path)
+        fails(
+            capsys,
+            r".*column 'item' has type double.*",
+            "--input",
+            str(path),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_null(self, tmp_path, capsys):
+        path = tmp_path / "n.parquet"
+        pq.write_table(pa.table({"user": ["u", None], "item": ["a", "b"]}), path)
+        fails(
+            capsys,
+            r".*n\.parquet: row 2: null in column 'user'; pass --on_null=drop to drop such rows",
+            "--input",
+            str(path),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_malformed_csv(self, tmp_path, capsys):
+        path = tmp_path / "r.csv"
+        path.write_text("user,item\nu,a\nv,b,secret\n")
+        fails(
+            capsys,
+            r".*r\.csv:3: (?!.*secret).*",
+            "--input",
+            str(path),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_malformed_json(self, tmp_path, capsys):
+        path = tmp_path / "r.jsonl"
+        path.write_text('{"user": "u", "item": "a"}\n{"user": "secret", \n')
+        fails(
+            capsys,
+            r".*r\.jsonl:2: (?!.*secret).*",
+            "--input",
+            str(path),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    def test_mixed_types_across_files(self, tmp_path, capsys):
+        pq.write_table(pa.table({"user": ["u"], "item": ["a"]}), tmp_path / "a.parquet")
+        pq.write_table(pa.table({"user": [1], "item": ["a"]}), tmp_path / "b.parquet")
+        fails(
+            capsys,
+            r".*b\.parquet.*'user'.*",
+            "--input",
+            str(tmp_path / "*.parquet"),
+            *COLUMNS,
+            *BUDGET,
+            output=tmp_path / "x",
+        )
+
+    @pytest.mark.parametrize(
+        "flags,message",
+        [
+            (["--epsilon=0", "--delta=1e-5"], r"--epsilon must be a finite number above 0, got 0\.0"),
+            (["--epsilon=-1", "--delta=1e-5"], r"--epsilon must be a finite number above 0, got -1\.0"),
+            (["--epsilon=nan", "--delta=1e-5"], r"--epsilon must be a finite number above 0, got nan"),
+            (["--epsilon=1", "--delta=0"], r"--delta must lie strictly between 0 and 1, got 0\.0"),
+            (["--epsilon=1", "--delta=1"], r"--delta must lie strictly between 0 and 1, got 1\.0"),
+            (["--epsilon=1", "--delta=nan"], r"--delta must lie strictly between 0 and 1, got nan"),
+            (["--epsilon=x", "--delta=1e-5"], r"argument --epsilon: invalid float value: 'x'"),
+            (["--delta=1e-5"], r"--epsilon is required"),
+            (["--epsilon=1"], r"--delta is required"),
+            (
+                [*BUDGET, "--max_items_per_user=0"],
+                r"--max_items_per_user must be an integer from 1 to 1e\+06, got 0",
+            ),
+            ([*BUDGET, "--budget_split=0.1,0.8"], r"--budget_split shares must sum to 1, got .*"),
+            ([*BUDGET, "--budget_split=1"], r"--budget_split of mad2r needs two shares, got 1"),
+            (
+                [*BUDGET, "--budget_split=a,b"],
+                r"argument --budget_split: expected comma-separated numbers, got 'a,b'",
+            ),
+            ([*BUDGET, "--method=best"], r"--method must be one of .*, got 'best'"),
+            ([*BUDGET, "--method=basic", "--min_bias=0.5"], r"--min_bias does not apply to --method=basic"),
+            (
+                [*BUDGET, "--max_adaptive_degree=3"],
+                r"--max_adaptive_degree must be an integer from 4 to 1024, got 3",
+            ),
+            (
+                [*BUDGET, "--max_items_per_user=20"],
+                r"--max_adaptive_degree \(50\) must not exceed .*\(20\).*",
+            ),
+            ([*BUDGET, "--min_bias=0.4"], r"--min_bias must be a number from 0\.5 to 1, got 0\.4"),
+            ([*BUDGET, "--max_bias=0.9"], r"--max_bias must be a number from 1 to 1e\+06, got 0\.9"),
+            ([*BUDGET, "--method=gsu", "--rounds=3"], r"--rounds must be one of 2, 4, 8, 16.*got 3"),
+            ([*BUDGET, "--num_shards=0"], r"--num_shards must be from 1 to 65536, got 0"),
+            (
+                [*BUDGET, "--insecure_test_key=xyz"],
+                r"--insecure_test_key must be hexadecimal digits, got 'xyz'",
+            ),
+            ([*BUDGET, "--metod=basic"], r"unknown flag --metod; did you mean --method\?"),
+            (
+                [*BUDGET, "--max-items-per-user=3"],
+                r"unknown flag --max-items-per-user; did you mean --max_items_per_user\?",
+            ),
+            ([*BUDGET, "--epsilonn", "3"], r"unknown flag --epsilonn; did you mean --epsilon\?"),
+            ([*BUDGET, "stray"], r"unexpected argument 'stray'"),
+            ([*BUDGET, "-q"], r"unknown flag -q; .*"),
+            ([*BUDGET, "--output_format=csv"], r"--output_format: expected one of parquet, text, got 'csv'"),
+            ([*BUDGET, "--public_items=/none"], r"--public_items: .*/none.*"),
+        ],
+    )
+    def test_flags(self, flags, message, pairs, tmp_path, capsys):
+        fails(capsys, message, "--input", pairs, *COLUMNS, *flags, output=tmp_path / "x")
+
+    def test_required(self, pairs, capsys):
+        assert (
+            select(capsys, *COLUMNS, *BUDGET, "--output=x")[2]
+            == "dpbeam select: error: --input is required\n"
+        )
+        code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET)
+        assert (code, err) == (2, "dpbeam select: error: --output is required\n")
+
+    def test_output_that_cannot_be_written(self, pairs, tmp_path, capsys):
+        (tmp_path / "file").write_text("")
+        code, _, err = select(
+            capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={tmp_path / 'file' / 'x'}"
+        )
+        assert code == 2 and "--output: cannot write" in err
+
+    def test_beam_flags_go_to_beam(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "items")
+        flags = ["--runner", "FnApiRunner", "--direct_num_workers=1", f"--temp_location={tmp_path / 'temp'}"]
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+
+
+class TestConfig:
+    def write(self, tmp_path, text):
+        path = tmp_path / "job.yaml"
+        path.write_text(text)
+        return f"--config={path}"
+
+    def test_file_gives_flags_and_the_command_line_wins(self, pairs, tmp_path, capsys):
+        config = self.write(
+            tmp_path,
+            f"input: ['{pairs}']\nuser_column: user\nitem_column: item\nepsilon: 2\ndelta: 1.0e-3\n"
+            "method: basic\nnoisy_weights: true\nmax_items_per_user: 7\ndirect_num_workers: 1\n"
+            f"output: {tmp_path / 'from_file'}\n",
+        )
+        out = str(tmp_path / "items")
+        code, _, err = select(
+            capsys, config, "--max_items_per_user=9", f"--output={out}", "--no_noisy_weights"
+        )
+        assert (code, err) == (0, "")
+        ledger = json.loads(Path(f"{out}.ledger.json").read_text())
+        assert ledger["method"] == "basic" and ledger["parameters"]["max_items_per_user"] == 9
+        assert read(out).schema.names == ["item"]
+        assert not glob.glob(str(tmp_path / "from_file*"))
+
+    def test_lists_of_numbers(self, pairs, tmp_path, capsys):
+        config = self.write(tmp_path, "budget_split: [0.4, 0.6]\n")
+        out = str(tmp_path / "items")
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, config, f"--output={out}")[0] == 0
+        assert json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]["budget_split"] == [0.4, 0.6]
+
+    @pytest.mark.parametrize(
+        "text,message",
+        [
+            ("epsilonn: 1\n", r".*job\.yaml: unknown flag --epsilonn; did you mean --epsilon\?"),
+            ("- a\n", r"--config: .*job\.yaml' must map flag names to values"),
+            ("a: [\n", r"--config: .*job\.yaml' is not valid YAML"),
+            ("method:\n", r".*job\.yaml: method has no value"),
+            ("method: {a: 1}\n", r".*job\.yaml: method must be a value or a list of values"),
+            ("config: other.yaml\n", r".*job\.yaml: a config file cannot name another one \(config\)"),
+        ],
+    )
+    def test_bad_files(self, text, message, pairs, tmp_path, capsys):
+        config = self.write(tmp_path, text)
+        fails(capsys, message, "--input", pairs, *COLUMNS, *BUDGET, config, output=tmp_path / "x")
+
+    def test_missing_file(self, pairs, tmp_path, capsys):
+        fails(
+            capsys,
+            r"--config: cannot read '/none\.yaml': No such file or directory",
+            "--config=/none.yaml",
+            output=tmp_path / "x",
+        )
+
+    def test_examples_parse(self):
+        from pipelines.select_items import _parser
+
+        for path in sorted((Path(__file__).resolve().parents[2] / "configs").glob("select*.yaml")):
+            given, _ = _parser().parse([f"--config={path}"])
+            assert given["epsilon"] == 1.0 and given["delta"] == 1e-8
+
+
+class TestFailure:
+    def test_a_failed_run_leaves_nothing(self, pairs, tmp_path, capsys, monkeypatch):
+        def crash(*_):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("dpbeam.io.sinks.write_shard", crash)
+        out = str(tmp_path / "out" / "items")
+        code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")
+        assert code == 1
+        assert err.startswith("dpbeam select: error: ") and "disk full" in err and err.count("\n") == 1
+        assert not glob.glob(f"{out}*")
+
+    def test_interrupt(self, pairs, tmp_path, capsys, monkeypatch):
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("apache_beam.runners.portability.fn_api_runner.FnApiRunner.run_pipeline", interrupt)
+        out = str(tmp_path / "items")
+        code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")
+        assert (code, err) == (1, "dpbeam select: error: interrupted\n")
+        assert not glob.glob(f"{out}*")
+
+    def test_a_lower_layer_is_not_blamed_on_the_user(self, pairs, tmp_path, capsys, monkeypatch):
+        def bug(*_):
+            raise ZeroDivisionError("division by zero")
+
+        monkeypatch.setattr("dpbeam.kernels.pairs.partition_pairs", bug)
+        monkeypatch.setattr("dpbeam.transforms.stages.partition_pairs", bug)
+        code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={tmp_path / 'x'}")
+        assert code == 1 and "division by zero" in err
