@@ -52,13 +52,11 @@ def _run(argv: list[str]) -> int:
 
 def _public_items(given: dict[str, Any], job):
     from dpbeam.io.item_lists import read_items
-    from dpbeam.io.sinks import kinds_columns
+    from dpbeam.io.sinks import OutputColumns
 
     if "public_items" not in given:
         return None
-    return read_items(
-        given["public_items"], kinds_columns(job.spec.item_names, job.summary.kinds), "--public_items"
-    )
+    return read_items(given["public_items"], OutputColumns.of(job.spec, job.summary.kinds), "--public_items")
 
 
 def _ledger(plan, job):
@@ -130,7 +128,7 @@ def _build(pipeline, folder, plan, job, public) -> None:
     """The job graph: read, leave out public items, select, write."""
     import apache_beam as beam
 
-    from dpbeam.io.sinks import WriteReleased, kinds_columns
+    from dpbeam.io.sinks import OutputColumns, WriteReleased
     from dpbeam.selection.public_items import ReleasePublicItems, RemovePublicItems, store_public_items
     from dpbeam.selection.transforms import SelectPartitions
 
@@ -150,7 +148,7 @@ def _build(pipeline, folder, plan, job, public) -> None:
     if public is not None:
         fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, job.summary.kinds)
         released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
-    columns = kinds_columns(job.spec.item_names, job.summary.kinds, noisy_weight=plan.config.noisy_weights)
+    columns = OutputColumns.of(job.spec, job.summary.kinds, noisy_weight=plan.config.noisy_weights)
     _ = released | "WriteReleased" >> WriteReleased(
         job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
     )

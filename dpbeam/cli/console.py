@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,7 +26,8 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
     """
     quiet_beam(verbose)
     try:
-        return body()
+        with _terminate_as_interrupt():
+            return body()
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 1)
     except Exception as error:
@@ -35,6 +38,23 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
             traceback.print_exc()
         hint = "" if verbose else " (--verbose shows the whole trace)"
         return _fail(command, f"{type(error).__name__}: {_last_line(error)}{hint}", 1)
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that an orchestrator's stop cancels the job and cleans up too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def find_input_error(error: BaseException) -> str | None:

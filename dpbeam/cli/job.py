@@ -135,14 +135,14 @@ class Job:
             raise
 
     def _wait(self, pipeline: beam.Pipeline) -> None:
-        with Progress(f"dpbeam {self.command}", enabled=not self.quiet) as progress:
-            with progress.follow_local_runner():
-                result = pipeline.run()
-                try:
-                    result.wait_until_finish()
-                except KeyboardInterrupt:
-                    result.cancel()
-                    raise
+        title = f"dpbeam {self.command}"
+        with Progress(title, enabled=not self.quiet) as progress, progress.follow_local_runner():
+            result = pipeline.run()
+            try:
+                result.wait_until_finish()
+            except KeyboardInterrupt:
+                result.cancel()
+                raise
 
 
 def test_key(text: str) -> RunKey:

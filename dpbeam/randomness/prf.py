@@ -138,10 +138,11 @@ def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
         state[active] = _encrypt(key, state[active] ^ block)
         done += 16
         active = active[left > 16]
+    long_key = hmac.new(key, b"long strings", hashlib.sha256).digest()
     for i in np.flatnonzero(long):
         text = values[int(i)].as_py()
         text = text.encode() if isinstance(text, str) else text
-        digest = hashlib.blake2b(text, digest_size=16, key=key, person=b"dpbeam long").digest()
+        digest = hashlib.blake2b(text, digest_size=16, key=long_key, person=b"dpbeam long").digest()
         state[i] = np.frombuffer(digest, np.uint64)
     return state
 

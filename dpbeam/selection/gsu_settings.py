@@ -25,15 +25,16 @@ def resolve_gsu(config: SelectionConfig) -> SelectionConfig:
       InputError: rounds without a preset and without fractions, or a value out of range.
     """
     preset = _preset(config)
-    max_items = config.max_items_per_user or preset.max_items
+    max_items = _or(config.max_items_per_user, preset.max_items)
+    fractions = tuple(_or(config.gsu_fractions, preset.fractions))
     cap = config.gsu_cap
     if cap is None:
         cap = _CAP_AT_100 if max_items <= 100 else preset.c0
     resolved = replace(
         config,
-        rounds=len(config.gsu_fractions or preset.fractions),
+        rounds=len(fractions),
         max_items_per_user=max_items,
-        gsu_fractions=tuple(config.gsu_fractions or preset.fractions),
+        gsu_fractions=fractions,
         gsu_final_spending=_or(config.gsu_final_spending, preset.fin),
         gsu_delta_share=_or(config.gsu_delta_share, preset.delta_gauss_share),
         gsu_cap=cap,
@@ -70,15 +71,20 @@ def _check(config: SelectionConfig) -> None:
     bad = [f for f in config.gsu_fractions if not (math.isfinite(f) and f > 0)]
     if bad or abs(math.fsum(config.gsu_fractions) - 1) > 1e-9:
         raise InputError("--gsu_fractions must be positive and sum to 1")
-    for name, low, high in (
-        ("gsu_final_spending", 0.0, 1.0),
-        ("gsu_delta_share", 0.0, 1.0),
-        ("gsu_cap", 0.0, 1.0),
-        ("gsu_growth", -100.0, 100.0),
-    ):
-        value = getattr(config, name)
-        if not (math.isfinite(value) and low <= value <= high):
-            raise InputError(f"--{name} must be a number from {low:g} to {high:g}, got {value}")
+    for name in ("gsu_final_spending", "gsu_cap"):
+        if not 0 < getattr(config, name) <= 1:
+            raise InputError(f"--{name} must be a number above 0 and at most 1, got {getattr(config, name)}")
+    if not 0 < config.gsu_delta_share < 1:
+        raise InputError(
+            f"--gsu_delta_share must be a number strictly between 0 and 1, got {config.gsu_delta_share}"
+        )
+    if not config.delta * (1 - config.gsu_delta_share) < 0.5:
+        raise InputError(
+            f"--delta ({config.delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
+            "lower it, or raise --gsu_delta_share"
+        )
+    if not -100 <= config.gsu_growth <= 100:
+        raise InputError(f"--gsu_growth must be a number from -100 to 100, got {config.gsu_growth}")
     constants = config.gsu_score_constants
     if len(constants) != len(_SCORE_NAMES) or not all(map(math.isfinite, constants)):
         raise InputError(

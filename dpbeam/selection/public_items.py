@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.io.canonical import Kinds
+from dpbeam.kernels.canonical import Kinds
 from dpbeam.transforms.store import RunStore
 
 _FILE = "public-items"

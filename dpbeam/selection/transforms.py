@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.errors import InputError
-from dpbeam.io.canonical import Kinds, decode, encode
+from dpbeam.kernels.canonical import Kinds, decode, encode
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes

@@ -262,6 +262,16 @@ class TestEdges:
         assert select(capsys, "--input", given, *COLUMNS, *BUDGET, KEY, f"--output={without}")[0] == 0
         assert sorted({*read(without)["item"].to_pylist(), "i1", "nobody holds this"}) == sorted(items)
 
+    def test_public_items_have_no_noisy_weight(self, pairs, tmp_path, capsys):
+        public = tmp_path / "public.txt"
+        public.write_text("i1\n")
+        out = str(tmp_path / "items")
+        flags = [f"--public_items={public}", "--noisy_weights"]
+        assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+        weights = dict(zip(*read(out).to_pydict().values()))
+        assert weights.pop("i1") is None
+        assert weights and None not in weights.values()
+
     def test_dropped_rows_are_counted_where_asked_and_nowhere_else(self, tmp_path, capsys):
         path = tmp_path / "holes.parquet"
         holes = pa.table({"user": ["u", None, "v"], "item": ["a", "b", None]})

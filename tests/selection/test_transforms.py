@@ -53,7 +53,6 @@ def _canonical(array):
 
 def run(tmp_path, elements, config=CONFIG, coder=None, **arguments):
     """The matcher's input: released items of a pipeline over `elements`, checked by the callback."""
-    collected = []
     with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as folder:
         out = str(tmp_path / "released")
         with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
@@ -62,8 +61,7 @@ def run(tmp_path, elements, config=CONFIG, coder=None, **arguments):
                 source = source.with_output_types(coder)
             released = pipeline | source | SelectPartitions(config, run=folder, **arguments)
             _ = released | beam.combiners.ToList() | beam.Map(_save, out)
-        collected = eval(open(out).read())
-    return collected
+    return eval((tmp_path / "released").read_text())
 
 
 def _save(rows, path):

@@ -1,0 +1,1 @@
+"""Input and output: reading pairs from files, writing released items, generating data."""

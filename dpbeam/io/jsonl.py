@@ -1,0 +1,228 @@
+"""Reading JSON lines: one object per line, parsed by orjson.
+
+A whole chunk is parsed and checked at once; only if something in it is wrong are its lines looked at one by one, to
+name or skip the bad ones. A missing field is a null. Strings and integers are values; true, 1.0 or a nested value
+makes a bad row. A string among integers, or the reverse, is an error even where bad rows are skipped: the kind of
+a column is that of its first value, and a chance first row must not decide which part of the data is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from dpbeam.errors import InputError
+from dpbeam.io.lines import Chunk, chunks
+from dpbeam.io.rows import BAD_ROWS, Counts, Rows
+from dpbeam.io.spec import InputSpec
+from dpbeam.kernels.canonical import INT, STRING, Kinds
+
+CHUNK_BYTES = 4 << 20
+
+_PYTHON = {STRING: str, INT: int}
+_ARROW = {STRING: pa.large_string(), INT: pa.int64()}
+_JSON = {
+    str: "a string",
+    int: "an integer",
+    float: "a number that is no 64-bit integer",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+_LOOK_AT = 1_000
+
+
+def read(
+    path: str,
+    file: BinaryIO,
+    start: int,
+    end: int,
+    spec: InputSpec,
+    kinds: Kinds,
+    counts: Counts,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[Rows]:
+    """Rows of the lines that begin in [start, end). Raises InputError for bad lines unless they are skipped."""
+    reader = _Reader(spec, kinds, counts)
+    for chunk in chunks(path, file, "jsonl", start, end, chunk_bytes):
+        rows = reader.rows(chunk)
+        if rows is not None:
+            yield rows
+
+
+class _Reader:
+    def __init__(self, spec: InputSpec, kinds: Kinds, counts: Counts):
+        self._spec = spec
+        self._kinds = kinds
+        self._counts = counts
+        self._grouped = spec.layout == "grouped"
+
+    def rows(self, chunk: Chunk) -> Rows | None:
+        lines = chunk.data.split(b"\n")
+        numbers = [i for i, line in enumerate(lines) if line and not line.isspace()]
+        if len(numbers) < len(lines):
+            lines = [lines[i] for i in numbers]
+        try:
+            columns = self._columns([orjson.loads(line) for line in lines])
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            good = [i for i, line in enumerate(lines) if self._is_good(line, chunk, numbers[i])]
+            numbers = [numbers[i] for i in good]
+            columns = self._columns([orjson.loads(lines[i]) for i in good])
+        if not numbers:
+            return None
+        user, items = columns
+        return Rows(user, items, lambda row: _where(chunk, numbers[row]), utf8=True)
+
+    def _columns(self, rows: list[dict[str, Any]]) -> tuple[pa.Array | None, list[pa.Array]]:
+        """Arrow columns of parsed rows; raises (TypeError, ...) if any row is not as it should be."""
+        spec, kinds = self._spec, self._kinds
+        user = None
+        if spec.user_column is not None:
+            user = _scalars([row.get(spec.user_column) for row in rows], kinds.user)
+        values = [[row.get(name) for row in rows] for name in spec.item_columns]
+        if self._grouped:
+            return user, [self._lists(values[0])]
+        return user, [_scalars(column, kind) for column, kind in zip(values, kinds.item)]
+
+    def _lists(self, values: list[list | None]) -> pa.Array:
+        values = [self._as_list(value) for value in values]
+        if not set(map(type, values)) <= {list, type(None)}:
+            raise TypeError
+        missing = np.array([value is None for value in values], bool)
+        lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+        flat = _scalars([item for value in values if value for item in value], self._kinds.item[0])
+        offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+        return pa.LargeListArray.from_arrays(offsets, flat, mask=pa.array(missing) if missing.any() else None)
+
+    def _as_list(self, value: Any) -> Any:
+        # With a tokeniser a row may hold one text instead of a list of texts.
+        return [value] if self._spec.tokenizer is not None and type(value) is str else value
+
+    def _is_good(self, line: bytes, chunk: Chunk, number: int) -> bool:
+        """Whether a line can be used; a bad one is an error or counted."""
+        try:
+            problem = self._problem(line)
+        except _MixedTypes as mixed:
+            raise InputError(f"{_where(chunk, number)}: {mixed}") from None
+        if problem is None:
+            return True
+        if self._spec.on_bad_row == "error":
+            raise InputError(f"{_where(chunk, number)}: {problem}; mend the line, or pass --on_bad_row=skip")
+        self._counts[BAD_ROWS] += 1
+        return False
+
+    def _problem(self, line: bytes) -> str | None:
+        try:
+            row = orjson.loads(line)
+        except ValueError:
+            return "not valid UTF-8" if not _decodes(line) else "not a JSON value"
+        if type(row) is not dict:
+            return f"{_JSON[type(row)]} where an object is expected"
+        spec, kinds = self._spec, self._kinds
+        users = () if spec.user_column is None else (row.get(spec.user_column),)
+        for user in users:
+            if fault := _fault(spec.user_column, user, kinds.user):
+                return fault
+        for name, kind in zip(spec.item_columns, kinds.item):
+            value = self._as_list(row.get(name))
+            if self._grouped and value is not None and type(value) is not list:
+                return f"column '{name}' holds {_JSON[type(value)]} where a list is expected"
+            for item in (value or ()) if self._grouped else (value,):
+                if fault := _fault(name, item, kind):
+                    return fault
+        return None
+
+
+class _MixedTypes(Exception):
+    """A string where the input holds integers, or the reverse."""
+
+
+def _where(chunk: Chunk, number: int) -> str:
+    return f"{chunk.path}:{chunk.line_number(0) + number}"
+
+
+def _scalars(values: list, kind: str) -> pa.Array:
+    if not set(map(type, values)) <= {_PYTHON[kind], type(None)}:
+        raise TypeError
+    return pa.array(values, _ARROW[kind])
+
+
+def _fault(column: str, value: Any, kind: str) -> str | None:
+    """What is wrong with a value; None if it is null or of the kind. Raises _MixedTypes."""
+    if value is None:
+        return None
+    if type(value) is not _PYTHON[kind]:
+        fault = f"column '{column}' holds {_JSON[type(value)]} where {_JSON[_PYTHON[kind]]} is expected"
+        if type(value) in (str, int):
+            raise _MixedTypes(f"{fault}; ids must have one type throughout, convert them")
+        return fault
+    if kind == INT and not -(2**63) <= value < 2**63:
+        return f"column '{column}' holds {_JSON[float]}"
+    return None
+
+
+def _decodes(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def find_kinds(path: str, file: BinaryIO, spec: InputSpec, found: dict[str, str]) -> int:
+    """Look for the first value of each column in a file, and fill `found` (column -> kind).
+
+    Reads until every column has a kind; bad lines are left to the reader.
+
+    Returns:
+      number of rows looked at.
+
+    Raises:
+      InputError: a column occurs in none of the first rows.
+    """
+    seen, present = 0, set(found)
+    for chunk in chunks(path, file, "jsonl", 0, 1 << 62, 1 << 18):
+        for line in chunk.data.split(b"\n"):
+            row = _object(line)
+            if row is None:
+                continue
+            seen += 1
+            present.update(name for name in spec.columns if name in row)
+            for name in spec.columns:
+                if name not in found and (kind := _kind(row.get(name))):
+                    found[name] = kind
+            if len(found) == len(spec.columns):
+                return seen
+            if seen == _LOOK_AT:
+                _check_present(path, spec, present)
+    if seen:
+        _check_present(path, spec, present)
+    return seen
+
+
+def _check_present(path: str, spec: InputSpec, present: set[str]) -> None:
+    for name in spec.columns:
+        if name not in present:
+            flag = "--user_column" if name == spec.user_column else "--item_column"
+            raise InputError(f"{flag}: {path} has no column '{name}' in its first rows")
+
+
+def _object(line: bytes) -> dict | None:
+    if not line or line.isspace():
+        return None
+    try:
+        row = orjson.loads(line)
+    except ValueError:
+        return None
+    return row if type(row) is dict else None
+
+
+def _kind(value: Any) -> str | None:
+    if type(value) is list:
+        value = next((item for item in value if item is not None), None)
+    return {str: STRING, int: INT}.get(type(value))

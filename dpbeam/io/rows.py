@@ -1,0 +1,292 @@
+"""From rows of a file to (user, item) pairs: nulls, kinds, UTF-8, lists, tokens, empties; the same for every format.
+
+Readers hand over `Rows`: the raw user and item columns of some rows, and a way to name a row. What is wrong with a
+row is decided here, once: an InputError that names file and row, or a drop that is counted. Counts of dropped
+rows are exact functions of private data: they go to a `Counts`, never to logs or metrics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.errors import InputError
+from dpbeam.io.spec import InputSpec
+from dpbeam.io.tokens import Tokenizer
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+
+BAD_ROWS = "bad_rows"
+NULL_ROWS = "null_rows"
+EMPTY_ITEMS = "empty_items"
+ROWS_PER_BATCH = 1_000_000
+
+
+class Counts(Counter):
+    """How many rows or items were dropped, by BAD_ROWS, NULL_ROWS, EMPTY_ITEMS. Private: neither log nor publish."""
+
+
+@dataclass
+class Rows:
+    """Some rows of one file.
+
+    Attributes:
+      user: (n,) raw Arrow column, or None where each row is a user.
+      items: raw Arrow columns, each (n,): values, or one column of lists of values.
+      where: names row i in a message, for example "a.csv:17" or "a.parquet: row 17".
+      utf8: whether strings are known to be valid UTF-8.
+      path: the file, for messages about a column.
+    """
+
+    user: pa.Array | None
+    items: list[pa.Array]
+    where: Callable[[int], str]
+    utf8: bool = False
+    path: str = "the input"
+
+    def __len__(self) -> int:
+        return len(self.items[0])
+
+
+@dataclass
+class Pairs:
+    """Items and the row that each belongs to; users, if there are any, by row.
+
+    Attributes:
+      row: (m,) int64 ascending row of each item; None: item i belongs to row i.
+      items: (m,) canonical bytes, large_binary or dictionary<int32, large_binary>, no nulls.
+      users: (n,) large_binary canonical bytes by row (nulls only in rows without items), or None.
+      num_rows: n.
+    """
+
+    row: np.ndarray | None
+    items: pa.Array
+    users: pa.Array | None
+    num_rows: int
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Drop the items where `mask` is false."""
+        self.row = np.flatnonzero(mask) if self.row is None else self.row[mask]
+        self.items = self.items.filter(pa.array(mask))
+
+    def row_of(self, item: int) -> int:
+        return item if self.row is None else int(self.row[item])
+
+    def drop_rows(self, rows: np.ndarray) -> None:
+        """Drop all items of the given rows."""
+        bad = np.zeros(self.num_rows, bool)
+        bad[rows] = True
+        self.keep(~(bad if self.row is None else bad[self.row]))
+
+
+class PairMaker:
+    """Turns Rows into Pairs as an InputSpec says."""
+
+    def __init__(self, spec: InputSpec, kinds: Kinds, counts: Counts):
+        self._spec = spec
+        self._kinds = kinds
+        self._counts = counts
+        self._tokenizer = Tokenizer(spec) if spec.tokenizer else None
+
+    def __call__(self, rows: Rows) -> Pairs:
+        """Pairs of some rows. Raises InputError as `on_null` and `on_bad_row` say."""
+        pairs = self._encode(rows)
+        if self._tokenizer is not None:
+            self._tokenize(pairs)
+        self._drop_empty(pairs)
+        return pairs
+
+    def _encode(self, rows: Rows) -> Pairs:
+        n = len(rows)
+        row, columns, lost = None, rows.items, np.zeros(n, bool)
+        if is_list(columns[0].type):
+            lost = _mask(columns[0].is_null())
+            row, values = explode(columns[0])
+            columns = [values]
+        users = None
+        if rows.user is not None:
+            users, _ = canonical.encode(rows.user, f"{rows.path}: column '{self._spec.user_column}'")
+            users = canonical.plain(users)
+        names = self._spec.item_columns or ("item",)
+        encoded = [canonical.encode(c, f"{rows.path}: column '{name}'")[0] for c, name in zip(columns, names)]
+        items = encoded[0] if len(encoded) == 1 else canonical.encode_parts(encoded)
+        pairs = Pairs(row, items, users, n)
+        self._handle_nulls(rows, pairs, lost, columns)
+        if not rows.utf8:
+            self._handle_utf8(rows, pairs, encoded)
+        return pairs
+
+    def _handle_nulls(self, rows: Rows, pairs: Pairs, lost: np.ndarray, columns: list[pa.Array]) -> None:
+        """Rows without a user or list, and items that are null."""
+        spec = self._spec
+        if pairs.users is not None and pairs.users.null_count:
+            bad = _mask(pairs.users.is_null())
+            self._null(rows, int(bad.argmax()), spec.user_column)
+            lost = lost | bad
+        if lost.any():
+            self._null(rows, int(lost.argmax()), spec.item_columns[0])
+            self._counts[NULL_ROWS] += int(lost.sum())
+            pairs.drop_rows(np.flatnonzero(lost))
+        if pairs.items.null_count:
+            bad = _mask(pairs.items.is_null())
+            first = int(bad.argmax())
+            names = [n for n, c in zip(spec.item_columns, columns) if c.null_count] or spec.item_columns
+            self._null(rows, pairs.row_of(first), names[0])
+            self._counts[NULL_ROWS] += int(bad.sum())
+            pairs.keep(~bad)
+
+    def _null(self, rows: Rows, row: int, column: str) -> None:
+        if self._spec.on_null == "error":
+            raise InputError(
+                f"{rows.where(row)}: null in column '{column}'; pass --on_null=drop to drop such rows"
+            )
+
+    def _handle_utf8(self, rows: Rows, pairs: Pairs, parts: list[pa.Array]) -> None:
+        """Rows with a string that is not valid UTF-8."""
+        bad = np.empty(0, np.int64)
+        if pairs.users is not None and self._kinds.user == canonical.STRING:
+            bad = canonical.invalid_utf8(pairs.users)
+        if len(self._kinds.item) == 1:
+            parts = [pairs.items]  # what nulls have left
+        for part, kind in zip(parts, self._kinds.item):
+            if kind == canonical.STRING:
+                found = canonical.invalid_utf8(part)
+                found = found if len(self._kinds.item) > 1 or pairs.row is None else pairs.row[found]
+                bad = np.union1d(bad, found)
+        if len(bad):
+            if self._spec.on_bad_row == "error":
+                raise not_utf8(rows.where(int(bad[0])))
+            self._counts[BAD_ROWS] += len(bad)
+            pairs.drop_rows(bad)
+
+    def _tokenize(self, pairs: Pairs) -> None:
+        document, tokens, empty = self._tokenizer(canonical.plain(pairs.items))
+        pairs.row = document if pairs.row is None else pairs.row[document]
+        pairs.items = tokens
+        self._counts[EMPTY_ITEMS] += empty
+
+    def _drop_empty(self, pairs: Pairs) -> None:
+        """Empty strings are no items; for a composite, all parts must be empty."""
+        if canonical.INT in self._kinds.item:
+            return
+        nothing = 0 if len(self._kinds.item) == 1 else 4 * len(self._kinds.item)
+        if pa.types.is_dictionary(pairs.items.type):
+            short = _mask(pc.less_equal(pc.binary_length(pairs.items.dictionary), nothing))
+            if not short.any():
+                return
+            empty = short[pairs.items.indices.to_numpy()]
+        else:
+            empty = np.diff(canonical.bytes_views(pairs.items)[0]) <= nothing
+        if empty.any():
+            self._counts[EMPTY_ITEMS] += int(empty.sum())
+            pairs.keep(~empty)
+
+
+def _mask(array: pa.Array) -> np.ndarray:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def not_utf8(where: str) -> InputError:
+    """The error for a row or file that is not UTF-8."""
+    return InputError(f"{where}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip")
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a column holds lists."""
+    types = pa.types
+    return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
+
+
+def explode(lists: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Row (ascending int64) and value of every element of a list column; a null list has no elements."""
+    return pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False), pc.list_flatten(lists)
+
+
+def scattered_batches(pairs: Pairs, kinds: Kinds, limit: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+    """RecordBatches of columns `user` and `item`, at most `limit` rows each."""
+    users = pairs.users if pairs.row is None else pairs.users.take(pa.array(pairs.row))
+    batch = pa.RecordBatch.from_arrays([users, pairs.items], names=["user", "item"])
+    batch = batch.replace_schema_metadata(kinds.metadata())
+    for start in range(0, batch.num_rows, limit):
+        yield batch.slice(start, limit)
+
+
+class BlockMaker:
+    """Cuts the users of one work unit into blocks of whole users with about `target_pairs` pairs.
+
+    A block ends with the user that fills it, unless less than half a block would be left: so a block has between
+    1/2 and 3/2 of the target, plus one user, if the unit has that many. Where blocks end depends on the users
+    alone, not on how rows arrived; a block's number is a hash of the unit's label and its ordinal. Both are the
+    same in every retry.
+
+    Args:
+      label: names the unit's files and ranges; distinct for distinct units.
+    """
+
+    def __init__(self, label: str, kinds: Kinds, target_pairs: int):
+        if target_pairs < 1:
+            raise ValueError(f"target_pairs must be at least 1, got {target_pairs}")
+        self._label = label
+        self._metadata = kinds.metadata()
+        self._target = target_pairs
+        self._ordinal = 0
+        self._next_user = 0
+        self._users = np.empty(0, np.int64)
+        self._items: list[pa.Array] = []
+
+    def add(self, pairs: Pairs) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Take pairs whose rows are users; yield the blocks that they fill."""
+        row = np.arange(pairs.num_rows, dtype=np.int64) if pairs.row is None else pairs.row
+        if not len(row):
+            return
+        users = np.concatenate(([0], np.cumsum(row[1:] != row[:-1]))) + self._next_user
+        self._next_user = int(users[-1]) + 1
+        self._users = np.concatenate((self._users, users))
+        self._items.append(pairs.items)
+        while len(self._users) >= self._target + self._target // 2:
+            # The user that fills the block is whole: users never straddle two calls.
+            yield self._cut(int(np.searchsorted(self._users, self._users[self._target - 1], side="right")))
+
+    def finish(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The last block, if any."""
+        if len(self._users):
+            yield self._cut(len(self._users))
+
+    def _cut(self, count: int) -> tuple[int, pa.RecordBatch]:
+        """Make a block of the first `count` pairs."""
+        users, self._users = self._users[:count], self._users[count:]
+        parts: list[pa.Array] = []
+        while count:
+            part = self._items.pop(0)
+            parts.append(part.slice(0, count))
+            if len(part) > count:
+                self._items.insert(0, part.slice(count))
+            count -= len(parts[-1])
+        items = concat_items(parts)
+        schema = pa.schema([("user", pa.int64()), ("item", items.type)], metadata=self._metadata)
+        batch = pa.RecordBatch.from_arrays([pa.array(users - users[0]), items], schema=schema)
+        self._ordinal += 1
+        return block_id(self._label, self._ordinal - 1), batch
+
+
+def concat_items(parts: list[pa.Array]) -> pa.Array:
+    """One array of all parts; dictionaries are unified."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.type for part in parts}) > 1:
+        parts = [canonical.plain(part) for part in parts]
+    if pa.types.is_dictionary(parts[0].type):
+        return pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays(parts)
+
+
+def block_id(label: str, ordinal: int) -> int:
+    """A positive 63-bit number, the same for the same label and ordinal."""
+    digest = hashlib.blake2b(f"{ordinal}\n{label}".encode(), digest_size=8, person=b"dpbeam block").digest()
+    return int.from_bytes(digest, "big") >> 1 or 1

@@ -1,0 +1,273 @@
+"""Writing released items: one shard to one file, and the Beam transform that makes the shards.
+
+What is written is a function of the released items alone. The number of shards follows from the *released* count
+(or is given), an item's shard from a public hash of the item, and items are sorted by bytes within a shard; so
+neither order, nor file layout, nor file count carries anything about the input.
+
+Text output has one item per line; the parts of a composite item and the noisy weight are separated by tabs. In a
+value, backslash, tab, newline and carriage return are written as `\\\\`, `\\t`, `\\n`, `\\r`, and in values of the
+bytes kind everything outside printable ASCII as `\\xNN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+
+from dpbeam.errors import InputError
+from dpbeam.io.files import write_atomically
+from dpbeam.io.spec import InputSpec
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.pairs import range_bucket
+from dpbeam.randomness import fingerprints
+
+OUTPUT_FORMATS = {"parquet": "parquet", "text": "txt"}
+ITEMS_PER_SHARD = 5_000_000
+MAX_SHARDS = 99_999
+WEIGHT = "noisy_weight"
+
+_ROWS_PER_GROUP = 1_000_000
+# Elements of the shuffle: at most this many items each, a few MB of typical strings.
+_ITEMS_PER_MESSAGE = 100_000
+# A public constant: the shard of an item needs a stable spread, not a secret.
+_PUBLIC_KEY = bytes(32)
+_NEWLINE = (pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string()))
+
+
+@dataclass(frozen=True)
+class OutputColumns:
+    """Columns of the output: item column names, their kinds, and whether noisy weights follow."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    noisy_weight: bool = False
+
+    def __post_init__(self):
+        if len(self.names) != len(self.kinds):
+            raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
+        if self.noisy_weight and WEIGHT in self.names:
+            raise InputError(
+                f"--item_column: '{WEIGHT}' is the column that --noisy_weights adds; rename yours"
+            )
+
+    @classmethod
+    def of(cls, spec: InputSpec, kinds: Kinds, *, noisy_weight: bool = False) -> OutputColumns:
+        """The output columns of an input: `item`, or the composite's own names."""
+        return cls(spec.item_names, kinds.item, noisy_weight)
+
+    def schema(self) -> pa.Schema:
+        """Schema of a written Parquet file."""
+        types = {
+            canonical.STRING: pa.large_string(),
+            canonical.INT: pa.int64(),
+            canonical.BYTES: pa.large_binary(),
+        }
+        fields = [pa.field(name, types[kind], nullable=False) for name, kind in zip(self.names, self.kinds)]
+        if self.noisy_weight:
+            fields.append(pa.field(WEIGHT, pa.float64()))  # null for public items, which have none
+        return pa.schema(fields)
+
+
+def num_output_shards(released: int, requested: int | None = None) -> int:
+    """Number of output files for `released` items: as requested, else one per 5,000,000 items, at least one."""
+    if requested is not None:
+        if not 1 <= requested <= MAX_SHARDS:
+            raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {requested}")
+        return requested
+    return min(MAX_SHARDS, max(1, -(-released // ITEMS_PER_SHARD)))
+
+
+def output_shard(items: pa.Array, num_shards: int) -> np.ndarray:
+    """(n,) int64 output shard of each item: a public, stable hash of its canonical bytes."""
+    return range_bucket(fingerprints(_PUBLIC_KEY, items), num_shards)
+
+
+def write_shard(
+    file: BinaryIO, items: pa.Array, weights: np.ndarray | None, columns: OutputColumns, format: str
+) -> None:
+    """Write one shard, sorted by item bytes; no items make a valid empty file.
+
+    Args:
+      items: (n,) large_binary canonical bytes, distinct.
+      weights: (n,) float64, NaN for items without one, or None when `columns.noisy_weight` is false.
+      format: a key of OUTPUT_FORMATS.
+
+    Raises:
+      ValueError: items repeat, or weights do not fit the columns.
+    """
+    if (weights is None) == columns.noisy_weight:
+        raise ValueError("weights are needed exactly when columns.noisy_weight is set")
+    order = pc.array_sort_indices(items)
+    items = items.take(order)
+    if len(items) > 1 and pc.any(pc.equal(items.slice(1), items.slice(0, len(items) - 1))).as_py():
+        raise ValueError("an item occurs twice among the released items")
+    arrays = canonical.decode(items, columns.kinds)
+    if weights is not None:
+        weights = np.asarray(weights, np.float64)[order.to_numpy()]
+        arrays.append(pa.array(weights, mask=np.isnan(weights)))
+    if format == "parquet":
+        _write_parquet(file, arrays, columns.schema())
+    elif format == "text":
+        _write_text(file, arrays)
+    else:
+        raise ValueError(f"format must be one of {', '.join(OUTPUT_FORMATS)}, got {format!r}")
+
+
+def _write_parquet(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema) -> None:
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    # The Arrow schema is left out: other readers would be none the wiser, and pyarrow would read large types.
+    with pq.ParquetWriter(file, schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+
+
+def _write_text(file: BinaryIO, arrays: list[pa.Array]) -> None:
+    for start in range(0, len(arrays[0]), _ROWS_PER_GROUP):
+        columns = [text_column(array.slice(start, _ROWS_PER_GROUP)) for array in arrays]
+        lines = pc.binary_join_element_wise(*columns, pa.scalar("\t", pa.large_string()))
+        lines = pc.binary_join_element_wise(lines, *_NEWLINE)
+        file.write(canonical.bytes_views(lines)[1])
+
+
+def text_column(array: pa.Array) -> pa.Array:
+    """Values as they stand in text output: (n,) large_string, escaped."""
+    if pa.types.is_large_binary(array.type):
+        return pa.array([_escape_bytes(value) for value in array.to_pylist()], pa.large_string())
+    if not pa.types.is_large_string(array.type):
+        return array.cast(pa.large_string()).fill_null("")
+    for raw, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        array = pc.replace_substring(array, raw, escaped)
+    return array
+
+
+def _escape_bytes(value: bytes) -> str:
+    return "".join(
+        {0x5C: "\\\\", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}.get(
+            b, chr(b) if 0x20 <= b < 0x7F else f"\\x{b:02x}"
+        )
+        for b in value
+    )
+
+
+def shard_name(shard: int, num_shards: int, format: str) -> str:
+    """`00000-of-00003.parquet`"""
+    return f"{shard:05d}-of-{num_shards:05d}.{OUTPUT_FORMATS[format]}"
+
+
+@beam.typehints.with_output_types(tuple[int, bytes])
+class _RouteToShards(beam.DoFn):
+    """RecordBatch -> (output shard, encoded items)."""
+
+    def __init__(self, requested: int | None):
+        self._requested = requested
+
+    def process(self, batch: pa.RecordBatch, released: int) -> Iterator[tuple[int, bytes]]:
+        num_shards = num_output_shards(released, self._requested)
+        items = canonical.plain(batch.column("item")).cast(pa.large_binary())
+        weights = batch.column(WEIGHT).to_numpy() if WEIGHT in batch.schema.names else None
+        shard = output_shard(items, num_shards)
+        order = np.argsort(shard, kind="stable")
+        bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
+        for number in np.flatnonzero(np.diff(bounds)):
+            rows = order[bounds[number] : bounds[number + 1]]
+            for start in range(0, len(rows), _ITEMS_PER_MESSAGE):
+                part = rows[start : start + _ITEMS_PER_MESSAGE]
+                message = {"item": items.take(pa.array(part))}
+                if weights is not None:
+                    message["weight"] = weights[part]
+                yield int(number), encode(message)
+
+
+class _WriteShard(beam.DoFn):
+    """(output shard, encoded items) -> path of the staged file."""
+
+    def __init__(self, folder: str, columns: OutputColumns, format: str, requested: int | None):
+        self._folder = folder
+        self._columns = columns
+        self._format = format
+        self._requested = requested
+
+    def process(self, element: tuple[int, Iterable[bytes]], released: int) -> Iterator[str]:
+        shard, messages = element
+        parts = [decode(message) for message in messages if message]
+        items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
+        weights = None
+        if self._columns.noisy_weight:
+            weights = np.concatenate([p["weight"] for p in parts]) if parts else np.empty(0)
+        name = shard_name(shard, num_output_shards(released, self._requested), self._format)
+        path = FileSystems.join(self._folder, f"shard-{name}")
+        write_atomically(path, lambda file: write_shard(file, items, weights, self._columns, self._format))
+        yield path
+
+
+def _num_rows(batch: pa.RecordBatch) -> int:
+    return batch.num_rows
+
+
+def _every_shard(released: int, requested: int | None) -> list[tuple[int, bytes]]:
+    return [(shard, b"") for shard in range(num_output_shards(released, requested))]
+
+
+class WriteReleased(beam.PTransform):
+    """Write released items as shards in a staging folder; `OutputTarget.commit` makes them the output.
+
+    Input: RecordBatch[item: large_binary canonical bytes (distinct), noisy_weight: float64 if wanted].
+    Output: paths of the staged files, one per shard. A worker needs memory for one shard.
+
+    Args:
+      folder: the staging folder (`OutputTarget.staging`), which all workers share.
+      columns: names and kinds of the output columns.
+      format: `parquet` or `text`.
+      num_output_shards: number of files, or None: one per 5,000,000 released items.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        columns: OutputColumns,
+        format: str = "parquet",
+        num_output_shards: int | None = None,
+    ):
+        super().__init__()
+        if format not in OUTPUT_FORMATS:
+            raise ValueError(f"format must be one of {', '.join(OUTPUT_FORMATS)}, got {format!r}")
+        if num_output_shards is not None and not 1 <= num_output_shards <= MAX_SHARDS:
+            raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {num_output_shards}")
+        self._folder = folder
+        self._columns = columns
+        self._format = format
+        self._requested = num_output_shards
+
+    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
+        released = (
+            batches
+            | "CountReleased" >> beam.Map(_num_rows).with_output_types(int)
+            | "SumReleased" >> beam.CombineGlobally(sum)
+        )
+        count = beam.pvalue.AsSingleton(released)
+        messages = batches | "RouteToShards" >> beam.ParDo(_RouteToShards(self._requested), count)
+        # (output shard, b""): shards without items are files too
+        shards = released | "EveryShard" >> beam.FlatMap(_every_shard, self._requested).with_output_types(
+            tuple[int, bytes]
+        )
+        return (
+            (messages, shards)
+            | beam.Flatten()
+            | "GroupByShard" >> beam.GroupByKey()
+            | "WriteShard"
+            >> beam.ParDo(
+                _WriteShard(self._folder, self._columns, self._format, self._requested), count
+            ).with_output_types(str)
+        )
+
+    def display_data(self) -> dict[str, object]:
+        return {"format": self._format, "num_output_shards": self._requested or "from released count"}

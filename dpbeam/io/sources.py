@@ -1,0 +1,270 @@
+"""Reading input on Beam: look at the files in the launcher, plan work units, read them in the workers.
+
+`preflight` runs before the job starts: it matches the patterns, opens a bounded number of files, and settles the kind
+of every column, so that most mistakes are reported in a second and not by a failing worker. What only a worker
+can find (a bad row in the middle) it reports with the same one-line InputError.
+
+Units are planned from paths and sizes alone: a hundred thousand files are not opened to plan them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dpbeam.errors import InputError
+from dpbeam.io import delimited, jsonl
+from dpbeam.io.files import ByteSource, InputFile, match_files, open_input
+from dpbeam.io.parquet import ParquetInput, mixed_kinds
+from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read_scattered
+from dpbeam.io.rows import Counts
+from dpbeam.io.spec import InputSpec, compression_of
+from dpbeam.kernels.canonical import STRING, Kinds
+
+MIN_SPLIT_BYTES = 8 << 20
+MAX_SPLIT_BYTES = 64 << 20
+
+_FILES_PER_UNIT = 1_000
+_FILES_TO_OPEN = 32
+_MAGICS = {b"PAR1": "a Parquet file", b"\x1f\x8b": "a gzip file", b"\x28\xb5\x2f\xfd": "a zstd file"}
+
+
+@dataclass(frozen=True)
+class InputSummary:
+    """What preflight has found.
+
+    Attributes:
+      files: the files to read, by path.
+      bytes: their total size.
+      rows_estimate: from the Parquet footers looked at; None for other formats.
+      complete_users: whether rows, lines or files are whole users by declaration.
+      kinds: kinds of the user and item columns.
+    """
+
+    files: tuple[InputFile, ...]
+    bytes: int
+    rows_estimate: int | None
+    complete_users: bool
+    kinds: Kinds
+
+
+def preflight(spec: InputSpec, flag: str = "--input") -> InputSummary:
+    """Match the patterns and check what can be checked early; see the module's docstring.
+
+    Raises:
+      InputError: a pattern without files, a file that is not of the format, a missing or wrongly typed column,
+        or files whose columns have different kinds.
+    """
+    spec.validate()
+    files = match_files(spec.patterns, flag)
+    for file in files:
+        compression_of(file.path, spec.format)
+    look = _Look(spec)
+    first, rest = _spread(files, _FILES_TO_OPEN)
+    for file in first:
+        look.at(file)
+    for file in rest:
+        if look.settled:
+            break
+        look.at(file)
+    size = sum(file.size for file in files)
+    rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
+    return InputSummary(tuple(files), size, rows, spec.complete_users, look.kinds())
+
+
+def _spread(files: Sequence[InputFile], count: int) -> tuple[list[InputFile], list[InputFile]]:
+    """At most `count` files, evenly spread, the first and last among them; and all others."""
+    if len(files) <= count:
+        return list(files), []
+    chosen = {round(i * (len(files) - 1) / (count - 1)) for i in range(count)}
+    return [files[i] for i in sorted(chosen)], [file for i, file in enumerate(files) if i not in chosen]
+
+
+class _Look:
+    """Opens files in the launcher and gathers the kinds of their columns."""
+
+    def __init__(self, spec: InputSpec):
+        self._spec = spec
+        self._found: dict[str, str] = {}
+        self.rows = 0
+        self.bytes = 0
+
+    @property
+    def settled(self) -> bool:
+        return self._spec.format in ("csv", "tsv", "text") or len(self._found) == len(self._spec.columns)
+
+    def kinds(self) -> Kinds:
+        spec = self._spec
+        user = None if spec.user_column is None else self._found.get(spec.user_column, STRING)
+        return Kinds(user, tuple(self._found.get(name, STRING) for name in spec.item_columns) or (STRING,))
+
+    def at(self, file: InputFile) -> None:
+        spec = self._spec
+        if spec.format == "parquet":
+            self._at_parquet(file)
+            return
+        if not file.size:
+            return
+        _check_magic(file.path, spec.format)
+        if spec.format == "jsonl":
+            kinds: dict[str, str] = {}
+            with open_input(file.path) as opened:
+                jsonl.find_kinds(file.path, opened, spec, kinds)
+            self._merge(file.path, kinds.items())
+            if spec.tokenizer is not None and kinds.get(spec.item_columns[0], STRING) != STRING:
+                raise InputError(
+                    f"{file.path}: column '{spec.item_columns[0]}' is no text, but --tokenizer needs it"
+                )
+        elif spec.format in ("csv", "tsv"):
+            delimited.read_header(file.path, spec)
+
+    def _at_parquet(self, file: InputFile) -> None:
+        spec = self._spec
+        with open_input(file.path) as opened:
+            source = ParquetInput(file.path, opened, spec)
+        user, items = source.kinds
+        self._merge(file.path, [*zip(spec.item_columns, items), (spec.user_column, user)])
+        self.rows += source.num_rows
+        self.bytes += file.size
+
+    def _merge(self, path: str, kinds: Iterable[tuple[str | None, str | None]]) -> None:
+        for column, kind in kinds:
+            if column is not None and kind is not None and self._found.setdefault(column, kind) != kind:
+                raise mixed_kinds(path, column, kind, self._found[column])
+
+
+def _check_magic(path: str, format: str) -> None:
+    with open_input(path) as file:
+        head = ByteSource(path, file, format).read(4)
+    for magic, what in _MAGICS.items():
+        if head.startswith(magic):
+            mend = "pass --input_format=parquet" if magic == b"PAR1" else "name it .gz or .zst"
+            raise InputError(f"{path}: is {what}, not {format}; {mend}")
+
+
+def plan_units(
+    files: Sequence[InputFile], spec: InputSpec, desired_split_bytes: int | None = None
+) -> list[WorkUnit]:
+    """Cut large files into ranges and pack small ones together, by about `desired_split_bytes` per unit.
+
+    Args:
+      desired_split_bytes: None chooses between 8 and 64 MB, for about 64 units if the input is large enough.
+    """
+    if desired_split_bytes is None:
+        total = sum(file.size for file in files)
+        desired_split_bytes = min(MAX_SPLIT_BYTES, max(MIN_SPLIT_BYTES, total // 64))
+    if desired_split_bytes < 1:
+        raise ValueError(f"desired_split_bytes must be at least 1, got {desired_split_bytes}")
+    units: list[WorkUnit] = []
+    pieces: list[Piece] = []
+    packed = 0
+    for file in files:
+        if not file.size and spec.format != "parquet":
+            continue
+        parts = _num_ranges(file, spec, desired_split_bytes)
+        if parts > 1:
+            bounds = [file.size * i // parts for i in range(parts + 1)]
+            units += [WorkUnit((Piece(file.path, a, b),)) for a, b in itertools.pairwise(bounds)]
+            continue
+        if pieces and (packed + file.size > desired_split_bytes or len(pieces) == _FILES_PER_UNIT):
+            units.append(WorkUnit(tuple(pieces)))
+            pieces, packed = [], 0
+        pieces.append(Piece(file.path, 0, file.size))
+        packed += file.size
+    if pieces:
+        units.append(WorkUnit(tuple(pieces)))
+    return units
+
+
+def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
+    whole = (
+        spec.format == "csv"
+        or (spec.format == "text" and spec.text_layout == "file")
+        or compression_of(file.path, spec.format) is not None
+    )
+    return 1 if whole else max(1, round(file.size / split))
+
+
+class _Read(beam.DoFn):
+    """WorkUnit -> record batches or blocks; on the tag `counts`, (what, how many) of dropped rows and items."""
+
+    def __init__(self, spec: InputSpec, kinds: Kinds, target_pairs: int, with_counts: bool):
+        self._spec = spec
+        self._kinds = kinds
+        self._target_pairs = target_pairs
+        self._with_counts = with_counts
+
+    def process(self, unit: tuple[tuple[str, int, int], ...]) -> Iterator:
+        counts = Counts()
+        work = WorkUnit(tuple(Piece(*piece) for piece in unit))
+        if self._spec.complete_users:
+            yield from read_complete(work, self._spec, self._kinds, counts, self._target_pairs)
+        else:
+            yield from read_scattered(work, self._spec, self._kinds, counts)
+        if self._with_counts:
+            for name, count in sorted(counts.items()):
+                yield beam.pvalue.TaggedOutput("counts", (name, int(count)))
+
+
+class ReadInput(beam.PTransform):
+    """Read the (user, item) pairs of an input.
+
+    Output: PCollection of RecordBatch[user: large_binary, item] (scattered), or, where `spec.complete_users`, of
+    (block id, RecordBatch[user: int64 ordinal, item]); see `dpbeam.io.readers`. With `with_counts`, a pair of
+    that and a PCollection of (name, number) of dropped rows and items: exact functions of the private data.
+
+    Workers need memory for about one unit's batch: some 10^6 pairs, one Parquet row group, or one document.
+
+    Args:
+      spec: what to read.
+      summary: of `preflight`; None runs it now.
+      target_pairs: pairs per block of complete users.
+      desired_split_bytes: bytes per work unit, or None: from the size of the input.
+      with_counts: also return the counts of what was dropped.
+    """
+
+    def __init__(
+        self,
+        spec: InputSpec,
+        *,
+        summary: InputSummary | None = None,
+        target_pairs: int = TARGET_PAIRS,
+        desired_split_bytes: int | None = None,
+        with_counts: bool = False,
+    ):
+        super().__init__()
+        if target_pairs < 1:
+            raise ValueError(f"target_pairs must be at least 1, got {target_pairs}")
+        self.spec = spec
+        self.summary = summary if summary is not None else preflight(spec)
+        self._target_pairs = target_pairs
+        self._with_counts = with_counts
+        units = plan_units(self.summary.files, spec, desired_split_bytes)
+        # Plain tuples: a coder for them is the same on every runner.
+        self._units = [tuple((p.path, p.start, p.end) for p in unit.pieces) for unit in units]
+
+    def expand(self, begin: beam.pvalue.PBegin):
+        read = beam.ParDo(_Read(self.spec, self.summary.kinds, self._target_pairs, self._with_counts))
+        element = tuple[int, pa.RecordBatch] if self.spec.complete_users else pa.RecordBatch
+        read = read.with_output_types(element)
+        units = begin | "WorkUnits" >> beam.Create(self._units) | "SpreadUnits" >> beam.Reshuffle()
+        if not self._with_counts:
+            return units | "ReadUnits" >> read
+        outputs = units | "ReadUnits" >> read.with_outputs("counts", main="pairs")
+        counts = outputs.counts | "CountsType" >> beam.Map(_same).with_output_types(tuple[str, int])
+        return outputs.pairs, counts
+
+    def display_data(self) -> dict[str, object]:
+        return {
+            "input": ", ".join(self.spec.patterns),
+            "format": self.spec.format,
+            "work_units": len(self._units),
+        }
+
+
+def _same(element: tuple[str, int]) -> tuple[str, int]:
+    return element

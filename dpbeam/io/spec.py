@@ -1,0 +1,303 @@
+"""What to read: files, format, layout, columns, tokeniser, and what to do with bad rows.
+
+`InputSpec` is plain data that travels to the workers. Everything that can be checked without opening a file
+is checked by `validate`, and each message names the command-line flag that mends it.
+
+Layouts:
+
+- `pairs`: a row is one (user, item) pair, or one (user, text) pair with a tokeniser. Rows of a user may lie
+  anywhere.
+- `grouped`: a row is one user with a list of items, or with one text. Without a user column each row is, by
+  declaration, one whole user; with one, rows of the same user are merged.
+- text files: a line, or a whole file, is one whole user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from dpbeam.errors import InputError
+
+FORMATS = ("parquet", "jsonl", "csv", "tsv", "text")
+LAYOUTS = ("pairs", "grouped")
+TEXT_LAYOUTS = ("line", "file")
+TOKENIZERS = ("words", "whitespace", "regex")
+
+MAX_NGRAM = 20
+
+_EXTENSIONS = {
+    "parquet": "parquet",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "jsonl",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+}
+_COMPRESSIONS = {"gz": "gzip", "zst": "zstd"}
+_UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A complete description of the input. `InputSpec.create` fills defaults and validates.
+
+    Attributes:
+      patterns: files or globs (`--input`).
+      format: one of FORMATS (`--input_format`).
+      layout: one of LAYOUTS (`--input_layout`); not used by text.
+      user_column: name, or None where each row is a user (`--user_column`).
+      item_columns: names; several make composite items (`--item_column`).
+      text_layout: one of TEXT_LAYOUTS (`--text_layout`); text only.
+      tokenizer: one of TOKENIZERS, or None: items are taken as they are (`--tokenizer`).
+      token_pattern: regular expression of the `regex` tokeniser (`--token_pattern`).
+      lowercase: map text to lower case before tokenising (`--lowercase`).
+      ngrams: (lo, hi) lengths of the token sequences that are items (`--ngrams`).
+      on_null: `error` or `drop` rows without a user or item (`--on_null`).
+      on_bad_row: `error` or `skip` rows that cannot be parsed (`--on_bad_row`).
+    """
+
+    patterns: tuple[str, ...]
+    format: str
+    layout: str = "pairs"
+    user_column: str | None = None
+    item_columns: tuple[str, ...] = ()
+    text_layout: str = "line"
+    tokenizer: str | None = None
+    token_pattern: str | None = None
+    lowercase: bool = False
+    ngrams: tuple[int, int] = (1, 1)
+    on_null: str = "error"
+    on_bad_row: str = "error"
+
+    @classmethod
+    def create(
+        cls,
+        patterns: Sequence[str],
+        *,
+        format: str | None = None,
+        layout: str | None = None,
+        user_column: str | None = None,
+        item_columns: Sequence[str] = (),
+        text_layout: str | None = None,
+        tokenizer: str | None = None,
+        token_pattern: str | None = None,
+        lowercase: bool = False,
+        ngrams: str | int | Sequence[int] | None = None,
+        on_null: str = "error",
+        on_bad_row: str = "error",
+    ) -> InputSpec:
+        """Fill in what was left open (None), check everything, and return the spec.
+
+        Defaults: the format from the extensions, layout `pairs`, text layout `line`, and for text, or where a
+        token pattern is given, a tokeniser (`words`, `regex`).
+
+        Raises:
+          InputError: naming the flag at fault.
+        """
+        patterns = tuple(patterns)
+        if not patterns:
+            raise InputError("--input: no file or pattern given")
+        format = format or infer_format(patterns)
+        is_text = format == "text"
+        if is_text:
+            _refuse(layout is not None, "--input_layout", "text has no columns: use --text_layout")
+            _refuse(
+                user_column is not None, "--user_column", "text has no columns: each line or file is a user"
+            )
+            _refuse(
+                bool(item_columns), "--item_column", "text has no columns: items are tokens (--tokenizer)"
+            )
+        else:
+            _refuse(text_layout is not None, "--text_layout", f"is for --input_format=text, not {format}")
+        if tokenizer is None and token_pattern is not None:
+            tokenizer = "regex"
+        if tokenizer is None and is_text:
+            tokenizer = "words"
+        spec = cls(
+            patterns=patterns,
+            format=format,
+            layout=layout or ("grouped" if is_text else "pairs"),
+            user_column=user_column,
+            item_columns=tuple(item_columns),
+            text_layout=text_layout or "line",
+            tokenizer=tokenizer,
+            token_pattern=token_pattern,
+            lowercase=lowercase,
+            ngrams=parse_ngrams(ngrams),
+            on_null=on_null,
+            on_bad_row=on_bad_row,
+        )
+        spec.validate()
+        return spec
+
+    @property
+    def complete_users(self) -> bool:
+        """Whether each row, line or file is, by declaration, one whole user."""
+        return self.format == "text" or (self.layout == "grouped" and self.user_column is None)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns to read, without repetition."""
+        names = (() if self.user_column is None else (self.user_column,)) + self.item_columns
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def item_names(self) -> tuple[str, ...]:
+        """Names of the output columns that hold an item: `item`, or the composite's own names."""
+        return self.item_columns if len(self.item_columns) > 1 else ("item",)
+
+    def validate(self) -> None:
+        """Check all that needs no file. Raises InputError."""
+        _one_of("--input_format", self.format, FORMATS)
+        _one_of("--input_layout", self.layout, LAYOUTS)
+        _one_of("--text_layout", self.text_layout, TEXT_LAYOUTS)
+        _one_of("--on_null", self.on_null, ("error", "drop"))
+        _one_of("--on_bad_row", self.on_bad_row, ("error", "skip"))
+        if self.format == "text":
+            _refuse(bool(self.columns), "--user_column, --item_column", "text has no columns")
+            _refuse(self.tokenizer is None, "--tokenizer", "text needs one of " + ", ".join(TOKENIZERS))
+        else:
+            self._validate_columns()
+        self._validate_tokenizer()
+
+    def _validate_columns(self) -> None:
+        if not self.item_columns:
+            raise InputError(
+                f"--item_column is required for --input_format={self.format}: name the column of items"
+            )
+        for flag, name in [("--user_column", self.user_column)] + [
+            ("--item_column", n) for n in self.item_columns
+        ]:
+            _refuse(name == "", flag, "must not be empty")
+        if len(set(self.item_columns)) < len(self.item_columns):
+            raise InputError("--item_column: the same column is named twice")
+        if self.layout == "pairs":
+            if self.user_column is None:
+                raise InputError(
+                    "--user_column is required for --input_layout=pairs: name the column of users, "
+                    "or pass --input_layout=grouped if every row is one user"
+                )
+            if self.user_column in self.item_columns:
+                raise InputError(
+                    f"--item_column: '{self.user_column}' is also --user_column; every user would be an item"
+                )
+        elif len(self.item_columns) > 1:
+            raise InputError("--item_column: --input_layout=grouped takes one column, the list of items")
+        elif self.format in ("csv", "tsv") and self.tokenizer is None:
+            raise InputError(
+                f"--input_layout=grouped: {self.format} has no lists; pass --tokenizer to take items from a "
+                "text column, or use parquet or jsonl"
+            )
+        if self.tokenizer is not None and len(self.item_columns) > 1:
+            raise InputError("--tokenizer: needs a single --item_column, which holds the text")
+
+    def _validate_tokenizer(self) -> None:
+        if self.tokenizer is None:
+            _refuse(
+                self.lowercase, "--lowercase", "needs --tokenizer: items without one are taken as they are"
+            )
+            _refuse(self.ngrams != (1, 1), "--ngrams", "needs --tokenizer")
+        else:
+            _one_of("--tokenizer", self.tokenizer, TOKENIZERS)
+        if self.tokenizer == "regex":
+            if self.token_pattern is None:
+                raise InputError("--tokenizer=regex needs --token_pattern")
+            compile_pattern(self.token_pattern)
+        else:
+            _refuse(self.token_pattern is not None, "--token_pattern", "needs --tokenizer=regex")
+        parse_ngrams(self.ngrams)
+
+    def describe(self) -> dict[str, object]:
+        """The spec as plain data, for plans and display."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile --token_pattern. Raises InputError if it is not a regular expression or has several groups."""
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"--token_pattern: not a regular expression: {error}") from None
+    if compiled.groups > 1:
+        raise InputError(
+            f"--token_pattern: has {compiled.groups} groups, at most one may capture; "
+            "write (?:...) for the others"
+        )
+    return compiled
+
+
+def parse_ngrams(value: str | int | Sequence[int] | None) -> tuple[int, int]:
+    """(lo, hi) of `--ngrams N` (exactly N tokens) or `--ngrams N:M` (N to M tokens)."""
+    if value is None:
+        return (1, 1)
+    parts = (
+        value.split(":") if isinstance(value, str) else ([value] if isinstance(value, int) else list(value))
+    )
+    try:
+        numbers = [int(part) for part in parts]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) == 1:
+        numbers *= 2
+    if len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1] <= MAX_NGRAM:
+        shown = value if isinstance(value, (str, int)) else ":".join(map(str, parts))
+        raise InputError(f"--ngrams: expected N or N:M with 1 <= N <= M <= {MAX_NGRAM}, got '{shown}'")
+    return (numbers[0], numbers[1])
+
+
+def infer_format(patterns: Sequence[str]) -> str:
+    """The format that the extensions of all patterns agree on.
+
+    Raises:
+      InputError: an extension is unknown, or two patterns disagree.
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        extension = _split_compression(pattern)[0].rpartition("/")[2].rpartition(".")[2].lower()
+        format = _EXTENSIONS.get(extension) if "." in pattern.rpartition("/")[2] else None
+        if format is None:
+            raise InputError(f"--input: cannot tell the format of '{pattern}'; pass --input_format")
+        found.setdefault(format, pattern)
+    if len(found) > 1:
+        one, two = list(found.items())[:2]
+        raise InputError(
+            f"--input: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
+            "or pass --input_format"
+        )
+    return next(iter(found))
+
+
+def compression_of(path: str, format: str) -> str | None:
+    """`gzip`, `zstd` or None, by extension.
+
+    Raises:
+      InputError: a compression that is not read, or a compressed Parquet file.
+    """
+    extension = path.rpartition("/")[2].rpartition(".")[2].lower()
+    if extension in _UNREADABLE:
+        raise InputError(
+            f"{path}: .{extension} files are not read; compress with gzip or zstd, or not at all"
+        )
+    compression = _split_compression(path)[1]
+    if compression and format == "parquet":
+        raise InputError(f"{path}: Parquet is compressed inside; decompress the file itself")
+    return compression
+
+
+def _split_compression(path: str) -> tuple[str, str | None]:
+    stem, dot, extension = path.rpartition(".")
+    compression = _COMPRESSIONS.get(extension.lower()) if dot else None
+    return (stem, compression) if compression else (path, None)
+
+
+def _one_of(flag: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{flag}: expected one of {', '.join(choices)}, got '{value}'")
+
+
+def _refuse(condition: bool, flag: str, reason: str) -> None:
+    if condition:
+        raise InputError(f"{flag}: {reason}")

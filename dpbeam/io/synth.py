@@ -1,0 +1,128 @@
+"""Synthetic (user, item) data of any size: users and items by power laws, rows shuffled over all shards.
+
+Rows are independent draws, so a shard is written in chunks from a seed of its own, in constant memory, and
+every user's rows lie anywhere: the hardest layout to read. Rows may repeat.
+
+The rank of a user or item is 1 + floor of a continuous power law bounded to [1, n + 1): P(rank = k) is the integral
+of x^-exponent over [k, k + 1), up to its constant: a Zipf law, smoothed at the first ranks.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from dpbeam.errors import InputError
+from dpbeam.io.files import list_prefix, write_atomically
+
+FORMATS = ("parquet", "jsonl", "csv", "tsv")
+_CHUNK = 1_000_000
+
+
+def write_synthetic(
+    prefix: str,
+    *,
+    users: int,
+    items: int,
+    mean_items_per_user: float,
+    user_exponent: float = 0.5,
+    item_exponent: float = 1.0,
+    seed: int = 0,
+    shards: int = 1,
+    format: str = "parquet",
+    overwrite: bool = False,
+) -> list[str]:
+    """Write about users * mean_items_per_user rows as `PREFIX-00000-of-000NN.FORMAT`; return the paths.
+
+    Args:
+      users, items: sizes of the universes; rare ranks may not occur.
+      mean_items_per_user: rows divided by users.
+      user_exponent, item_exponent: of the power laws, at least 0 (0 is uniform).
+      seed: the same arguments and seed write the same bytes.
+
+    Raises:
+      InputError: naming the flag, for a value out of range or output that exists.
+    """
+    _check(users, items, mean_items_per_user, user_exponent, item_exponent, shards, format)
+    if not overwrite and (existing := list_prefix(f"{prefix}-")):
+        raise InputError(
+            f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
+        )
+    rows = round(users * mean_items_per_user)
+    bounds = [rows * i // shards for i in range(shards + 1)]
+    seeds = np.random.SeedSequence(seed).spawn(shards)
+    paths = []
+    for shard in range(shards):
+        path = f"{prefix}-{shard:05d}-of-{shards:05d}.{format}"
+        generator = np.random.default_rng(seeds[shard])
+        count = bounds[shard + 1] - bounds[shard]
+        chunks = (
+            _draw(generator, min(_CHUNK, count - start), users, items, user_exponent, item_exponent)
+            for start in range(0, count, _CHUNK)
+        )
+        write_atomically(path, lambda file, chunks=chunks: _write(file, chunks, format))
+        paths.append(path)
+    return paths
+
+
+def _check(users, items, mean, user_exponent, item_exponent, shards, format) -> None:
+    for flag, value, low in (("--users", users, 1), ("--items", items, 1), ("--shards", shards, 1)):
+        if value < low:
+            raise InputError(f"{flag}: must be at least {low}, got {value}")
+    if not (np.isfinite(mean) and mean > 0):
+        raise InputError(f"--mean_items_per_user: must be positive, got {mean}")
+    for flag, value in (("--user_exponent", user_exponent), ("--item_exponent", item_exponent)):
+        if not (np.isfinite(value) and value >= 0):
+            raise InputError(f"{flag}: must be at least 0, got {value}")
+    if format not in FORMATS:
+        raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
+
+
+def power_law_ranks(uniform: np.ndarray, n: int, exponent: float) -> np.ndarray:
+    """Ranks in 0..n-1 of uniform variates in [0, 1): inverse distribution function of the bounded power law."""
+    if abs(exponent - 1.0) < 1e-9:
+        x = np.exp(uniform * np.log(n + 1.0))
+    else:
+        power = 1.0 - exponent
+        x = ((np.power(n + 1.0, power) - 1.0) * uniform + 1.0) ** (1.0 / power)
+    return np.clip(x.astype(np.int64), 1, n) - 1
+
+
+def _draw(
+    generator, count: int, users: int, items: int, user_exponent: float, item_exponent: float
+) -> pa.Table:
+    user = power_law_ranks(generator.random(count), users, user_exponent)
+    item = power_law_ranks(generator.random(count), items, item_exponent)
+    return pa.table({"user": _names("user-", user), "item": _names("item-", item)})
+
+
+def _names(prefix: str, numbers: np.ndarray) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pa.array(numbers).cast(pa.string()), "")
+
+
+def _write(file: BinaryIO, chunks, format: str) -> None:
+    schema = pa.schema([("user", pa.string()), ("item", pa.string())])
+    if format == "parquet":
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for chunk in chunks:
+                writer.write_table(chunk)
+        return
+    if format != "jsonl":
+        options = pacsv.WriteOptions(
+            include_header=False, delimiter="," if format == "csv" else "\t", quoting_style="none"
+        )
+        file.write(b"user,item\n" if format == "csv" else b"user\titem\n")
+    for chunk in chunks:
+        if format == "jsonl":
+            # The generated values need no escapes.
+            lines = pc.binary_join_element_wise(
+                '{"user":"', chunk["user"], '","item":"', chunk["item"], '"}\n', ""
+            )
+            file.write("".join(lines.to_pylist()).encode())
+        else:
+            pacsv.write_csv(chunk, file, options)

@@ -1,0 +1,68 @@
+"""Reading plain text: a document is a line or a file, and a user.
+
+Documents are gathered into arrays of some megabytes before they are tokenised, however small the files are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.io.files import ByteSource, open_input
+from dpbeam.io.lines import CHUNK_BYTES, Chunk, chunks
+from dpbeam.io.rows import Rows
+from dpbeam.kernels.canonical import slices_of
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def line_rows(path: str, file, start: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Rows]:
+    """A row per line that begins in the range [start, end)."""
+    for chunk in chunks(path, file, "text", start, end, chunk_bytes):
+        yield _lines(chunk)
+
+
+def _lines(chunk: Chunk) -> Rows:
+    bounds = chunk.bounds()
+    data = np.frombuffer(chunk.data, np.uint8)
+    # The line end is no part of the document: a pattern must not see it.
+    ends = bounds[1:].copy()
+    for character in (0x0A, 0x0D):
+        ends -= (ends > bounds[:-1]) & (data[ends - 1] == character)
+    inner = np.column_stack((bounds[:-1], ends)).reshape(-1)
+    pieces = slices_of(np.append(inner, bounds[-1]), data, pa.large_string())
+    documents = pieces.take(pa.array(np.arange(0, len(pieces), 2)))
+    return Rows(None, [documents], lambda row: f"{chunk.path}:{chunk.line_number(int(bounds[row]))}")
+
+
+def file_rows(paths: Iterable[str], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Rows]:
+    """A row per file, several to a Rows; a worker needs memory for its largest file."""
+    names: list[str] = []
+    documents: list[bytes] = []
+    size = 0
+    for path in paths:
+        document = _read_file(path)
+        if size and size + len(document) > chunk_bytes:
+            yield _files(names, documents)
+            names, documents, size = [], [], 0
+        names.append(path)
+        documents.append(document)
+        size += len(document)
+    if names:
+        yield _files(names, documents)
+
+
+def _read_file(path: str) -> bytes:
+    parts = []
+    with open_input(path) as file:
+        source = ByteSource(path, file, "text")
+        while block := source.read(CHUNK_BYTES):
+            parts.append(block)
+    return b"".join(parts).removeprefix(_BOM)
+
+
+def _files(names: list[str], documents: list[bytes]) -> Rows:
+    array = pa.array(documents, pa.large_binary()).view(pa.large_string())
+    return Rows(None, [array], lambda row: names[row])

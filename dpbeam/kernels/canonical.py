@@ -1,0 +1,254 @@
+"""Canonical bytes: the one representation of users and items inside the pipelines.
+
+A value becomes bytes, and its *kind* (string, int or bytes) is a property of the whole column, carried in the
+schema metadata of every record batch. Within a kind the mapping is injective, and one job has one kind per
+column, so equality of bytes is equality of values: the string "1", the integer 1 and the byte 0x31 never meet.
+
+- string: its UTF-8 bytes, valid and unnormalised;
+- int: 8 bytes, big-endian two's complement;
+- bytes: themselves;
+- items of several columns: for each part 4 bytes of length, big-endian, and the part.
+
+Everything is vectorised over Arrow buffers. Booleans, floats, times and nested values are refused: whether True
+is 1, or 0.1 + 0.2 is 0.3, must be settled before identity decides about privacy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.errors import InputError
+
+STRING, INT, BYTES = "string", "int", "bytes"
+KINDS = (STRING, INT, BYTES)
+METADATA_KEY = b"dpbeam"
+
+_LENGTH_BYTES = 4
+_MEND = "users and items are strings, integers or bytes; convert the column to one of these"
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Kinds of the user column (None where rows are users) and of each item column."""
+
+    user: str | None
+    item: tuple[str, ...]
+
+    def __post_init__(self):
+        for kind in self.item + (() if self.user is None else (self.user,)):
+            if kind not in KINDS:
+                raise ValueError(f"a kind is one of {', '.join(KINDS)}, got {kind!r}")
+        if not self.item:
+            raise ValueError("item needs at least one kind")
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """Schema metadata that carries the kinds."""
+        text = json.dumps({"user": self.user, "item": list(self.item)}, separators=(",", ":"))
+        return {METADATA_KEY: text.encode()}
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Kinds:
+        """Kinds in the metadata of a schema. Raises ValueError if there are none."""
+        text = (schema.metadata or {}).get(METADATA_KEY)
+        if text is None:
+            raise ValueError("the record batch does not carry kinds in its schema metadata ('dpbeam')")
+        found = json.loads(text)
+        return cls(found["user"], tuple(found["item"]))
+
+
+def kind_of(data_type: pa.DataType, where: str) -> str | None:
+    """The kind of an Arrow type; None for the null type, which fits every kind.
+
+    Args:
+      where: names file and column in the error, for example "a.parquet: column 'user'".
+
+    Raises:
+      InputError: for types that are no identity.
+    """
+    value = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
+        return STRING
+    if pa.types.is_integer(value):
+        return INT
+    if pa.types.is_binary(value) or pa.types.is_large_binary(value) or pa.types.is_binary_view(value):
+        return BYTES
+    if pa.types.is_fixed_size_binary(value) and not pa.types.is_decimal(value):
+        return BYTES
+    if pa.types.is_null(value):
+        return None
+    raise InputError(f"{where} has type {data_type}; {_MEND}")
+
+
+def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tuple[pa.Array, str | None]:
+    """Canonical bytes of a column, and its kind (None for the null type).
+
+    A dictionary-encoded column stays so, with canonical bytes in its dictionary. Nulls stay null.
+
+    Args:
+      array: (n,) strings, integers, bytes, or a dictionary of these.
+      where: names file and column in errors.
+
+    Returns:
+      (n,) large_binary or dictionary<int32, large_binary>, and the kind.
+
+    Raises:
+      InputError: the type is not supported, or an unsigned integer exceeds 2^63 - 1.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.unify_dictionaries().combine_chunks() if array.num_chunks else array.combine_chunks()
+    kind = kind_of(array.type, where)
+    if kind is None:
+        return pa.nulls(len(array), pa.large_binary()), None
+    if pa.types.is_dictionary(array.type):
+        return _encode_dictionary(array, kind, where), kind
+    return _encode_plain(array, kind, where), kind
+
+
+def _encode_dictionary(array: pa.DictionaryArray, kind: str, where: str) -> pa.Array:
+    values = _encode_plain(array.dictionary, kind, where)
+    indices = array.indices
+    if not pa.types.is_int32(indices.type):
+        indices = indices.cast(pa.int32())
+    if values.null_count:
+        return values.take(indices)
+    return pa.DictionaryArray.from_arrays(indices, values)
+
+
+def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:
+    if kind == INT:
+        try:
+            return encode_int64(array.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            raise InputError(f"{where} has integers above 2^63 - 1; convert the column to strings") from None
+    if kind == STRING:
+        return array.cast(pa.large_string()).cast(pa.large_binary())
+    return array.cast(pa.large_binary())
+
+
+def encode_int64(array: pa.Array) -> pa.Array:
+    """(n,) int64, nulls allowed -> (n,) large_binary of 8 big-endian bytes each."""
+    values = array.fill_null(0) if array.null_count else array
+    data = pa.py_buffer(values.to_numpy(zero_copy_only=False).astype(">i8"))
+    offsets = pa.py_buffer(np.arange(len(array) + 1, dtype=np.int64) * 8)
+    encoded = pa.Array.from_buffers(pa.large_binary(), len(array), [None, offsets, data])
+    if array.null_count:
+        encoded = pc.if_else(array.is_valid(), encoded, pa.scalar(None, pa.large_binary()))
+    return encoded
+
+
+def decode(array: pa.Array, kinds: Sequence[str]) -> list[pa.Array]:
+    """Columns for output: one Arrow array (large_string, int64 or large_binary) per kind.
+
+    Args:
+      array: (n,) large_binary canonical bytes without nulls; a composite where there are several kinds.
+    """
+    parts = decode_parts(array, len(kinds)) if len(kinds) > 1 else [array]
+    return [_decode_part(part, kind) for part, kind in zip(parts, kinds)]
+
+
+def _decode_part(array: pa.Array, kind: str) -> pa.Array:
+    if kind == STRING:
+        return array.cast(pa.large_string())
+    if kind == BYTES:
+        return array
+    offsets, data = bytes_views(array)
+    if len(array) and not (np.diff(offsets) == 8).all():
+        raise ValueError("canonical bytes of integers have 8 bytes")
+    return pa.array(data.view(">i8").astype(np.int64), pa.int64())
+
+
+def encode_parts(parts: Sequence[pa.Array]) -> pa.Array:
+    """Composite items: an injective, self-delimiting encoding of several canonical columns.
+
+    Args:
+      parts: arrays of (n,) large_binary or dictionaries of it. A row with a null part becomes null.
+
+    Returns:
+      (n,) large_binary.
+    """
+    pieces: list[pa.Array] = []
+    for part in parts:
+        part = plain(part)
+        lengths = pc.binary_length(part).fill_null(0).to_numpy(zero_copy_only=False)
+        header = pa.py_buffer(lengths.astype(">u4"))
+        offsets = pa.py_buffer(np.arange(len(part) + 1, dtype=np.int64) * _LENGTH_BYTES)
+        pieces += [pa.Array.from_buffers(pa.large_binary(), len(part), [None, offsets, header]), part]
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+
+
+def decode_parts(array: pa.Array, count: int) -> list[pa.Array]:
+    """The inverse of `encode_parts`, for arrays without nulls."""
+    offsets, data = bytes_views(array)
+    ends = [offsets[:-1]]
+    for _ in range(count):
+        at = ends[-1]
+        if len(at) and int((at + _LENGTH_BYTES).max()) > len(data):
+            raise ValueError("malformed composite item")
+        length = np.zeros(len(at), np.int64)
+        for byte in range(_LENGTH_BYTES):
+            length = length << 8 | data[at + byte]
+        ends += [at + _LENGTH_BYTES, at + _LENGTH_BYTES + length]
+    if not np.array_equal(ends[-1], offsets[1:]):
+        raise ValueError("malformed composite item")
+    # The buffer seen as header, part, header, part, ... : every second slice is a part.
+    bounds = np.column_stack(ends[:-1]).reshape(-1) if len(array) else np.empty(0, np.int64)
+    bounds = np.append(bounds, offsets[-1:])
+    slices = slices_of(bounds, data)
+    step = 2 * count
+    return [slices.take(pa.array(np.arange(2 * p + 1, step * len(array), step))) for p in range(count)]
+
+
+def slices_of(offsets: np.ndarray, data: np.ndarray, data_type: pa.DataType | None = None) -> pa.Array:
+    """Consecutive slices data[offsets[i]:offsets[i + 1]] as one array, large_binary unless told; zero-copy."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(data_type or pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """The large_binary array that a dictionary-encoded one stands for."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def invalid_utf8(array: pa.Array) -> np.ndarray:
+    """Ascending positions of the values that are not valid UTF-8, int64; fast where there are none.
+
+    Args:
+      array: (n,) large_binary or a dictionary of it; nulls are valid.
+    """
+    if pa.types.is_dictionary(array.type):
+        bad = invalid_utf8(array.dictionary)
+        if not len(bad):
+            return bad
+        return np.flatnonzero(np.isin(array.indices.fill_null(-1).to_numpy(zero_copy_only=False), bad))
+    if _is_utf8(array):
+        return np.empty(0, np.int64)
+    rows, step = [], 4096
+    for start in range(0, len(array), step):
+        part = array.slice(start, step)
+        if not _is_utf8(part):
+            rows += [start + i for i in range(len(part)) if not _is_utf8(part.slice(i, 1))]
+    return np.array(rows, np.int64)
+
+
+def _is_utf8(array: pa.Array) -> bool:
+    try:
+        array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def bytes_views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets (n + 1,) int64 from 0, and bytes (m,) uint8, of a large_binary or large_string array."""
+    _, offset_buffer, data = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return offsets - offsets[0], raw[int(offsets[0]) : int(offsets[-1])]

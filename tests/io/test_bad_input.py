@@ -1,0 +1,485 @@
+"""Bad input: every message word for word, with file and line or row, and nothing of the data in it."""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.errors import InputError
+from dpbeam.io.readers import Piece, WorkUnit, read_scattered
+from dpbeam.io.rows import Counts
+from dpbeam.io.spec import InputSpec
+from dpbeam.kernels.canonical import Kinds
+
+SECRET = "secret-value"
+
+
+@pytest.fixture
+def refused(read):
+    """The message of the error that reading a file gives, with the path replaced by FILE."""
+
+    def message(path, split=None, **options):
+        if not path.endswith(".txt"):
+            options = {"user_column": "user", "item_columns": ["item"], **options}
+        with pytest.raises(InputError) as error:
+            read(InputSpec.create([path], **options), split)
+        text = str(error.value)
+        assert "\n" not in text and SECRET not in text
+        return text.replace(path, "FILE")
+
+    return message
+
+
+def parquet(tmp_path, name="a.parquet", rows=2, **columns):
+    path = str(tmp_path / name)
+    pq.write_table(pa.table(columns), path, row_group_size=rows)
+    return path
+
+
+def jsonl(*rows):
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def good(n, **more):
+    return [{"user": f"u{i}", "item": SECRET, **more} for i in range(n)]
+
+
+# ---- files
+
+
+def test_missing_files(tmp_path, refused):
+    assert refused(f"{tmp_path}/a.csv") == "--input: no such file: 'FILE'"
+    assert refused(f"{tmp_path}/*.csv") == "--input: no file matches 'FILE'"
+    assert refused(f"{tmp_path}/none/*.csv") == "--input: no file matches 'FILE'"
+    assert (
+        refused(str(tmp_path), format="csv")
+        == "--input: 'FILE' is a folder; name its files, for example 'FILE/*'"
+    )
+    assert refused("nowhere://a.csv").startswith("--input: cannot look up 'FILE': ")
+
+
+def test_unreadable_file(write_file, refused, monkeypatch):
+    path = write_file("a.csv", "user,item\n")
+    if os.geteuid():
+        os.chmod(path, 0)
+    else:  # the superuser may read everything
+        from apache_beam.io.localfilesystem import LocalFileSystem
+
+        def deny(*_, **__):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(LocalFileSystem, "open", deny)
+    assert refused(path) == "FILE: cannot be read: Permission denied"
+
+
+def test_damaged_parquet(tmp_path, write_file, refused):
+    path = parquet(tmp_path, user=["u"] * 1000, item=[SECRET + str(i) for i in range(1000)])
+    whole = (tmp_path / "a.parquet").read_bytes()
+    assert (
+        refused(write_file("a.parquet", "a,b\n")) == "FILE: not a Parquet file; pass the right --input_format"
+    )
+    assert refused(write_file("a.parquet", "")) == "FILE: not a Parquet file; pass the right --input_format"
+    assert refused(write_file("a.parquet", whole[: len(whole) // 2])) == "FILE: truncated Parquet file"
+    assert refused(write_file("a.parquet", whole[:4] + b"x" * 100 + b"PAR1")) == "FILE: damaged Parquet file"
+    # A page that rots behind a healthy footer is found by the worker.
+    start = 60
+    assert refused(write_file("a.parquet", whole[:start] + b"\xff" * 200 + whole[start + 200 :])) == (
+        "FILE: damaged Parquet file"
+    )
+    assert path.endswith("a.parquet")
+
+
+def test_wrong_format(tmp_path, write_file, refused):
+    path = parquet(tmp_path, user=["u"], item=["i"])
+    for format in ("csv", "tsv", "jsonl"):
+        assert refused(path, format=format) == (
+            f"FILE: is a Parquet file, not {format}; pass --input_format=parquet"
+        )
+    compressed = pa.compress(b"user,item\n", codec="gzip", asbytes=True)
+    assert refused(write_file("a.csv", compressed)) == "FILE: is a gzip file, not csv; name it .gz or .zst"
+    assert refused(write_file("a.txt", compressed)) == "FILE: is a gzip file, not text; name it .gz or .zst"
+
+
+def test_truncated_compression(tmp_path, write_file, refused):
+    path = write_file("a.csv.gz", "user,item\n" + "u,i\n" * 100_000)
+    whole = (tmp_path / "a.csv.gz").read_bytes()
+    (tmp_path / "a.csv.gz").write_bytes(whole[:-20])
+    assert refused(path).startswith("FILE: not a whole gzip file: ")
+
+
+# ---- columns
+
+
+@pytest.mark.parametrize(
+    "columns, options, message",
+    [
+        ({"item": ["i"]}, {}, "--user_column: FILE has no column 'user'"),
+        ({"user": ["u"]}, {}, "--item_column: FILE has no column 'item'"),
+        (
+            {"user": [1.5], "item": ["i"]},
+            {},
+            "FILE: column 'user' has type double; users and items are strings, integers or bytes; "
+            "convert the column to one of these",
+        ),
+        (
+            {"user": ["u"], "item": [True]},
+            {},
+            "FILE: column 'item' has type bool; users and items are strings, integers or bytes; "
+            "convert the column to one of these",
+        ),
+        (
+            {"user": ["u"], "item": [["i"]]},
+            {},
+            "FILE: column 'item' is a list column; pass --input_layout=grouped for one user per row",
+        ),
+        (
+            {"user": ["u"], "item": ["i"]},
+            {"layout": "grouped"},
+            "FILE: column 'item' has type string, but --input_layout=grouped needs a list column; "
+            "use --input_layout=pairs for one item per row",
+        ),
+        (
+            {"user": ["u"], "item": [[1.5]]},
+            {"layout": "grouped"},
+            "FILE: column 'item' has type double; users and items are strings, integers or bytes; "
+            "convert the column to one of these",
+        ),
+        (
+            {"user": ["u"], "item": [1]},
+            {"tokenizer": "words"},
+            "FILE: column 'item' has type int64, but --tokenizer needs a string column",
+        ),
+        (
+            {"user": pa.array([2**63], pa.uint64()), "item": ["i"]},
+            {},
+            "FILE: column 'user' has integers above 2^63 - 1; convert the column to strings",
+        ),
+    ],
+)
+def test_parquet_columns(tmp_path, refused, columns, options, message):
+    assert refused(parquet(tmp_path, **columns), **options) == message
+
+
+def test_repeated_parquet_column(tmp_path, refused):
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table([["u"], ["i"], ["j"]], names=["user", "item", "item"]), path)
+    assert refused(path) == "--item_column: FILE has several columns 'item'"
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_delimited_columns(write_file, refused, format):
+    comma = "," if format == "csv" else "\t"
+    hint = f"; the first line must be a header of {format} column names"
+    path = write_file(f"a.{format}", f"u{comma}{SECRET}\n")
+    assert refused(path) == f"--user_column: FILE has no column 'user'{hint}"
+    path = write_file(f"a.{format}", f"user{comma}item{comma}item\n")
+    assert refused(path) == "--item_column: FILE has several columns 'item'"
+
+
+def test_jsonl_columns(write_file, refused):
+    path = write_file("a.jsonl", jsonl(*({"user": "u", "itm": SECRET} for _ in range(3))))
+    assert refused(path) == "--item_column: FILE has no column 'item' in its first rows"
+    path = write_file("a.jsonl", jsonl({"user": "u", "item": 3}))
+    assert refused(path, tokenizer="words") == "FILE: column 'item' is no text, but --tokenizer needs it"
+
+
+def test_kinds_that_differ_between_files(tmp_path, read):
+    parquet(tmp_path, "a.parquet", user=["u"], item=["1"])
+    second = parquet(tmp_path, "b.parquet", user=["u"], item=[1])
+    spec = InputSpec.create([f"{tmp_path}/*"], format="parquet", user_column="user", item_columns=["item"])
+    message = (
+        f"{second}: column 'item' holds int values where other input holds string values; "
+        "ids must have one type throughout, convert them"
+    )
+    with pytest.raises(InputError) as error:
+        read(spec)
+    assert str(error.value) == message
+    # A worker refuses too, should the launcher not have looked at that file.
+    with pytest.raises(InputError) as error:
+        unit = WorkUnit((Piece(second, 0, 1 << 30),))
+        list(read_scattered(unit, spec, Kinds("string", ("string",)), Counts()))
+    assert str(error.value) == message
+
+
+def test_columns_of_nulls_fit_every_kind(tmp_path, read):
+    parquet(tmp_path, "a.parquet", user=pa.nulls(2), item=pa.array(["i", "j"]))
+    parquet(tmp_path, "b.parquet", user=[7], item=["i"])
+    spec = InputSpec.create(
+        [f"{tmp_path}/*.parquet"], user_column="user", item_columns=["item"], on_null="drop"
+    )
+    assert read(spec) == ({(7, "i"): 1}, {"null_rows": 2})
+
+
+# ---- nulls
+
+
+def test_parquet_nulls(tmp_path, read, refused):
+    users = [f"u{i}" for i in range(9)]
+    path = parquet(
+        tmp_path, user=[None if i in (4, 5) else u for i, u in enumerate(users)], item=["i"] * 8 + [None]
+    )
+    assert refused(path) == "FILE: row 5: null in column 'user'; pass --on_null=drop to drop such rows"
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_null="drop")
+    found, counts = read(spec, 1)
+    assert sorted(u for u, _ in found) == ["u0", "u1", "u2", "u3", "u6", "u7"] and counts == {"null_rows": 3}
+    path = parquet(tmp_path, user=users, item=["i"] * 8 + [None])
+    for split in (None, 1):
+        assert refused(path, split) == (
+            "FILE: row 9: null in column 'item'; pass --on_null=drop to drop such rows"
+        )
+    composite = parquet(tmp_path, user=["u", "v"], item=["i", "j"], part=[1, None])
+    assert refused(composite, item_columns=["item", "part"]) == (
+        "FILE: row 2: null in column 'part'; pass --on_null=drop to drop such rows"
+    )
+
+
+@pytest.mark.parametrize("user_column", [None, "user"])
+def test_grouped_nulls(tmp_path, read, refused, user_column):
+    rows = [["a"], None, ["b", None, "c"], []]
+    path = parquet(tmp_path, rows=4, user=["u", "v", "w", "x"], item=rows)
+    options = {"layout": "grouped", "user_column": user_column}
+    message = "FILE: row 2: null in column 'item'; pass --on_null=drop to drop such rows"
+    assert refused(path, **options) == message
+    spec = InputSpec.create([path], item_columns=["item"], on_null="drop", **options)
+    found, counts = read(spec)
+    assert counts == {"null_rows": 2}
+    assert found == (
+        [["a"], ["b", "c"]] if user_column is None else {("u", "a"): 1, ("w", "b"): 1, ("w", "c"): 1}
+    )
+    path = parquet(tmp_path, rows=4, user=["u", "v"], item=[["a"], ["b", None]])
+    assert refused(path, **options) == message
+
+
+def test_jsonl_nulls(write_file, read, refused):
+    path = write_file("a.jsonl", "\n" + jsonl(*good(3), {"user": None, "item": "i"}, {"user": "u"}))
+    assert refused(path) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
+    assert refused(path, 40) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_null="drop")
+    found, counts = read(spec)
+    assert sum(found.values()) == 3 and counts == {"null_rows": 2}
+    path = write_file("a.jsonl", jsonl(*({"items": v} for v in (["a"], ["b", None], None, ["c"]))))
+    spec = InputSpec.create([path], layout="grouped", item_columns=["items"], on_null="drop")
+    assert read(spec) == ([["a"], ["b"], ["c"]], {"null_rows": 2})
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_an_empty_user_field_is_a_null(write_file, read, refused, format):
+    path = write_file(
+        f"a.{format}", "user,item\nu,i\n\n,i\nv,\n".replace(",", "," if format == "csv" else "\t")
+    )
+    assert refused(path) == "FILE:4: null in column 'user'; pass --on_null=drop to drop such rows"
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_null="drop")
+    assert read(spec) == ({("u", "i"): 1}, {"null_rows": 1, "empty_items": 1})
+
+
+# ---- malformed rows
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_malformed_csv(write_file, read, refused, suffix):
+    text = f'user,item\n"a\nb",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
+    path = write_file("a.csv" + suffix, text)
+    assert refused(path) == (
+        "FILE:5: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+    )
+    # Lines are right behind skipped rows and quoted newlines, too.
+    assert refused(path, on_bad_row="skip") == (
+        "FILE:8: null in column 'user'; pass --on_null=drop to drop such rows"
+    )
+    spec = InputSpec.create(
+        [path], user_column="user", item_columns=["item"], on_bad_row="skip", on_null="drop"
+    )
+    assert read(spec) == ({("a\nb", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
+
+
+@pytest.mark.parametrize("split", [None, 12])
+def test_malformed_tsv(write_file, read, refused, split):
+    text = "user\titem\n\nu\ti\n\n" + f"u\t{SECRET}\tx\n" + "v\tj\n\tk\n"
+    path = write_file("a.tsv", text)
+    assert refused(path, split) == (
+        "FILE:5: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+    )
+    assert refused(path, split, on_bad_row="skip") == (
+        "FILE:7: null in column 'user'; pass --on_null=drop to drop such rows"
+    )
+    spec = InputSpec.create(
+        [path], user_column="user", item_columns=["item"], on_bad_row="skip", on_null="drop"
+    )
+    assert read(spec, split) == ({("u", "i"): 1, ("v", "j"): 1}, {"bad_rows": 1, "null_rows": 1})
+
+
+def test_csv_quote_that_does_not_end(write_file, read, refused):
+    path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\nw,j\nx,k\n')
+    assert refused(path) == (
+        "FILE: an odd number of quotes: a quoted value does not end, or a quote inside a value is not doubled; "
+        "mend the file, or pass --on_bad_row=skip"
+    )
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_bad_row="skip")
+    assert read(spec)[1] == {"bad_rows": 1}
+
+
+def test_csv_quote_that_does_not_end_in_a_large_file(write_file, refused):
+    path = write_file("a.csv", 'user,item\nv,"' + "w,j\n" * 5_000_000)
+    assert refused(path) == "FILE: malformed CSV: a row is longer than 8 MB, or a quoted value does not end"
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        (f'{{"user": "{SECRET}", ', "not a JSON value"),
+        ("{'user': 1}", "not a JSON value"),
+        ("[1, 2]", "a list where an object is expected"),
+        ("17", "an integer where an object is expected"),
+        (
+            '{"user": true, "item": "i"}',
+            "column 'user' holds true or false where a string is expected",
+        ),
+        (
+            '{"user": "u", "item": 1.0}',
+            "column 'item' holds a number that is no 64-bit integer where a string is expected",
+        ),
+        (
+            '{"user": "u", "item": ["i"]}',
+            "column 'item' holds a list where a string is expected",
+        ),
+    ],
+)
+@pytest.mark.parametrize("split", [None, 50])
+def test_malformed_jsonl(write_file, read, refused, line, problem, split):
+    path = write_file("a.jsonl", jsonl(*good(2), "", line, *good(1)))
+    assert refused(path, split) == f"FILE:4: {problem}; mend the line, or pass --on_bad_row=skip"
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_bad_row="skip")
+    found, counts = read(spec, split)
+    assert sum(found.values()) == 3 and counts == {"bad_rows": 1}
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+@pytest.mark.parametrize(
+    "first, second, types", [("u", 1, "an integer where a string"), (1, "1", "a string where an integer")]
+)
+def test_jsonl_ids_that_mix_types(write_file, refused, first, second, types, on_bad_row):
+    """Not skipped: which half of the data would go would depend on the first row."""
+    path = write_file("a.jsonl", jsonl({"user": first, "item": "i"}, {"user": second, "item": "i"}))
+    assert refused(path, on_bad_row=on_bad_row) == (
+        f"FILE:2: column 'user' holds {types} is expected; ids must have one type throughout, convert them"
+    )
+
+
+def test_jsonl_integers_out_of_range(write_file, refused):
+    for value in (2**63, -(2**63) - 1, 2**64):
+        path = write_file("a.jsonl", jsonl({"user": 1, "item": "i"}, {"user": value, "item": "i"}))
+        assert refused(path).startswith("FILE:2: column 'user' holds a number that is no 64-bit integer")
+
+
+def test_malformed_jsonl_lists(write_file, read, refused):
+    path = write_file("a.jsonl", jsonl(*({"user": 1, "item": v} for v in (["a"], "a", ["b", True]))))
+    options = {"layout": "grouped"}
+    assert refused(path, **options) == (
+        "FILE:2: column 'item' holds a string where a list is expected; mend the line, or pass --on_bad_row=skip"
+    )
+    spec = InputSpec.create([path], item_columns=["item"], on_bad_row="skip", **options)
+    assert read(spec) == ([["a"]], {"bad_rows": 2})
+
+
+# ---- UTF-8
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
+def test_invalid_utf8(write_file, read, refused, name):
+    line = {
+        "a.txt": b"%s\n",
+        "a.csv": b"u,%s\n",
+        "a.tsv": b"u\t%s\n",
+        "a.jsonl": b'{"user":"u","item":"%s"}\n',
+    }[name]
+    header = {"a.csv": b"user,item\n", "a.tsv": b"user\titem\n"}.get(name, b"")
+    path = write_file(name, header + line % b"one" + line % b"\xff\xfe" + line % b"two")
+    number = 3 if header else 2
+    message = f"FILE:{number}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
+    if name == "a.jsonl":
+        message = "FILE:2: not valid UTF-8; mend the line, or pass --on_bad_row=skip"
+    assert refused(path) == message
+    columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
+    found, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
+    expected = [["one"], ["two"]] if name == "a.txt" else {("u", "one"): 1, ("u", "two"): 1}
+    assert found == expected and counts == {"bad_rows": 1}
+
+
+@pytest.mark.parametrize("tokenizer", [None, "words"])
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_invalid_utf8_in_parquet(tmp_path, read, refused, tokenizer, use_dictionary):
+    def strings(*values):
+        return pa.array(values, pa.large_binary()).view(pa.large_string())
+
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({"user": strings(b"u", b"v", b"\xff"), "item": strings(b"a", b"\xc3", b"c")})
+    pq.write_table(table, path, use_dictionary=use_dictionary, write_statistics=False)
+    assert refused(path, tokenizer=tokenizer) == (
+        "FILE: row 2: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
+    )
+    spec = InputSpec.create(
+        [path], user_column="user", item_columns=["item"], tokenizer=tokenizer, on_bad_row="skip"
+    )
+    assert read(spec) == ({("u", "a"): 1}, {"bad_rows": 2})
+
+
+def test_invalid_utf8_in_a_text_file(tmp_path, write_file, read):
+    write_file("a.txt", "one")
+    path = write_file("b.txt", b"\xff")
+    spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file")
+    with pytest.raises(InputError) as error:
+        read(spec)
+    assert (
+        str(error.value) == f"{path}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
+    )
+    spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file", on_bad_row="skip")
+    assert read(spec) == ([["one"]], {"bad_rows": 1})
+
+
+def test_header_that_is_not_utf8(write_file, refused):
+    path = write_file("a.csv", b"us\xffer,item\n")
+    assert refused(path).startswith("--user_column: FILE has no column 'user'")
+
+
+# ---- empty items
+
+
+@pytest.mark.parametrize("values", [["", "i", ""], [b"", b"i", b""]])
+def test_empty_items_are_dropped(tmp_path, read, values):
+    path = parquet(tmp_path, rows=3, user=["", "v", "w"], item=values)
+    spec = InputSpec.create([path], user_column="user", item_columns=["item"])
+    assert read(spec) == ({("v", values[1]): 1}, {"empty_items": 2})
+    path = parquet(tmp_path, rows=3, user=["", "v", "w"], item=[values, [], values])
+    spec = InputSpec.create([path], layout="grouped", item_columns=["item"])
+    assert read(spec) == ([[values[1]], [values[1]]], {"empty_items": 4})
+
+
+def test_empty_composite_items(tmp_path, read):
+    path = parquet(tmp_path, rows=3, user=["u", "v", "w"], item=["", "", "i"], part=["", "p", ""])
+    spec = InputSpec.create([path], user_column="user", item_columns=["item", "part"])
+    assert read(spec) == ({("v", ("", "p")): 1, ("w", ("i", "")): 1}, {"empty_items": 1})
+
+
+def test_empty_tokens(write_file, read):
+    path = write_file("a.txt", "ab\nb\n")
+    assert read(InputSpec.create([path], token_pattern="a*")) == ([["a"]], {"empty_items": 4})
+
+
+def test_nothing_is_lost_at_random(tmp_path, read):
+    """Rows read plus rows counted are all rows, at any split."""
+    generator = np.random.default_rng(3)
+    rows = []
+    for _ in range(400):
+        kind = generator.choice(["good", "null", "bad", "empty"], p=[0.7, 0.1, 0.1, 0.1])
+        rows.append({"good": {"user": "u", "item": "i"}, "null": {"user": None, "item": "i"},
+                     "bad": "oops", "empty": {"user": "u", "item": ""}}[kind])  # fmt: skip
+    (tmp_path / "a.jsonl").write_text(jsonl(*rows))
+    spec = InputSpec.create(
+        [f"{tmp_path}/a.jsonl"], user_column="user", item_columns=["item"], on_null="drop", on_bad_row="skip"
+    )
+    for split in (None, 1000, 33):
+        found, counts = read(spec, split)
+        assert sum(found.values()) + sum(counts.values()) == 400 and len(counts) == 3

@@ -1,0 +1,263 @@
+"""Every format, layout and compression reads the same pairs, whole or in ranges."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.io.readers import Piece, WorkUnit, read_complete, read_scattered
+from dpbeam.io.rows import Counts
+from dpbeam.io.spec import InputSpec
+from dpbeam.kernels.canonical import Kinds
+
+USERS = ["u1", "u2", "ü", "u1", "a b", "u1", "x'y"]
+ITEMS = ["i", "ï", "i", "i", 'say "hi"', "k", "c,d"]
+PAIRS = Counter(zip(USERS, ITEMS))
+LISTS = [["a", "b"], [], ["a", "a", "c"], ["ü"]]
+
+
+def csv_text(*columns, names=("user", "item")):
+    rows = [names, *zip(*columns)]
+    return "".join(",".join('"' + v.replace('"', '""') + '"' for v in row) + "\n" for row in rows)
+
+
+def pairs_spec(path, **options):
+    return InputSpec.create([path], user_column="user", item_columns=["item"], **options)
+
+
+@pytest.mark.parametrize("split", [None, 40])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.csv", "a.csv.gz", "a.csv.zst"])
+def test_lines_of_pairs(read, write_file, name, split):
+    if "csv" in name:
+        text = csv_text(USERS, ITEMS)
+    else:
+        text = "".join(json.dumps({"item": i, "x": [1], "user": u}) + "\n" for u, i in zip(USERS, ITEMS))
+    assert read(pairs_spec(write_file(name, text)), split) == (PAIRS, {})
+    assert read(pairs_spec(write_file(name, text.removesuffix("\n"))), split) == (PAIRS, {})
+    assert read(pairs_spec(write_file(name, "\ufeff" + text.replace("\n", "\r\n"))), split) == (PAIRS, {})
+
+
+@pytest.mark.parametrize("split", [None, 20, 7])
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.tsv.zst"])
+def test_tsv_has_no_quotes(read, write_file, name, split):
+    text = "x\titem\tuser\n" + "".join(f"0\t{i}\t{u}\n" for u, i in zip(USERS, ITEMS))
+    assert read(pairs_spec(write_file(name, text)), split) == (PAIRS, {})
+    assert read(pairs_spec(write_file(name, text.replace("\n", "\r\n\r\n"))), split) == (PAIRS, {})
+
+
+def test_csv_newlines_in_quotes(read, write_file):
+    users, items = ["a\nb", "c"], ["1\n\n2", "x\r\ny"]
+    assert read(pairs_spec(write_file("a.csv", csv_text(users, items))))[0] == Counter(zip(users, items))
+
+
+def write_parquet(tmp_path, columns, rows=2, **options):
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table(columns), path, row_group_size=rows, **options)
+    return path
+
+
+@pytest.mark.parametrize("split", [None, 50, 1])
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_parquet_pairs(read, tmp_path, type, use_dictionary, split):
+    columns = {"other": [[1]] * len(USERS), "user": pa.array(USERS, type), "item": pa.array(ITEMS, type)}
+    path = write_parquet(tmp_path, columns, use_dictionary=use_dictionary)
+    assert read(pairs_spec(path), split) == (PAIRS, {})
+
+
+@pytest.mark.parametrize(
+    "values, type",
+    [
+        ([3, 2**40, -5], pa.int64()),
+        ([3, 2, 5], pa.uint8()),
+        ([b"\xff", b"", b"\0"], pa.binary()),
+        ([b"\xff\x01", b"\0\0", b"zz"], pa.binary(2)),
+    ],
+)
+def test_parquet_other_kinds(read, tmp_path, values, type):
+    path = write_parquet(tmp_path, {"user": pa.array(values, type), "item": pa.array(values[::-1], type)})
+    expected = Counter((u, i) for u, i in zip(values, values[::-1]) if i != b"")
+    assert read(pairs_spec(path))[0] == expected
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "csv"])
+def test_composite_items(read, tmp_path, write_file, format):
+    users, first, second = ["u", "u", "v"], ["a", "ab", ""], ["bc", "c", "x"]
+    numbers = [1, 2, 3] if format != "csv" else ["1", "2", "3"]
+    columns = {"user": users, "p": first, "q.r": second, "n": numbers}
+    if format == "parquet":
+        path = write_parquet(tmp_path, columns)
+    elif format == "jsonl":
+        path = write_file(
+            "a.jsonl", "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in zip(*columns.values()))
+        )
+    else:
+        path = write_file("a.csv", csv_text(*columns.values(), names=tuple(columns)))
+    spec = InputSpec.create([path], user_column="user", item_columns=["p", "q.r", "n"])
+    assert read(spec) == (Counter(zip(users, zip(first, second, numbers))), {})
+    assert spec.item_names == ("p", "q.r", "n")
+
+
+@pytest.mark.parametrize(
+    "type", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.binary())]
+)
+@pytest.mark.parametrize("split", [None, 1])
+def test_parquet_grouped(read, tmp_path, type, split):
+    binary = type.value_type == pa.binary()
+    lists = [[v.encode() if binary else v for v in values] for values in LISTS]
+    path = write_parquet(tmp_path, {"id": [1, 2, 1, 3], "items": pa.array(lists, type)})
+    spec = InputSpec.create([path], layout="grouped", item_columns=["items"])
+    assert read(spec, split) == ([sorted(values) for values in lists if values], {})
+    spec = InputSpec.create([path], layout="grouped", user_column="id", item_columns=["items"])
+    expected = Counter((u, i) for u, values in zip([1, 2, 1, 3], lists) for i in values)
+    assert read(spec, split) == (expected, {})
+
+
+def test_parquet_fixed_size_lists_of_integers(read, tmp_path):
+    path = write_parquet(tmp_path, {"items": pa.array([[1, 2], [3, 3]], pa.list_(pa.int32(), 2))})
+    assert read(InputSpec.create([path], layout="grouped", item_columns=["items"]))[0] == [[1, 2], [3, 3]]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("split", [None, 25])
+def test_jsonl_grouped(read, write_file, name, split):
+    text = "".join(json.dumps({"id": n, "items": values}) + "\n\n" for n, values in enumerate(LISTS))
+    path = write_file(name, text)
+    spec = InputSpec.create([path], layout="grouped", item_columns=["items"])
+    assert read(spec, split) == ([sorted(values) for values in LISTS if values], {})
+    spec = InputSpec.create([path], layout="grouped", user_column="id", item_columns=["items"])
+    assert read(spec, split) == (Counter((u, i) for u, values in enumerate(LISTS) for i in values), {})
+
+
+def test_jsonl_integers(read, write_file):
+    text = '{"user": 9223372036854775807, "item": -9223372036854775808}\n'
+    assert read(pairs_spec(write_file("a.jsonl", text)))[0] == Counter([(2**63 - 1, -(2**63))])
+
+
+TEXT = "The cat's  tail\n\nthe END\r\nüber\x0bcat"
+
+
+@pytest.mark.parametrize("split", [None, 9])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
+def test_text_lines(read, write_file, name, split):
+    path = write_file(name, TEXT)
+    assert read(InputSpec.create([path]), split) == (
+        [["The", "cat's", "tail"], ["END", "the"], ["cat", "über"]],
+        {},
+    )
+    assert read(InputSpec.create([path], lowercase=True, ngrams="1:2"), split)[0][1] == [
+        "end",
+        "the",
+        "the end",
+    ]
+    # The line end is no part of the document.
+    assert read(InputSpec.create([path], token_pattern=r"(?s).$"), split)[0] == [["l"], ["D"], ["t"]]
+
+
+def test_text_files(read, tmp_path, write_file):
+    for name, text in (
+        ("a.txt", "\ufeffone two\ntwo"),
+        ("b.txt.gz", "three\n"),
+        ("c.txt", ""),
+        ("d.txt", "..."),
+    ):
+        write_file(name, text)
+    spec = InputSpec.create([f"{tmp_path}/*.txt", f"{tmp_path}/*.gz"], text_layout="file", format="text")
+    assert read(spec) == ([["one", "two", "two"], ["three"]], {})
+    assert read(spec, 1) == ([["one", "two", "two"], ["three"]], {})
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "csv", "tsv"])
+def test_text_columns(read, tmp_path, write_file, format):
+    users, texts = ["u", "v", "u"], ["a b", "b", "a  c"]
+    if format == "parquet":
+        path = write_parquet(tmp_path, {"user": users, "item": texts})
+    elif format == "jsonl":
+        path = write_file(
+            "a.jsonl", "".join(json.dumps({"user": u, "item": t}) + "\n" for u, t in zip(users, texts))
+        )
+    else:
+        separator = "," if format == "csv" else "\t"
+        path = write_file(
+            f"a.{format}", "".join(f"{u}{separator}{t}\n" for u, t in zip(["user", *users], ["item", *texts]))
+        )
+    expected = Counter([("u", "a"), ("u", "b"), ("v", "b"), ("u", "a"), ("u", "c")])
+    assert read(pairs_spec(path, tokenizer="words")) == (expected, {})
+    one_text = InputSpec.create([path], layout="grouped", item_columns=["item"], tokenizer="words")
+    assert read(one_text) == ([["a", "b"], ["b"], ["a", "c"]], {})
+
+
+def test_lists_of_texts(read, tmp_path, write_file):
+    texts = [["a b", "c"], ["d"], ["e f"]]
+    path = write_parquet(tmp_path, {"texts": texts})
+    spec = InputSpec.create([path], layout="grouped", item_columns=["texts"], tokenizer="words", ngrams="2")
+    assert read(spec)[0] == [["a b"], ["e f"]]
+    path = write_file("a.jsonl", '{"texts": ["a b", "c"]}\n{"texts": "e f"}\n')
+    spec = InputSpec.create([path], layout="grouped", item_columns=["texts"], tokenizer="words", ngrams="2")
+    assert read(spec)[0] == [["a b"], ["e f"]]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_empty_files(read, write_file, name):
+    options = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
+    path = write_file(name, "")
+    assert not read(InputSpec.create([path], **options))[0]
+    if name != "a.jsonl":
+        path = write_file(
+            name, "user,item" if name == "a.csv" else "user\titem\n" if name == "a.tsv" else "\n\n"
+        )
+        assert not read(InputSpec.create([path], **options))[0]
+
+
+def test_parquet_without_rows(read, tmp_path):
+    path = write_parquet(tmp_path, {"user": pa.array([], pa.string()), "item": pa.array([], pa.int64())})
+    assert read(pairs_spec(path)) == (Counter(), {})
+
+
+def test_dictionary_items_reach_the_output(tmp_path):
+    """What makes Parquet fast: distinct items are decoded once per row group."""
+    path = write_parquet(tmp_path, {"user": USERS, "item": ITEMS})
+    unit = WorkUnit((Piece(path, 0, 1 << 30),))
+    batches = list(read_scattered(unit, pairs_spec(path), Kinds("string", ("string",)), Counts()))
+    assert len(batches) == 1  # row groups are gathered
+    assert batches[0].schema.field("item").type == pa.dictionary(pa.int32(), pa.large_binary())
+
+
+def test_parquet_lists_come_in_bounded_batches(tmp_path):
+    lists = [list(range(2000))] * 3000  # 6 million values in one row group
+    path = write_parquet(
+        tmp_path, {"user": range(3000), "item": pa.array(lists, pa.list_(pa.int32()))}, rows=3000
+    )
+    spec = pairs_spec(path, layout="grouped")
+    unit = WorkUnit((Piece(path, 0, 1 << 30),))
+    sizes = [batch.num_rows for batch in read_scattered(unit, spec, Kinds("int", ("int",)), Counts())]
+    assert sum(sizes) == 6_000_000 and max(sizes) <= 1_000_000
+
+
+def test_blocks_hold_whole_users(tmp_path):
+    generator = np.random.default_rng(1)
+    lists = [[int(i) for i in generator.integers(0, 9, n)] for n in generator.integers(0, 40, 500)]
+    path = write_parquet(tmp_path, {"items": lists}, rows=70)
+    spec = InputSpec.create([path], layout="grouped", item_columns=["items"])
+    unit = WorkUnit((Piece(path, 0, 1 << 30),))
+    blocks = list(read_complete(unit, spec, Kinds(None, ("int",)), Counts(), target_pairs=1000))
+    sizes = [batch.num_rows for _, batch in blocks]
+    assert all(500 <= size <= 1540 for size in sizes) and sum(sizes) == sum(map(len, lists))
+    assert len({number for number, _ in blocks}) == len(blocks)
+    assert all(0 < number < 2**63 for number, _ in blocks)
+    users = sum(batch.column("user")[-1].as_py() + 1 for _, batch in blocks)
+    assert users == sum(1 for values in lists if values)
+    again = list(read_complete(unit, spec, Kinds(None, ("int",)), Counts(), target_pairs=1000))
+    assert all(a[0] == b[0] and a[1].equals(b[1], check_metadata=True) for a, b in zip(blocks, again))
+
+
+def test_shapes_are_not_confused(tmp_path):
+    path = write_parquet(tmp_path, {"user": USERS, "item": ITEMS})
+    unit = WorkUnit((Piece(path, 0, 1 << 30),))
+    with pytest.raises(ValueError, match="does not declare complete users"):
+        next(read_complete(unit, pairs_spec(path), Kinds("string", ("string",)), Counts()))
+    with pytest.raises(ValueError, match="declares complete users"):
+        next(read_scattered(unit, InputSpec.create(["a.txt"]), Kinds(None, ("string",)), Counts()))

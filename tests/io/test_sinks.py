@@ -1,0 +1,239 @@
+"""Written shards: content, order, layout, and the transform that writes them."""
+
+import io
+import os
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
+from dpbeam.errors import InputError
+from dpbeam.io.item_lists import read_items
+from dpbeam.io.sinks import (
+    OutputColumns,
+    WriteReleased,
+    num_output_shards,
+    output_shard,
+    shard_name,
+    write_shard,
+)
+from dpbeam.io.spec import InputSpec
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+
+STRINGS = OutputColumns(("item",), ("string",))
+WEIGHTED = OutputColumns(("item",), ("string",), noisy_weight=True)
+
+
+def binary(*values):
+    return pa.array([v.encode() if isinstance(v, str) else v for v in values], pa.large_binary())
+
+
+def written(items, columns=STRINGS, weights=None, format="parquet"):
+    file = io.BytesIO()
+    write_shard(file, items, weights, columns, format)
+    return file.getvalue()
+
+
+def table(data):
+    return pq.read_table(io.BytesIO(data))
+
+
+def test_parquet_content():
+    found = table(written(binary("b", "ü", "a"), WEIGHTED, np.array([2.5, 3.0, 1.0])))
+    assert found.to_pylist() == [
+        {"item": "a", "noisy_weight": 1.0},
+        {"item": "b", "noisy_weight": 2.5},
+        {"item": "ü", "noisy_weight": 3.0},
+    ]
+    assert found.schema.types == [pa.string(), pa.float64()]
+
+
+def test_parquet_kinds_and_names():
+    columns = OutputColumns(("name", "n", "raw"), ("string", "int", "bytes"))
+    parts = [canonical.encode(pa.array(v))[0] for v in (["x", "a"], [1, -2], [b"\xff", b""])]
+    found = table(written(canonical.encode_parts(parts), columns))
+    assert found.to_pylist() == [{"name": "a", "n": -2, "raw": b""}, {"name": "x", "n": 1, "raw": b"\xff"}]
+    assert found.schema.types == [pa.string(), pa.int64(), pa.binary()]
+
+
+@pytest.mark.parametrize("format", ["parquet", "text"])
+def test_order_and_bytes_carry_nothing(format):
+    values = [f"item {n}" for n in range(1000)]
+    weights = np.arange(1000) / 4
+    one = written(binary(*values), WEIGHTED, weights, format)
+    order = np.random.default_rng(1).permutation(1000)
+    assert written(binary(*(values[i] for i in order)), WEIGHTED, weights[order], format) == one
+
+
+def test_parquet_metadata_is_fixed():
+    """But for the number of rows and the released values' own statistics, no metadata."""
+    metadata = pq.ParquetFile(io.BytesIO(written(binary("a", "b")))).metadata
+    assert metadata.metadata is None
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_empty_shards_are_valid():
+    assert table(written(binary(), WEIGHTED, np.empty(0))).schema.names == ["item", "noisy_weight"]
+    assert table(written(binary())).num_rows == 0
+    assert written(binary(), format="text") == b""
+
+
+def test_text_escapes():
+    data = written(binary("a\tb", "c\nd", "e\\n", "f\r", "ü"), format="text")
+    assert data.decode() == "a\\tb\nc\\nd\ne\\\\n\nf\\r\nü\n"
+    columns = OutputColumns(("b", "n"), ("bytes", "int"), noisy_weight=True)
+    parts = [canonical.encode(pa.array(v))[0] for v in ([b"\xff\t\\x", b"plain"], [-1, 2])]
+    data = written(canonical.encode_parts(parts), columns, np.array([0.5, 2.0]), "text")
+    assert sorted(data.decode().splitlines()) == ["\\xff\\t\\\\x\t-1\t0.5", "plain\t2\t2"]
+
+
+KINDS = {"string": st.text(), "int": st.integers(-(2**63), 2**63 - 1), "bytes": st.binary()}
+ARROW = {"string": pa.string(), "int": pa.int64(), "bytes": pa.binary()}
+
+
+@st.composite
+def _items(draw):
+    kinds = tuple(draw(st.lists(st.sampled_from(canonical.KINDS), min_size=1, max_size=3)))
+    rows = draw(st.lists(st.tuples(*(KINDS[kind] for kind in kinds)), max_size=20, unique=True))
+    return kinds, [row for row in rows if any(value not in ("", b"") for value in row)]
+
+
+@pytest.mark.parametrize("format, extension", [("parquet", "parquet"), ("text", "txt")])
+@settings(max_examples=100, deadline=None)
+@given(drawn=_items())
+def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, drawn):
+    """What is written reads back as the same canonical items."""
+    kinds, rows = drawn
+    parts = [
+        canonical.encode(pa.array([row[p] for row in rows], ARROW[kind]))[0] for p, kind in enumerate(kinds)
+    ]
+    items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    columns = OutputColumns(tuple(f"c{p}" for p in range(len(kinds))), kinds)
+    path = tmp_path_factory.mktemp("items") / f"a.{extension}"
+    path.write_bytes(written(items, columns, format=format))
+    back = read_items(str(path), columns, "--public_items")
+    assert sorted(back.to_pylist()) == sorted(items.to_pylist())
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="weights are needed exactly when"):
+        written(binary("a"), WEIGHTED)
+    with pytest.raises(ValueError, match="weights are needed exactly when"):
+        written(binary("a"), STRINGS, np.ones(1))
+    with pytest.raises(ValueError, match="format must be one of parquet, text, got 'csv'"):
+        written(binary("a"), format="csv")
+    with pytest.raises(ValueError, match="names and kinds differ in length: 1 and 2"):
+        OutputColumns(("a",), ("int", "int"))
+    with pytest.raises(ValueError, match=r"num_output_shards must be in 1\.\.99999, got 0"):
+        WriteReleased("x", STRINGS, num_output_shards=0)
+    with pytest.raises(ValueError, match="format must be one of parquet, text, got 'csv'"):
+        WriteReleased("x", STRINGS, "csv")
+
+
+def test_an_item_is_written_once():
+    with pytest.raises(ValueError, match="an item occurs twice among the released items"):
+        written(binary("a", "b", "a"))
+
+
+def test_columns_of_an_input():
+    spec = InputSpec.create(["a.parquet"], user_column="u", item_columns=["a", "noisy_weight"])
+    kinds = Kinds("int", ("string", "int"))
+    assert OutputColumns.of(spec, kinds) == OutputColumns(("a", "noisy_weight"), ("string", "int"))
+    with pytest.raises(InputError) as error:
+        OutputColumns.of(spec, kinds, noisy_weight=True)
+    assert str(error.value) == (
+        "--item_column: 'noisy_weight' is the column that --noisy_weights adds; rename yours"
+    )
+    assert OutputColumns.of(InputSpec.create(["a.txt"]), Kinds(None, ("string",))) == STRINGS
+
+
+def test_number_of_shards():
+    assert [num_output_shards(n) for n in (0, 1, 5_000_000, 5_000_001, 10**9)] == [1, 1, 1, 2, 200]
+    assert num_output_shards(0, 3) == num_output_shards(10**9, 3) == 3
+
+
+def test_shard_of_an_item_is_fixed_and_even():
+    """Golden values: the layout must not change between versions; 30,000 items, 6 standard deviations."""
+    assert output_shard(binary("a", "b", "", "ü", "x" * 2000), 1000).tolist() == GOLDEN_SHARDS
+    items = binary(*(f"item {n}" for n in range(30_000)))
+    counts = np.bincount(output_shard(items, 3), minlength=3)
+    assert (abs(counts - 10_000) < 6 * np.sqrt(30_000 * 2 / 9)).all()
+
+
+GOLDEN_SHARDS = [874, 622, 537, 919, 335]
+
+
+def write(folder, batches, columns, format="parquet", shards=None, repeat=1):
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        for n in range(repeat):
+            _ = (
+                pipeline
+                | f"Create{n}" >> beam.Create(batches).with_output_types(pa.RecordBatch)
+                | f"Write{n}" >> WriteReleased(str(folder), columns, format, shards)
+            )
+
+
+def batches_of(count, size, weighted):
+    for start in range(0, count, size):
+        numbers = range(start, min(start + size, count))
+        columns = {"item": binary(*(f"i{n}" for n in numbers))}
+        if weighted:
+            columns["noisy_weight"] = pa.array([n / 2 for n in numbers])
+        yield pa.record_batch(columns)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_write_on_beam(tmp_path, weighted):
+    columns = WEIGHTED if weighted else STRINGS
+    for folder, size in (("a", 100), ("b", 7)):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder, list(batches_of(100, size, weighted)), columns, shards=3)
+    found = contents(tmp_path / "a")
+    assert list(found) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
+    rows = [row for data in found.values() for row in table(data).to_pylist()]
+    expected = [{"item": f"i{n}"} | ({"noisy_weight": n / 2} if weighted else {}) for n in range(100)]
+    assert sorted(rows, key=str) == sorted(expected, key=str)
+    # How items arrive does not show.
+    assert contents(tmp_path / "b") == found
+    for number, data in enumerate(found.values()):
+        items = table(data)["item"].to_pylist()
+        assert items == sorted(items) and set(output_shard(binary(*items), 3)) == {number}
+
+
+@pytest.mark.parametrize("format", ["parquet", "text"])
+def test_nothing_released(tmp_path, format):
+    write(tmp_path, [], WEIGHTED, format)
+    (name,) = os.listdir(tmp_path)
+    assert name == f"shard-{shard_name(0, 1, format)}"
+    if format == "parquet":
+        assert table((tmp_path / name).read_bytes()).schema.names == ["item", "noisy_weight"]
+
+
+def test_more_shards_than_items(tmp_path):
+    write(tmp_path, list(batches_of(2, 2, False)), STRINGS, shards=5)
+    assert sum(table(data).num_rows for data in contents(tmp_path).values()) == 2
+    assert len(contents(tmp_path)) == 5
+
+
+def test_a_shard_written_twice_is_the_same(tmp_path):
+    """As a retried or speculative bundle does."""
+    write(tmp_path, list(batches_of(50, 9, True)), WEIGHTED, shards=2)
+    once = contents(tmp_path)
+    write(tmp_path, list(batches_of(50, 9, True)), WEIGHTED, shards=2, repeat=2)
+    assert contents(tmp_path) == once
+
+
+def test_dictionary_items_are_written(tmp_path):
+    batch = pa.record_batch({"item": binary("b", "a").dictionary_encode()})
+    write(tmp_path, [batch], STRINGS, "text")
+    assert contents(tmp_path) == {"shard-00000-of-00001.txt": b"a\nb\n"}

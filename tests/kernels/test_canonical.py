@@ -1,0 +1,161 @@
+"""Canonical bytes: injective within a kind, kinds kept apart, decodable, and strict about types."""
+
+import datetime
+import decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbeam.errors import InputError
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+STRATEGIES = {"string": st.text(), "int": INT64, "bytes": st.binary()}
+ARROW = {"string": pa.string(), "int": pa.int64(), "bytes": pa.binary()}
+
+
+@st.composite
+def _columns(draw):
+    kinds = draw(st.lists(st.sampled_from(canonical.KINDS), min_size=1, max_size=4))
+    rows = draw(st.lists(st.tuples(*(STRATEGIES[kind] for kind in kinds)), max_size=30))
+    return kinds, rows
+
+
+@settings(max_examples=200, deadline=None)
+@given(_columns(), st.integers(0, 5))
+def test_round_trip_and_injective(columns, skip):
+    kinds, rows = columns
+    parts = []
+    for p, kind in enumerate(kinds):
+        encoded, found = canonical.encode(pa.array([row[p] for row in rows], ARROW[kind]))
+        assert found == kind and encoded.type == pa.large_binary()
+        parts.append(encoded)
+    items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    assert len(set(items.to_pylist())) == len(set(rows))
+    decoded = canonical.decode(items.slice(skip), kinds)
+    assert list(zip(*(column.to_pylist() for column in decoded))) == rows[skip:]
+
+
+def test_documented_encoding():
+    assert canonical.encode(pa.array(["é", "e\u0301"]))[0].to_pylist() == [b"\xc3\xa9", b"e\xcc\x81"]
+    assert canonical.encode(pa.array([1, -1]))[0].to_pylist() == [b"\0" * 7 + b"\x01", b"\xff" * 8]
+    assert canonical.encode(pa.array([b"\xff"]))[0].to_pylist() == [b"\xff"]
+    parts = [canonical.encode(pa.array(values))[0] for values in (["ab"], ["c"])]
+    assert canonical.encode_parts(parts).to_pylist() == [b"\0\0\0\x02ab\0\0\0\x01c"]
+
+
+def test_one_as_string_integer_and_bytes():
+    """The three have different (kind, bytes), and a byte string that spells an integer's bytes has another kind."""
+    found = {
+        (kind, encoded[0].as_py())
+        for encoded, kind in (
+            canonical.encode(pa.array(values))
+            for values in (["1"], [1], [b"1"], [b"\0" * 7 + b"\x01"], ["\0" * 7 + "\x01"])
+        )
+    }
+    assert len(found) == 5
+
+
+def test_parts_do_not_run_together():
+    rows = [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", ""), ("a\0", "bc"), ("a", "\0bc")]
+    parts = [canonical.encode(pa.array(column))[0] for column in zip(*rows)]
+    assert len(set(canonical.encode_parts(parts).to_pylist())) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "type", [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.uint64()]
+)
+def test_integer_widths_agree(type):
+    assert canonical.encode(pa.array([7, None], type))[0].equals(canonical.encode(pa.array([7, None]))[0])
+
+
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.string_view()])
+def test_string_types_agree(type):
+    encoded, kind = canonical.encode(pa.array(["x", None], type))
+    assert kind == "string" and encoded.to_pylist() == [b"x", None]
+
+
+@pytest.mark.parametrize("type", [pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view()])
+def test_binary_types_agree(type):
+    encoded, kind = canonical.encode(pa.array([b"x", None], type))
+    assert kind == "bytes" and encoded.to_pylist() == [b"x", None]
+
+
+def test_dictionary_stays():
+    chunks = pa.chunked_array(
+        [pa.array(values).dictionary_encode() for values in (["a", "b", "a"], ["c", None, "a"])]
+    )
+    encoded, kind = canonical.encode(chunks)
+    assert kind == "string" and pa.types.is_dictionary(encoded.type)
+    assert sorted(encoded.dictionary.to_pylist()) == [b"a", b"b", b"c"]
+    assert canonical.plain(encoded).to_pylist() == [b"a", b"b", b"a", b"c", None, b"a"]
+    numbers, kind = canonical.encode(pa.array([5, 6, 5], pa.uint32()).dictionary_encode())
+    assert kind == "int" and canonical.decode(canonical.plain(numbers), ["int"])[0].to_pylist() == [5, 6, 5]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([True]),
+        pa.array([1.0]),
+        pa.array([1.0], pa.float32()),
+        pa.array([datetime.datetime(2020, 1, 1)]),
+        pa.array([datetime.date(2020, 1, 1)]),
+        pa.array([decimal.Decimal("1.5")]),
+        pa.array([["a"]]),
+        pa.array([{"a": 1}]),
+        pa.array([True]).dictionary_encode(),
+    ],
+)
+def test_other_types_refused(array):
+    with pytest.raises(InputError) as error:
+        canonical.encode(array, "f.parquet: column 'u'")
+    assert str(error.value) == (
+        f"f.parquet: column 'u' has type {array.type}; users and items are strings, integers or bytes; "
+        "convert the column to one of these"
+    )
+
+
+def test_large_unsigned_refused():
+    assert canonical.encode(pa.array([2**63 - 1], pa.uint64()))[0].to_pylist() == [b"\x7f" + b"\xff" * 7]
+    with pytest.raises(InputError) as error:
+        canonical.encode(pa.array([2**63], pa.uint64()), "f: column 'u'")
+    assert str(error.value) == "f: column 'u' has integers above 2^63 - 1; convert the column to strings"
+
+
+def test_null_type_has_no_kind():
+    encoded, kind = canonical.encode(pa.nulls(2))
+    assert kind is None and encoded.to_pylist() == [None, None]
+
+
+def test_null_part_makes_a_null_item():
+    parts = [canonical.encode(pa.array(values))[0] for values in (["a", None, "b"], [1, 2, None])]
+    assert canonical.encode_parts(parts).is_null().to_pylist() == [False, True, True]
+
+
+def test_invalid_utf8_found():
+    values = [b"ok", b"\xff", None, b"\xc3", "é".encode()] + [b"x"] * 5000 + [b"\xed\xa0\x80"]
+    array = pa.array(values, pa.large_binary())
+    assert canonical.invalid_utf8(array).tolist() == [1, 3, 5005]
+    assert canonical.invalid_utf8(array.dictionary_encode()).tolist() == [1, 3, 5005]
+    assert canonical.invalid_utf8(array.slice(4, 5)).tolist() == []
+
+
+@pytest.mark.parametrize("value", [b"\0\0\0\x05ab", b"\0\0\0\x01ab", b"\0\0", b""])
+def test_malformed_composites_refused(value):
+    with pytest.raises(ValueError, match="malformed composite item"):
+        canonical.decode(pa.array([value], pa.large_binary()), ["string", "string"])
+
+
+def test_kinds_travel_in_the_schema():
+    kinds = Kinds("int", ("string", "bytes"))
+    schema = pa.schema([("user", pa.large_binary())], metadata=kinds.metadata())
+    assert Kinds.of(schema) == kinds
+    assert schema.metadata == {b"dpbeam": b'{"user":"int","item":["string","bytes"]}'}
+    with pytest.raises(ValueError, match="does not carry kinds"):
+        Kinds.of(pa.schema([("user", pa.large_binary())]))
+    with pytest.raises(ValueError, match="a kind is one of string, int, bytes, got 'float'"):
+        Kinds("float", ("string",))
