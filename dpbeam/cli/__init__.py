@@ -12,6 +12,7 @@ from dpbeam import __version__
 COMMANDS = {
     "select": ("pipelines.select_items", "release the items that many users hold"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
+    "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "synth": ("dpbeam.cli.synth", "generate synthetic (user, item) data"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
 }

@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -99,7 +98,6 @@ class Progress:
     def __init__(self, title: str, *, enabled: bool):
         self._title = title
         self._enabled = enabled and sys.stderr.isatty()
-        self._started = time.monotonic()
         self._status = None
         self._stage = ""
 
@@ -126,8 +124,9 @@ class Progress:
             self._status.stop()
 
     @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
+    def shown(self) -> bool:
+        """Whether there is a terminal to show anything on."""
+        return self._status is not None
 
     @contextlib.contextmanager
     def follow_local_runner(self) -> Iterator[None]:

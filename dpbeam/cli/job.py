@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
 from dpbeam.cli.console import Progress
@@ -18,6 +18,11 @@ from dpbeam.io.output import OutputTarget
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
+from dpbeam.runners.check import Path
+from dpbeam.runners.check import preflight as check_engine
+from dpbeam.runners.job import run_and_wait, tell_on_stderr
+from dpbeam.runners.options import complete
+from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.transforms.store import RunFolder, RunStore
 
 DEFAULT_RUNNER = "FnApiRunner"
@@ -35,7 +40,8 @@ class Job:
       given: the flags that were given.
       spec, summary: the input; what preflight found.
       target: the output.
-      options: Beam's options.
+      beam_arguments: Beam's flags, completed for the runner.
+      temp_location: where the run's private folder goes.
       key: the run's key.
     """
 
@@ -44,7 +50,8 @@ class Job:
     spec: InputSpec
     summary: InputSummary
     target: OutputTarget
-    options: PipelineOptions
+    beam_arguments: list[str]
+    temp_location: str
     key: RunKey = field(repr=False)
 
     @classmethod
@@ -61,7 +68,8 @@ class Job:
         summary = preflight(spec)
         target.check()
         key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
-        return cls(command, given, spec, summary, target, pipeline_options(beam_arguments), key)
+        temp_location = check_runner(beam_arguments, given["input"], given["output"])
+        return cls(command, given, spec, summary, target, complete(beam_arguments), temp_location, key)
 
     @property
     def pairs_estimate(self) -> int:
@@ -120,11 +128,10 @@ class Job:
         """
         if self.key.insecure:
             self.say("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
-        temp_location = self.options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()
         try:
-            with RunFolder(temp_location, self.key) as folder:
+            with RunFolder(self.temp_location, self.key) as folder:
                 self.target.prepare()
-                pipeline = beam.Pipeline(options=self.options)
+                pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
                 build(pipeline, folder)
                 self._wait(pipeline)
                 if counts_path is not None:
@@ -137,12 +144,36 @@ class Job:
     def _wait(self, pipeline: beam.Pipeline) -> None:
         title = f"dpbeam {self.command}"
         with Progress(title, enabled=not self.quiet) as progress, progress.follow_local_runner():
-            result = pipeline.run()
-            try:
-                result.wait_until_finish()
-            except KeyboardInterrupt:
-                result.cancel()
-                raise
+            run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
+
+    def _tell(self, progress: Progress) -> Callable[[str], None]:
+        """Where the state of the job goes: the progress line on a terminal, stderr for a cluster's job."""
+        if self.quiet:
+            return lambda text: None
+        if progress.shown or read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER:
+            return progress.stage
+        return tell_on_stderr
+
+
+def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
+    """Refuse a runner that cannot start, or whose workers cannot see a path; return the temp location.
+
+    Raises:
+      InputError: the first thing that is missing, with its mend.
+    """
+    flags = read_engine_flags(arguments)
+    if flags.runner == DEFAULT_RUNNER:
+        return flags.temp_location or tempfile.gettempdir()
+    if flags.temp_location is None and flags.remote_workers:
+        raise InputError(
+            "--temp_location is required where workers run elsewhere: a folder that all of them share"
+        )
+    paths = [Path("--input", pattern, "input") for pattern in inputs]
+    paths += [Path("--output", output, "output")]
+    for row in check_engine(arguments, paths):
+        if not row.ok:
+            raise InputError(f"{row.what}: {row.found}; {row.mend}")
+    return flags.temp_location or tempfile.gettempdir()
 
 
 def test_key(text: str) -> RunKey:

@@ -27,6 +27,9 @@ from dpbeam.rounds.mad import Mad2rProgram, MadProgram, MadRound
 from dpbeam.rounds.program import Program
 from dpbeam.selection.config import POOL, SelectionConfig
 
+# The largest draw, 13.1 standard deviations, then stays below 2^62 grid units.
+_MAX_SIGMA = 2.0**28
+
 
 @dataclass(frozen=True)
 class RoundPlan:
@@ -73,7 +76,14 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
       InputError: settings are out of range or violate a precondition of the method.
     """
     config = config.resolve()
-    return _PLANNERS[config.method](config)
+    plan = _PLANNERS[config.method](config)
+    largest = max(row.sigma for row in plan.rounds)
+    if largest > _MAX_SIGMA:
+        raise InputError(
+            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need noise of standard deviation "
+            f"{largest:.3g}, more than the fixed-point weights hold; raise one of them"
+        )
+    return plan
 
 
 def _sqrt_novel(scale: float) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,0 +1,272 @@
+"""Empirical audit of a selector: how far apart two neighbouring inputs really make its behaviour.
+
+Two lower bounds on the delta that a program needs at a given epsilon, over hard neighbouring inputs S and
+S' = S + one user:
+
+- *released sets*: P(E) - e^eps Q(E) for events E of the released set, chosen on one half of the trials, bounded on
+  the other. Sees what anybody sees, hence little: at most the larger part of delta, and only with many trials.
+- *transcript*: the program also hands its noisy sums to itself, and the guarantee is proved for these too. Run S'
+  for real, then S under the same transcript h (`dpbeam.evaluation.transcript`). The pair (h, released sets) has
+  the exact divergence E'[1_D + 1_(not D) (1 - e^(eps - L))+], where D says that the two runs released different
+  items at some point and L is the log likelihood ratio of h, from the differences of the exact sums and the
+  covariance of the noise; and its mirror image with S and S' exchanged. A correct program comes near its delta on
+  the worst inputs, so small faults show.
+
+The covariance of the noise over rounds is measured, not believed: noise that is too small or repeated from round
+to round makes L large. It is widened by its own confidence bound, so that chance cannot raise the divergence.
+
+Samples of users are those of the run's key in both runs (a coupling); by joint convexity the statistic is at
+least the divergence of the mixture, and the proofs bound it for every fixed sample, so a correct program stays below.
+
+An audit can refute a guarantee; it cannot prove one. All numbers here come from made-up inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbeam.evaluation.confidence import event_excess, gaussian_spread_factor, mean_lower_bound
+from dpbeam.evaluation.neighbours import Identity, Neighbours, build, worst_cases
+from dpbeam.evaluation.transcript import Transcript, run_observed
+from dpbeam.randomness import RunKey
+from dpbeam.rounds.program import Keys, Program
+from dpbeam.selection.plan import SelectionPlan
+
+_PAIRS_PER_RUN = 1_000_000
+_NOISE_SAMPLES = 400_000
+_RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A program as it is built, for the audit of the product or of a planted fault.
+
+    Attributes:
+      program: what runs.
+      keys: from a run key to the keys that the program draws from.
+      identity: what is taken for a user's identity; None: the whole number.
+    """
+
+    program: Program
+    keys: Callable[[RunKey], Keys] = Keys
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One divergence at the claimed epsilon.
+
+    Attributes:
+      case: name of the neighbouring inputs.
+      kind: "transcript" or "released set".
+      direction: "add" (S' against S) or "remove".
+      trials: independent trials.
+      estimate: of the divergence (for events: on the held-out half).
+      lower: lower bound on it, false with probability at most the audit's alpha over all findings together.
+      claimed: the delta that the program claims.
+    """
+
+    case: str
+    kind: str
+    direction: str
+    trials: int
+    estimate: float
+    lower: float
+    claimed: float
+
+    @property
+    def violated(self) -> bool:
+        return self.lower > self.claimed
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All findings about one program."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """No finding refutes the claim."""
+        return not any(f.violated for f in self.findings)
+
+    def worst(self, kind: str) -> Finding:
+        """The finding of a kind with the largest estimate."""
+        return max((f for f in self.findings if f.kind == kind), key=lambda f: f.estimate)
+
+
+def audit(
+    plan: SelectionPlan,
+    *,
+    trials: int,
+    seed: str = "audit",
+    alpha: float = 1e-6,
+    subject: Subject | None = None,
+    cases: Sequence[Neighbours] | None = None,
+) -> Audit:
+    """Audit a calibrated selection, or `subject` against the claim of the plan.
+
+    Choose a large delta (0.05, say), a D0 of some 4 to 16, and 10^4 to 10^5 trials: the code is the same for every
+    delta, and small deltas cannot be seen.
+
+    Args:
+      trials: per case and direction.
+      seed: text of the fixed keys.
+      alpha: probability that any violation is reported of a program that keeps its claim.
+      cases: neighbouring inputs; None: `worst_cases(plan)`.
+
+    Raises:
+      ValueError: fewer than 1,000 trials.
+    """
+    if trials < 1_000:
+        raise ValueError(f"trials must be at least 1000, got {trials}")
+    subject = subject or Subject(plan.program)
+    cases = tuple(cases or worst_cases(plan))
+    level = alpha / (4 * len(cases) + 1)
+    claim = _Claim(plan.config.epsilon, plan.config.delta, level)
+    noises = _Noises(subject, level, seed)
+    findings: list[Finding] = []
+    for case in cases:
+        findings += _audit_case(subject, case, claim, noises, trials, f"{seed}/{case.name}")
+    return Audit(tuple(findings))
+
+
+@dataclass(frozen=True)
+class _Claim:
+    epsilon: float
+    delta: float
+    level: float
+
+
+def _audit_case(
+    subject: Subject, case: Neighbours, claim: _Claim, noises: _Noises, trials: int, seed: str
+) -> list[Finding]:
+    size = sum(map(len, case.others)) + len(case.newcomer)
+    per_run = max(1, min(trials, _PAIRS_PER_RUN // size))
+    losses: dict[str, list[np.ndarray]] = {"add": [], "remove": []}
+    released: dict[str, list[np.ndarray]] = {"add": [], "remove": []}
+    for number, start in enumerate(range(0, trials, per_run)):
+        keys = subject.keys(RunKey.insecure_fixed(f"{seed}/{number}"))
+        copies = min(per_run, trials - start)
+        runs = _four_runs(subject, case, keys, copies)
+        noise = noises.of(runs["add"][0])
+        for direction, (real, other) in runs.items():
+            shape = (copies, case.num_items)
+            losses[direction].append(_divergence(real, other, noise, claim.epsilon, shape))
+            last = max(real.round_numbers())
+            released[direction].append(real.column("released", last, bool).reshape(shape))
+    findings = []
+    for direction, opposite in (("add", "remove"), ("remove", "add")):
+        values = np.concatenate(losses[direction])
+        estimate, lower = float(values.mean()), mean_lower_bound(values, claim.level)
+        findings.append(Finding(case.name, "transcript", direction, trials, estimate, lower, claim.delta))
+        estimate, lower, _ = event_excess(
+            np.concatenate(released[direction]),
+            np.concatenate(released[opposite]),
+            claim.epsilon,
+            claim.level,
+        )
+        findings.append(Finding(case.name, "released set", direction, trials, estimate, lower, claim.delta))
+    return findings
+
+
+def _four_runs(
+    subject: Subject, case: Neighbours, keys: Keys, copies: int
+) -> dict[str, tuple[Transcript, Transcript]]:
+    """Per direction the real run, and the run of the neighbour under its transcript."""
+    size = copies * case.num_items
+    cap = subject.program.cap
+    without, with_newcomer = (
+        build(case, copies, keys, cap, with_newcomer=there, identity=subject.identity)
+        for there in (False, True)
+    )
+    runs = {}
+    for direction, here, there in (
+        ("add", with_newcomer, without),
+        ("remove", without, with_newcomer),
+    ):
+        real = run_observed(subject.program, here, keys, size)
+        runs[direction] = (real, run_observed(subject.program, there, keys, size, real))
+    return runs
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What the rounds' noise is like.
+
+    Attributes:
+      rounds: trips that draw noise, ascending.
+      inverse: (rounds, rounds) inverse of the widened covariance, in weight^-2.
+    """
+
+    rounds: list[int]
+    inverse: np.ndarray
+
+
+class _Noises:
+    """Measures the noise of the rounds, once for each way of drawing it."""
+
+    def __init__(self, subject: Subject, level: float, seed: str):
+        self._keys = subject.keys(RunKey.insecure_fixed(f"{seed}/covariance"))
+        self._level = level
+        self._known: dict[tuple, _Noise] = {}
+
+    def of(self, run: Transcript) -> _Noise:
+        """From the noise that fresh items would get, drawn as the run drew its own."""
+        draws = tuple(sorted(run.draws.items()))
+        if draws not in self._known:
+            self._known[draws] = self._measure(draws)
+        return self._known[draws]
+
+    def _measure(self, draws: tuple) -> _Noise:
+        fp = np.arange(2 * _NOISE_SAMPLES, dtype=np.uint64).reshape(-1, 2)
+        drawn = np.array([self._keys.gaussian_noise(number, fp, sigma) for _, (number, sigma) in draws])
+        covariance = drawn @ drawn.T / _NOISE_SAMPLES
+        covariance *= gaussian_spread_factor(_NOISE_SAMPLES, len(draws), self._level)
+        covariance += _RIDGE * np.trace(covariance) * np.eye(len(draws))
+        return _Noise([trip for trip, _ in draws], np.linalg.inv(covariance))
+
+
+def _divergence(
+    real: Transcript, other: Transcript, noise: _Noise, epsilon: float, shape: tuple[int, int]
+) -> np.ndarray:
+    """1_D + 1_(not D) (1 - e^(eps - L))+ per copy, (copies,) in [0, 1]."""
+    unit = 2.0**-30
+    sums = np.array([real.column("sums", r) for r in noise.rounds])
+    drawn = (np.array([real.column("noisy", r) for r in noise.rounds]) - sums) * unit
+    moved = (sums - np.array([other.column("sums", r) for r in noise.rounds])) * unit
+    loss = np.einsum("ri,ri->i", noise.inverse @ moved, drawn + 0.5 * moved).reshape(shape).sum(axis=1)
+    value = -np.expm1(np.minimum(0.0, epsilon - loss))
+    differ = np.zeros(shape[0], bool)
+    for r in noise.rounds:
+        here, there = real.column("released", r, bool), other.column("released", r, bool)
+        differ |= (here != there).reshape(shape).any(axis=1)
+    return np.where(differ, 1.0, value)
+
+
+def markdown(rows: Sequence[tuple[str, Audit]]) -> str:
+    """A table: per program the worst findings as shares of the claimed delta, and the verdict."""
+    lines = [
+        "| program | transcript: estimate / delta | lower bound | released set: estimate / delta | lower bound "
+        "| hardest case | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, result in rows:
+        cells = []
+        for kind in ("transcript", "released set"):
+            worst = result.worst(kind)
+            low = max(f.lower for f in result.findings if f.kind == kind)
+            cells += [f"{worst.estimate / worst.claimed:.2f}", f"{low / worst.claimed:.2f}"]
+        hardest = result.worst("transcript")
+        verdict = "passes" if result.passed else "refuted"
+        lines.append(f"| {name} | {' | '.join(cells)} | {hardest.case}, {hardest.direction} | {verdict} |")
+    return "\n".join(lines)
+
+
+def trials_for(delta: float, relative: float, alpha: float = 1e-6) -> int:
+    """Trials after which a divergence of (1 + relative) delta is told from delta, about."""
+    return math.ceil(2.0 * math.log(2.0 / alpha) / (delta * relative**2))

@@ -1,0 +1,177 @@
+"""Neighbouring inputs for the audit: small worst cases, laid out many times in one run.
+
+Noise is drawn per item and samples per user, so K copies of a tiny input with users and items of their own are K
+independent trials, and one run in process decides them all. Copies are told apart by the numbers of their users
+and items; a program never sees where one copy ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.rounds.program import Keys
+from dpbeam.selection.plan import SelectionPlan
+
+_COLLIDES = 1 << 32  # a newcomer shares the low 32 bits of its number with the first of the others
+
+Ids = np.ndarray
+Identity = Callable[[Ids], Ids]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A pair of inputs: S holds the sets of `others`, S' in addition the set of the newcomer.
+
+    Attributes:
+      name: what makes it a hard case.
+      others: item numbers of each user of S.
+      newcomer: item numbers of the user that only S' holds.
+    """
+
+    name: str
+    others: tuple[tuple[int, ...], ...]
+    newcomer: tuple[int, ...]
+
+    @property
+    def num_items(self) -> int:
+        """Item numbers run from 0 to num_items - 1."""
+        return 1 + max(max(items) for items in (*self.others, self.newcomer))
+
+    def pairs(self, copies: int, *, with_newcomer: bool) -> tuple[Ids, Ids]:
+        """User and item numbers of all copies, (copies * pairs,) int64 each."""
+        users = [u for u, items in enumerate(self.others) for _ in items]
+        items = [i for s in self.others for i in s]
+        if with_newcomer:
+            users += [_COLLIDES] * len(self.newcomer)
+            items += self.newcomer
+        copy = np.arange(copies, dtype=np.int64)[:, None]
+        user = np.array(users, np.int64)[None, :] + copy * max(1, len(self.others))
+        item = np.array(items, np.int64)[None, :] + copy * self.num_items
+        return user.ravel(), item.ravel()
+
+
+def names_of(numbers: Ids) -> pa.Array:
+    """Eight bytes per number, as large_binary."""
+    data = pa.py_buffer(np.ascontiguousarray(numbers, ">i8").tobytes())
+    offsets = pa.py_buffer(np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int64).tobytes())
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(numbers), [None, offsets, data])
+
+
+def numbers_of(names: pa.Array) -> Ids:
+    """The numbers that `names_of` wrote, (n,) int64."""
+    if not len(names):
+        return np.zeros(0, np.int64)
+    _, offsets, data = names.buffers()
+    start = int(np.frombuffer(offsets, np.int64)[names.offset])
+    return np.frombuffer(data, ">i8", len(names), start).astype(np.int64)
+
+
+def build(
+    neighbours: Neighbours,
+    copies: int,
+    keys: Keys,
+    cap: int,
+    *,
+    with_newcomer: bool,
+    identity: Identity | None = None,
+) -> list[Block]:
+    """The block of all copies of S or S', none if S is empty.
+
+    Args:
+      identity: what the program under audit takes for a user's identity; None: the whole number.
+    """
+    users, items = neighbours.pairs(copies, with_newcomer=with_newcomer)
+    if identity is not None:
+        users = identity(users)
+    parts = partition_pairs(names_of(users), names_of(items), keys.pairs, 1, cap)
+    messages = [columns for _, columns in parts]
+    if not messages:
+        return []
+    block = build_block(0, messages, keys.pairs, 1, cap)
+    return [] if block is None else [block]
+
+
+def worst_cases(plan: SelectionPlan) -> tuple[Neighbours, ...]:
+    """Hard neighbouring inputs for a plan; D0 and thresholds small, or the inputs get large.
+
+    All-novel users, a half-novel one, a user that tips items at the threshold from below and above, a heavy user
+    beyond D0; for MAD, users that push items over tau; for fresh samples, an item that no earlier sample held.
+    """
+    d0 = plan.config.max_items_per_user
+    cases = [all_novel(t) for t in sorted({1, math.ceil(d0 / 2), d0})]
+    cases.append(_half_novel(d0))
+    cases += _tipping(plan)
+    cases.append(_heavy(d0))
+    if plan.config.method in ("mad", "mad2r"):
+        cases += _over_tau(plan)
+    if plan.config.resample:
+        cases.append(unseen(d0))
+    return tuple(cases)
+
+
+def all_novel(count: int) -> Neighbours:
+    """A newcomer with `count` items that nobody else holds, and nobody else."""
+    return Neighbours(f"all novel, {count} items", (), tuple(range(count)))
+
+
+def _half_novel(d0: int) -> Neighbours:
+    known = max(1, d0 // 2)
+    others = tuple((i,) for i in range(known) for _ in range(2))
+    return Neighbours("half novel", others, tuple(range(max(d0, 2))))
+
+
+def _tipping(plan: SelectionPlan) -> list[Neighbours]:
+    """Items at the weights where the newcomer's unit moves the odds of release by e^eps, and both at once."""
+    last = plan.rounds[-1]
+    spread = plan.config.epsilon * last.statistic_sigma**2
+    low, high = (
+        max(1, round((last.threshold + side * spread) / last.weight_factor - 0.5)) for side in (-1, 1)
+    )
+    d0 = plan.config.max_items_per_user
+    return [
+        Neighbours("tips one item from below", ((0,),) * low, (0,)),
+        Neighbours("tips one item from above", ((0,),) * high, (0,)),
+        Neighbours("tips D0 items", tuple((i,) for i in range(d0) for _ in range(low)), tuple(range(d0))),
+    ]
+
+
+def _heavy(d0: int) -> Neighbours:
+    """A newcomer with three times D0 items, half of them its own, among users that hold two known items each."""
+    known = max(2, 3 * d0 // 2)
+    others = tuple((i, (i + 1) % known) for i in range(known))
+    return Neighbours("heavy user beyond D0", others, tuple(range(3 * d0)))
+
+
+def _over_tau(plan: SelectionPlan) -> list[Neighbours]:
+    """Adaptive users that share three items whose initial weight is just below, or well above, tau.
+
+    The newcomer holds the shared items, so it changes the excess that all others reroute.
+    """
+    program = plan.program
+    tables = getattr(program, "round", None) or program.second
+    tables = tables.tables
+    tau = tables.tau_units / 2**30
+    shared, degree = 3, 4
+    below = max(1, math.ceil(tau * degree) - 1)
+    cases = []
+    for name, count in (("pushes items over tau", below), ("heavier than tau already", 2 * below)):
+        others = tuple((*range(shared), shared + u) for u in range(count))
+        newcomer = (*range(shared), shared + count)
+        cases.append(Neighbours(name, others, newcomer))
+    return cases
+
+
+def unseen(d0: int) -> Neighbours:
+    """Four users hold item 0 and many fillers, which others hold too.
+
+    Where all their first samples missed item 0, only the newcomer's holds it.
+    """
+    fillers = tuple(range(1, 5 * d0 + 1))
+    others = ((0, *fillers),) * 4 + tuple((i,) for i in fillers)
+    return Neighbours("unseen by earlier samples", others, (0,))

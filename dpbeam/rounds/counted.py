@@ -1,0 +1,91 @@
+"""A selection that also counts, exactly, how many users hold each item of their *full* sets.
+
+Top-k on an unknown domain selects a domain first and needs the counts of its items over all users' full, deduplicated
+sets. Blocks then hold full sets; the selection works on each user's sample, as always; and the counts ride on the
+selection's first message, so counting costs no trip of its own.
+
+Counts are exact and private: they stay in the shards' state until a mechanism with a budget uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.pairs import Block, bottom_sample
+from dpbeam.kernels.shards import Shard
+from dpbeam.rounds.program import Keys, Program, with_state
+
+FULL_SETS = (1 << 31) - 1
+COUNT = "count"
+_SAMPLED = "sampled"
+_VIEW = "view"
+
+
+class CountedProgram(Program):
+    """`selection`, with the number of holders of every item in the state of its shard.
+
+    The selection sees each user's bottom-`selection.cap` sample, the same one that it would get if blocks had been
+    cut when they were built. An item that no sample holds has no weight, and `released` never holds it: it would
+    otherwise be released by its noise alone, and a user may hold any number of such items.
+    """
+
+    def __init__(self, selection: Program):
+        self.selection = selection
+        self.cap = FULL_SETS
+        self.trips = selection.trips
+        self.weight_grid = selection.weight_grid
+        self.reply_columns = selection.reply_columns
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        names = self.selection.sum_names(trip)
+        return (*names, COUNT, _SAMPLED) if trip == 0 else names
+
+    def noise_round(self, trip: int) -> int | None:
+        return self.selection.noise_round(trip)
+
+    def block_state_trip(self, trip: int) -> int | None:
+        return trip - 1 if trip else None
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        full = Csr(block.offsets, block.links)
+        if trip == 0:
+            keep = bottom_sample(
+                block.offsets, block.user_fp, block.item_fp, block.links, keys.pairs.sample, self.selection.cap
+            )
+            rows, inner = full.restrict(keep), {}
+        else:
+            rows = Csr.from_state(block.state, _VIEW)
+            inner = {n[6:]: v for n, v in block.state.items() if n.startswith("inner.")}
+        view = replace(block, offsets=rows.offsets, links=rows.links, state=inner)
+        sums, state = self.selection.weigh(trip, view, reply, keys)
+        if trip == 0:
+            sums = {**sums, COUNT: _holders(full, block), _SAMPLED: (_holders(rows, block) > 0).astype(np.int64)}
+        kept = inner if state is None else state
+        return sums, {**rows.to_state(_VIEW), **{f"inner.{name}": values for name, values in kept.items()}}
+
+    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+        return self.selection.add_noise(trip, self._remember(trip, shard), keys)
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        """Release what crosses, among the items that somebody's sample holds."""
+        shard = self.selection.threshold(trip, shard)
+        return with_state(shard, released=shard.state["released"] & shard.state[_SAMPLED])
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        return self.selection.reply(trip, self._remember(trip, shard))
+
+    def _remember(self, trip: int, shard: Shard) -> Shard:
+        if trip or COUNT in shard.state:
+            return shard
+        return with_state(shard, count=shard.sums[COUNT], sampled=shard.sums[_SAMPLED] > 0)
+
+
+def _holders(rows: Csr, block: Block) -> np.ndarray:
+    return np.bincount(rows.links, minlength=block.num_items)

@@ -1,0 +1,14 @@
+"""Where jobs run: the tested matrix, the flags that each engine needs, a preflight, and waiting for a job.
+
+    from dpbeam.runners import complete, preflight, run_and_wait
+
+`complete(argv)` turns `--runner=FlinkRunner --flink_master=HOST:PORT` into the full list of Beam flags,
+`preflight(argv, paths)` says in one table what is missing, `run_and_wait(pipeline, argv)` runs a job and cancels it
+on Ctrl-C.
+"""
+
+from dpbeam.runners.check import Path, Row, preflight
+from dpbeam.runners.job import run_and_wait
+from dpbeam.runners.options import EngineFlags, complete, read
+
+__all__ = ["EngineFlags", "Path", "Row", "complete", "preflight", "read", "run_and_wait"]

@@ -1,0 +1,300 @@
+"""Preflight of a runner: what a job would need, whether it is there, and the mend for each thing that is not.
+
+A job on a cluster that lacks something fails after minutes, deep in another program's log. Every row here takes
+seconds at most and changes nothing. Rows are data; the command line prints them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import apache_beam
+from apache_beam.io.filesystems import FileSystems
+
+from dpbeam.errors import InputError
+from dpbeam.runners import matrix
+from dpbeam.runners import options as engine_options
+from dpbeam.runners.options import EngineFlags
+
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the preflight.
+
+    Attributes:
+      what: the thing checked.
+      level: "ok", "warn" (the job may run) or "refuse" (it would fail).
+      found: what is there.
+      mend: what to do; empty where level is "ok".
+    """
+
+    what: str
+    level: str
+    found: str
+    mend: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.level != "refuse"
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path that the job uses. `use` is "input", "output" or "temp"; `flag` names it in messages."""
+
+    flag: str
+    value: str
+    use: str
+
+
+def preflight(
+    argv: Sequence[str], paths: Sequence[Path] = (), shared_folders: Sequence[str] | None = None
+) -> list[Row]:
+    """Check everything that a job with these Beam flags needs before its first element.
+
+    Args:
+      argv: Beam flags as the user gave them, without what `complete` adds.
+      paths: paths that the job reads and writes.
+      shared_folders: local folders that every worker sees at the same place (network mounts); default
+        $DPBEAM_SHARED_FOLDERS, separated by colons.
+
+    Returns:
+      rows in the order of a job's start; the job can start if all are `ok`.
+    """
+    if shared_folders is None:
+        shared_folders = [f for f in os.environ.get("DPBEAM_SHARED_FOLDERS", "").split(":") if f]
+    try:
+        flags = engine_options.read(argv)
+        rows = _versions(flags)
+        rows += {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}.get(
+            flags.runner, lambda _: []
+        )(flags)
+        if flags.job_endpoint:
+            rows.append(_reachable("job server", "--job_endpoint", flags.job_endpoint))
+        rows += _workers(flags)
+    except InputError as error:
+        return [Row("flags", "refuse", str(error), "correct the flag")]
+    return rows + [_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
+
+
+def _row(what: str, verdict: matrix.Verdict) -> Row:
+    return Row(what, verdict.level, verdict.reason, verdict.mend)
+
+
+def _versions(flags: EngineFlags) -> list[Row]:
+    known = ("FnApiRunner", "PrismRunner", "FlinkRunner", "SparkRunner")
+    runner = Row("runner", "ok", flags.runner)
+    if flags.runner not in known:
+        runner = Row(
+            "runner", "warn", f"{flags.runner} is not tested with dpbeam", f"tested: {', '.join(known)}"
+        )
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return [runner, _row("Beam", matrix.beam(apache_beam.__version__)), _row("Python", matrix.python(python))]
+
+
+def _prism(flags: EngineFlags) -> list[Row]:
+    binary = flags.prism_location or engine_options.prism_binary(engine_options.cache_folder())
+    if flags.job_endpoint:
+        return []
+    return [_file("Prism", binary, "run scripts/prism, or give --prism_location", _runs_prism)]
+
+
+def _runs_prism(path: str) -> str | None:
+    return None if os.access(path, os.X_OK) else "is not executable"
+
+
+def _flink(flags: EngineFlags) -> list[Row]:
+    rows = _job_server(flags, flags.flink_job_server_jar, engine_options.flink_jar, "scripts/flink fetch")
+    address = engine_options.flink_address(flags)
+    if address is None:
+        return rows
+    overview = engine_options.flink_overview(address)
+    if overview is None:
+        mend = "start the cluster (scripts/flink up on this machine) or correct --flink_master"
+        return [*rows, Row("Flink cluster", "refuse", f"{address} does not answer", mend)]
+    rows.append(_row("Flink cluster", matrix.flink(overview["flink-version"])))
+    slots, free = overview.get("slots-total", 0), overview.get("slots-available", 0)
+    found = f"{overview.get('taskmanagers', 0)} task managers, {slots} slots, {free} free"
+    wanted = int(flags.parallelism or slots)
+    if slots == 0 or wanted > slots:
+        mend = "start task managers" if slots == 0 else f"set --parallelism={slots} or add task managers"
+        rows.append(Row("Flink slots", "refuse", found, mend))
+    elif free < wanted:
+        rows.append(Row("Flink slots", "warn", found, "other jobs hold slots; this job waits for them"))
+    else:
+        rows.append(Row("Flink slots", "ok", found))
+    return rows
+
+
+def _spark(flags: EngineFlags) -> list[Row]:
+    rows = _job_server(flags, flags.spark_job_server_jar, engine_options.spark_jar, "scripts/spark fetch")
+    master = flags.spark_master_url
+    if engine_options.is_local_spark(master) or flags.spark_submit_uber_jar:
+        return rows
+    # A Spark master does not tell its release to clients, so the row says which one it must be.
+    return [
+        *rows,
+        _reachable("Spark cluster", "--spark_master_url", master, f"; must run Spark {matrix.SPARK}"),
+    ]
+
+
+def _job_server(flags: EngineFlags, given: str | None, cached: Callable[[str], str], fetch: str) -> list[Row]:
+    if flags.job_endpoint or flags.flink_submit_uber_jar or flags.spark_submit_uber_jar:
+        return []
+    rows = [_java(flags.job_server_java_launcher or "java")]
+    if given and "://" in given:
+        return [
+            *rows,
+            Row("job server", "warn", f"{given} is fetched at start", f"run {fetch} to have one here"),
+        ]
+    path = given or cached(engine_options.cache_folder())
+    if given is None and not os.path.exists(path):
+        mend = f"run {fetch}; without it Beam fetches its own job server at start"
+        return [*rows, Row("job server", "warn", f"{path} is missing", mend)]
+    return [*rows, _file("job server", path, f"run {fetch}, or correct the flag of the job server jar")]
+
+
+def _java(launcher: str) -> Row:
+    """The launcher runs and is of a tested release."""
+    path = shutil.which(launcher)
+    mend = "install Java 17 and put it on the PATH, or give --job_server_java_launcher"
+    if path is None:
+        return Row("Java", "refuse", f"{launcher} is not found", mend)
+    try:
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Row("Java", "refuse", f"{path} does not run: {type(error).__name__}", mend)
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found is None:
+        return Row("Java", "warn", f"{path} does not tell its version", mend)
+    return _row("Java", matrix.java(int(found.group(1))))
+
+
+def _file(what: str, path: str, mend: str, fault: Callable[[str], str | None] = lambda _: None) -> Row:
+    if not os.path.isfile(path):
+        return Row(what, "refuse", f"{path} is missing", mend)
+    found = fault(path)
+    if found:
+        return Row(what, "refuse", f"{path} {found}", mend)
+    return Row(what, "ok", path)
+
+
+def _reachable(what: str, flag: str, address: str, note: str = "") -> Row:
+    host, port = engine_options.host_and_port(address)
+    if port is None:
+        return Row(what, "refuse", f"{flag}={address} has no port", f"give {flag} with HOST:PORT")
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS).close()
+    except OSError:
+        return Row(what, "refuse", f"{host}:{port} does not answer", f"start it or correct {flag}")
+    return Row(what, "ok", f"{host}:{port} answers{note}")
+
+
+def _workers(flags: EngineFlags) -> list[Row]:
+    """How Python workers start."""
+    if flags.runner not in ("FlinkRunner", "SparkRunner", "PrismRunner"):
+        return []
+    kind = flags.environment_type
+    if kind is None and flags.embedded:
+        kind = "LOOPBACK"
+    if kind == "LOOPBACK":
+        if flags.cluster_host and not _is_here(flags.cluster_host):
+            mend = "use --environment_type=PROCESS with dpbeam installed on every worker"
+            return [
+                Row("workers", "refuse", "LOOPBACK workers run here, the cluster cannot reach them", mend)
+            ]
+        return [Row("workers", "ok", "LOOPBACK: threads of this process")]
+    if kind == "DOCKER" or (kind is None and flags.sdk_container_image):
+        image = flags.sdk_container_image or flags.environment_config
+        if image is None:
+            mend = "build the Dockerfile and give --sdk_container_image"
+            return [Row("workers", "refuse", "containers of Beam's own image, which lacks dpbeam", mend)]
+        return [Row("workers", "ok", f"containers of {image}")]
+    if kind == "PROCESS" or kind is None:
+        return [_process_worker(flags)]
+    return [Row("workers", "ok", f"{kind}, set by the user")]
+
+
+def _process_worker(flags: EngineFlags) -> Row:
+    command = flags.environment_config or engine_options.worker_command()
+    for option in flags.environment_option or []:
+        if option.startswith("process_command="):
+            command = option.split("=", 1)[1]
+    mend = "install dpbeam with pip, or give --environment_option=process_command=PATH"
+    if command is None:
+        return Row("workers", "refuse", "dpbeam-worker is not installed beside this Python", mend)
+    if flags.environment_config or (flags.cluster_host and not _is_here(flags.cluster_host)):
+        return Row("workers", "ok", f"processes of {command}, which must exist on every worker machine")
+    return _file("workers", command, mend, lambda p: None if os.access(p, os.X_OK) else "is not executable")
+
+
+def _is_here(host: str) -> bool:
+    return host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname())
+
+
+def _with_temp(flags: EngineFlags, paths: Sequence[Path]) -> list[Path]:
+    temp = [Path("--temp_location", flags.temp_location, "temp")] if flags.temp_location else []
+    return [*paths, *(t for t in temp if all(p.flag != t.flag for p in paths))]
+
+
+def _path(flags: EngineFlags, path: Path, shared_folders: Sequence[str]) -> Row:
+    """Workers can see the path, and this machine can read or write it."""
+    what = f"{path.flag} {path.value}"
+    try:
+        scheme = FileSystems.get_scheme(path.value)
+        FileSystems.get_filesystem(path.value)
+    except ValueError:
+        mend = "install Beam's extra for this filesystem, as apache-beam[gcp] or apache-beam[aws]"
+        return Row(what, "refuse", "no filesystem for this path", mend)
+    if scheme is not None:
+        return Row(what, "ok", f"{scheme}: not tried here")
+    if flags.remote_workers and not _is_shared(path.value, shared_folders):
+        where = flags.cluster_host or "a container"
+        mend = "use storage that all workers share, or name the mount in DPBEAM_SHARED_FOLDERS"
+        return Row(what, "refuse", f"a local path, but workers run on {where} and do not see this disk", mend)
+    return _local_read(what, path) if path.use == "input" else _local_write(what, path)
+
+
+def _is_shared(path: str, folders: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(os.path.commonpath([real, os.path.realpath(f)]) == os.path.realpath(f) for f in folders)
+
+
+def _local_read(what: str, path: Path) -> Row:
+    found = FileSystems.match([path.value])[0].metadata_list
+    if not found:
+        return Row(what, "refuse", "no file matches", f"correct {path.flag}")
+    closed = sum(not os.access(f.path, os.R_OK) for f in found)
+    if closed:
+        return Row(what, "refuse", f"{closed} of {len(found)} files cannot be read", "give read permission")
+    return Row(what, "ok", f"{len(found)} files")
+
+
+def _local_write(what: str, path: Path) -> Row:
+    """Try it in the nearest folder that exists: permissions alone do not tell of a full or read-only disk."""
+    folder = path.value if path.use == "temp" else os.path.dirname(path.value)
+    folder = os.path.abspath(folder or ".")
+    while not os.path.isdir(folder):
+        if os.path.exists(folder):
+            return Row(what, "refuse", f"{folder} is a file, not a folder", f"correct {path.flag}")
+        folder = os.path.dirname(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0" * 4096)
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return Row(
+            what, "refuse", f"{folder}: {error.strerror}", f"correct {path.flag} or make room and permission"
+        )
+    return Row(what, "ok", f"{folder} can be written")

@@ -1,0 +1,150 @@
+"""Run a job to its end: tell its state and address, and cancel it on Ctrl-C or SIGTERM.
+
+Beam leaves a cluster's job running when its launcher dies, and a job that goes on after its launcher removed the
+private folder of the run only wastes the cluster. A terminal's Ctrl-C also reaches the job server, so asking it to
+cancel is not enough: a Flink job is found by its name and cancelled on the cluster itself. A Spark job's driver is
+the job server, so it ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineResult, PipelineState
+
+from dpbeam.runners import options as engine_options
+
+POLL_SECONDS = 1.0
+CANCEL_SECONDS = 30.0
+_SECONDS = 5.0
+_FLINK_ENDED = ("FINISHED", "FAILED", "CANCELED")
+
+
+def tell_on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_and_wait(
+    pipeline: beam.Pipeline, argv: Sequence[str], tell: Callable[[str], None] = tell_on_stderr
+) -> PipelineResult:
+    """Run a pipeline and wait for its end.
+
+    Args:
+      pipeline: built with `PipelineOptions(argv)`; not yet run.
+      argv: the Beam flags as `complete` returned them.
+      tell: gets one line per change of state, and the job's address once.
+
+    Raises:
+      RuntimeError: the job failed; the message is the engine's.
+      KeyboardInterrupt: SIGINT or SIGTERM came; the job has been cancelled.
+    """
+    flags = engine_options.read(argv)
+    ended = threading.Event()
+    result = None
+    try:
+        with _signals_interrupt():
+            result = pipeline.run()
+            with _signals_interrupt():  # Beam's job server installed a handler of its own during run()
+                watch = threading.Thread(target=_watch, args=(result, flags, tell, ended), daemon=True)
+                watch.start()
+                result.wait_until_finish()
+    except KeyboardInterrupt:
+        ended.set()
+        tell("cancelling the job")
+        _cancel(result, flags, tell)
+        raise
+    finally:
+        ended.set()
+    tell(f"job state: {PipelineState.DONE}")
+    return result
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, once; a second one changes nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = []
+
+    def interrupt(*_) -> None:
+        if not seen:
+            seen.append(True)
+            raise KeyboardInterrupt
+
+    before = {s: signal.signal(s, interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:
+    """Tell every new state until the job ends. The engine's errors are left to the waiting thread."""
+    last, address = None, None
+    while not ended.is_set():
+        try:
+            state = result.state
+        except Exception:  # the job server went away; wait_until_finish says why
+            return
+        if state != last and not PipelineState.is_terminal(state):
+            tell(f"job state: {state}")
+            last = state
+        if address is None:
+            address = job_address(flags)
+            if address:
+                tell(f"job: {address}")
+        if PipelineState.is_terminal(state):
+            return
+        ended.wait(POLL_SECONDS)
+
+
+def job_address(flags) -> str | None:
+    """The page of a running Flink job for a browser, None for other runners or before the job is there."""
+    master = engine_options.flink_address(flags) if flags.runner == "FlinkRunner" else None
+    jobs = _flink_jobs(master, flags.job_name) if master and flags.job_name else []
+    return f"{master}/#/job/running/{jobs[0]}/overview" if jobs else None
+
+
+def _cancel(result: PipelineResult | None, flags, tell: Callable[[str], None]) -> None:
+    if result is not None:
+        # A job server that the same Ctrl-C ended cannot answer; its failure must not hide the cluster's job.
+        canceller = threading.Thread(target=_quietly, args=(result.cancel,), daemon=True)
+        canceller.start()
+        canceller.join(_SECONDS)
+    master = engine_options.flink_address(flags) if flags.runner == "FlinkRunner" else None
+    if master is None or flags.job_name is None:
+        return
+    until = time.monotonic() + CANCEL_SECONDS
+    while jobs := _flink_jobs(master, flags.job_name):
+        for job in jobs:
+            request = urllib.request.Request(f"{master}/jobs/{job}?mode=cancel", method="PATCH")
+            _quietly(lambda request=request: urllib.request.urlopen(request, timeout=_SECONDS).close())
+        if time.monotonic() > until:
+            tell(f"the job may still run: cancel it at {master}")
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        action()
+
+
+def _flink_jobs(master: str, name: str) -> list[str]:
+    """Ids of the jobs of this name that have not ended."""
+    try:
+        with urllib.request.urlopen(f"{master}/jobs/overview", timeout=_SECONDS) as answer:
+            jobs = json.load(answer)["jobs"]
+    except (OSError, ValueError):
+        return []
+    return [job["jid"] for job in jobs if job["name"] == name and job["state"] not in _FLINK_ENDED]

@@ -1,0 +1,98 @@
+"""Which engines, in which versions, dpbeam has run on: the tested matrix as data, and what to do outside it.
+
+Tested means that tests/engines ran the whole round pattern and its faults there. A version that Beam publishes a
+runner for but that was not tested is allowed with a warning; one that Beam publishes no runner for is refused, since
+the job would fail after minutes with a message about serialisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+BEAM = "2.77.0"
+PYTHON = ("3.11",)
+JAVA = (17,)
+JAVA_MINIMUM = 11
+
+#: Beam's Java runner libraries that the job servers of scripts/flink and scripts/spark are put together from.
+RUNNER_LIBRARIES = "2.70.0"
+#: beam-runners-java-job-service, one of these libraries.
+JOB_SERVICE = "2.65.0"
+PRISM = "2.77.0"
+FLINK = "1.19.3"
+SPARK = "3.5.0"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One tested row: engine, version, and how the Python workers were started."""
+
+    runner: str
+    version: str
+    mode: str
+    workers: str
+
+
+TESTED = (
+    Engine("FnApiRunner", BEAM, "in the launcher", "threads; 2 processes"),
+    Engine("PrismRunner", PRISM, "local process", "LOOPBACK"),
+    Engine("FlinkRunner", FLINK, "embedded [local]", "LOOPBACK, PROCESS"),
+    Engine("FlinkRunner", FLINK, "standalone cluster", "PROCESS, LOOPBACK"),
+    Engine("SparkRunner", SPARK, "embedded local[N]", "LOOPBACK, PROCESS"),
+    Engine("SparkRunner", SPARK, "standalone cluster", "PROCESS"),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to go on. `level` is "ok", "warn" or "refuse"; `reason` is one sentence, `mend` what to do."""
+
+    level: str
+    reason: str
+    mend: str = ""
+
+
+def minor(version: str) -> str:
+    """ "1.19.3" -> "1.19"."""
+    return ".".join(version.split(".")[:2])
+
+
+def flink(version: str) -> Verdict:
+    """Judge a Flink cluster's version."""
+    if minor(version) == minor(FLINK):
+        return Verdict("ok", f"Flink {version}")
+    published = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    if minor(version) in published:
+        return Verdict(
+            "warn",
+            f"Flink {version} is not tested with dpbeam",
+            f"use Flink {minor(FLINK)}, or give Beam's job server for it: --flink_version={minor(version)}",
+        )
+    return Verdict(
+        "refuse", f"Beam has no runner for Flink {version}", f"use one of Flink {', '.join(published)}"
+    )
+
+
+def java(major: int) -> Verdict:
+    """Judge the Java that runs the job server."""
+    if major in JAVA:
+        return Verdict("ok", f"Java {major}")
+    if major < JAVA_MINIMUM:
+        return Verdict("refuse", f"Java {major} is too old", "install Java 17 and set JAVA_HOME")
+    return Verdict("warn", f"Java {major} is not tested with dpbeam", "install Java 17 and set JAVA_HOME")
+
+
+def beam(version: str) -> Verdict:
+    """Judge the installed Beam."""
+    if version == BEAM:
+        return Verdict("ok", f"Beam {version}")
+    return Verdict("warn", f"Beam {version} is not tested with dpbeam", f"pip install apache-beam=={BEAM}")
+
+
+def python(version: str) -> Verdict:
+    """Judge the Python release, as "3.11"."""
+    if version in PYTHON:
+        return Verdict("ok", f"Python {version}")
+    return Verdict("warn", f"Python {version} is not tested on clusters", f"use Python {', '.join(PYTHON)}")

@@ -1,0 +1,285 @@
+"""From the few flags that a user knows to the full set that a portable Beam runner needs.
+
+Beam's defaults for Flink and Spark fetch a job server, start workers as containers of an image without dpbeam, and
+run with parallelism 1. `complete` adds what is missing for a job to run as it stands: the job server from the cache,
+workers as processes of this installation, the cluster's parallelism. It never changes or repeats a flag that the
+user has set, and it adds nothing for runners that it does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from dpbeam.errors import InputError
+from dpbeam.runners import matrix
+
+#: How long the engine keeps an idle Python worker of a running job. Starting one costs seconds, and every stage would.
+WORKER_CACHE_MILLIS = 30_000
+#: A worker that dies is replaced by Flink's restart, so Flink may keep workers. Spark retries on the same executor,
+#: and a kept dead worker fails all retries: there every stage starts its own.
+_KEEPS_WORKERS = ("FlinkRunner",)
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+_SECONDS = 5.0
+
+_ALIASES = {
+    "directrunner": "FnApiRunner",
+    "fnapirunner": "FnApiRunner",
+    "bundlebaseddirectrunner": "FnApiRunner",
+    "switchingdirectrunner": "FnApiRunner",
+    "prismrunner": "PrismRunner",
+    "flinkrunner": "FlinkRunner",
+    "sparkrunner": "SparkRunner",
+    "portablerunner": "PortableRunner",
+    "dataflowrunner": "DataflowRunner",
+}
+
+
+@dataclass(frozen=True)
+class EngineFlags:
+    """The Beam flags that decide where a job runs, as the user set them (None: not set)."""
+
+    runner: str
+    flink_master: str | None
+    flink_version: str | None
+    flink_job_server_jar: str | None
+    flink_submit_uber_jar: bool
+    parallelism: str | None
+    spark_master_url: str | None
+    spark_job_server_jar: str | None
+    spark_submit_uber_jar: bool
+    spark_rest_url: str | None
+    prism_location: str | None
+    job_endpoint: str | None
+    job_name: str | None
+    environment_type: str | None
+    environment_config: str | None
+    environment_option: list[str] | None
+    environment_cache_millis: str | None
+    sdk_container_image: str | None
+    sdk_worker_parallelism: str | None
+    job_server_java_launcher: str | None
+    temp_location: str | None
+
+    @property
+    def embedded(self) -> bool:
+        """The engine runs inside this machine's launcher or job server, not on a cluster."""
+        if self.runner == "FlinkRunner":
+            return self.job_endpoint is None and (self.flink_master or "[auto]") in ("[local]", "[auto]")
+        if self.runner == "SparkRunner":
+            return self.job_endpoint is None and is_local_spark(self.spark_master_url)
+        return self.runner in ("FnApiRunner", "PrismRunner")
+
+    @property
+    def cluster_host(self) -> str | None:
+        """Host of the cluster's master, None if there is none or it is unknown."""
+        if self.embedded:
+            return None
+        if self.runner == "FlinkRunner":
+            address = self.flink_master
+        elif self.runner == "SparkRunner":
+            address = self.spark_rest_url or self.spark_master_url
+        else:
+            address = None
+        address = address or self.job_endpoint
+        return host_and_port(address)[0] if address else None
+
+    @property
+    def remote_workers(self) -> bool:
+        """Workers run where this machine's files are not seen: another machine, or a container."""
+        if self.runner == "DataflowRunner":
+            return True
+        if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.runner == "FnApiRunner":
+            return False
+        if self.environment_type == "DOCKER" or (self.sdk_container_image and self.environment_type is None):
+            return True
+        host = self.cluster_host
+        return host is not None and host not in _LOOPBACK_HOSTS
+
+
+def read(argv: Sequence[str]) -> EngineFlags:
+    """Read the engine's flags out of a list of Beam flags; other flags are ignored."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name, kind in EngineFlags.__annotations__.items():
+        if kind == "bool":
+            parser.add_argument(f"--{name}", action="store_true")
+        elif kind.startswith("list"):
+            parser.add_argument(f"--{name}", f"--{name}s", action="append")
+        else:
+            parser.add_argument(f"--{name}", default=None)
+    found = vars(parser.parse_known_args(list(argv))[0])
+    given = found["runner"] or "FnApiRunner"
+    found["runner"] = _ALIASES.get(given.split(".")[-1].lower(), given)
+    return EngineFlags(**found)
+
+
+def complete(argv: Sequence[str], cache: str | None = None) -> list[str]:
+    """The user's Beam flags, followed by what the chosen engine needs besides.
+
+    Args:
+      argv: Beam flags as on a command line.
+      cache: folder of job servers and Prism; default `cache_folder()`.
+
+    Raises:
+      InputError: the engine's version is refused, or a flag of an engine contradicts another.
+    """
+    flags = read(argv)
+    cache = cache or cache_folder()
+    added = {
+        "PrismRunner": _prism,
+        "FlinkRunner": _flink,
+        "SparkRunner": _spark,
+    }.get(flags.runner, lambda *_: [])(flags, cache)
+    return [*argv, *added]
+
+
+def cache_folder() -> str:
+    """Where the scripts put engines and job servers: $DPBEAM_CACHE, default ~/.cache/dpbeam."""
+    return os.environ.get("DPBEAM_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "dpbeam")
+
+
+def flink_jar(cache: str) -> str:
+    name = f"beam-flink-{matrix.minor(matrix.FLINK)}-job-server-{matrix.RUNNER_LIBRARIES}.jar"
+    return os.path.join(cache, "jars", name)
+
+
+def spark_jar(cache: str) -> str:
+    return os.path.join(cache, "jars", f"beam-spark-3-job-server-{matrix.RUNNER_LIBRARIES}.jar")
+
+
+def prism_binary(cache: str) -> str:
+    return os.path.join(cache, f"prism-{matrix.PRISM}", "prism")
+
+
+def worker_command() -> str | None:
+    """The program that starts one Python worker of this installation, None if it is not installed."""
+    beside = os.path.join(os.path.dirname(sys.executable), "dpbeam-worker")
+    if os.access(beside, os.X_OK):
+        return beside
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    in_tree = os.path.join(root, "scripts", "_engines", "worker")
+    return in_tree if os.access(in_tree, os.X_OK) else shutil.which("dpbeam-worker")
+
+
+def is_local_spark(master: str | None) -> bool:
+    return re.fullmatch(r"local(\[.+\])?", master or "local[4]") is not None
+
+
+def flink_address(flags: EngineFlags) -> str | None:
+    """The cluster's REST address with its scheme, None for an embedded Flink or an unknown one."""
+    master = flags.flink_master
+    if master in (None, "[local]", "[auto]"):
+        return None
+    return master if re.match("https?://", master) else f"http://{master}"
+
+
+def flink_overview(address: str) -> dict | None:
+    """A Flink cluster's own account of itself (version, slots, task managers); None if it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{address}/overview", timeout=_SECONDS) as answer:
+            return json.load(answer)
+    except (OSError, ValueError):
+        return None
+
+
+def host_and_port(address: str) -> tuple[str, int | None]:
+    """ "http://a:1", "spark://a:1" and "a:1" -> ("a", 1).
+
+    Raises:
+      InputError: the port is not a number.
+    """
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        return parts.hostname or address, parts.port
+    except ValueError:
+        raise InputError(f"{address!r} is no HOST:PORT") from None
+
+
+def _prism(flags: EngineFlags, cache: str) -> list[str]:
+    binary = prism_binary(cache)
+    if flags.prism_location or flags.job_endpoint or not os.path.exists(binary):
+        return []
+    return [f"--prism_location={binary}"]
+
+
+def _flink(flags: EngineFlags, cache: str) -> list[str]:
+    added = []
+    overview = None
+    address = flink_address(flags)
+    if address:
+        overview = flink_overview(address)
+    version = flags.flink_version
+    if overview:
+        verdict = matrix.flink(overview["flink-version"])
+        if verdict.level == "refuse":
+            raise InputError(f"--flink_master={flags.flink_master}: {verdict.reason}; {verdict.mend}")
+        version = version or matrix.minor(overview["flink-version"])
+        added += _flink_parallelism(flags, overview)
+    version = version or matrix.minor(matrix.FLINK)
+    if flags.flink_version is None:
+        added.append(f"--flink_version={version}")
+    jar = flink_jar(cache)
+    own_server = flags.flink_job_server_jar or flags.job_endpoint or flags.flink_submit_uber_jar
+    if not own_server and version == matrix.minor(matrix.FLINK) and os.path.exists(jar):
+        added.append(f"--flink_job_server_jar={jar}")
+    return added + _environment(flags) + _job_name(flags)
+
+
+def _flink_parallelism(flags: EngineFlags, overview: dict) -> list[str]:
+    """Use every slot, with one Python process per slot: slots of one task manager would share an interpreter."""
+    added = []
+    slots, managers = overview.get("slots-total", 0), overview.get("taskmanagers", 0)
+    if flags.parallelism is None and slots > 0:
+        added.append(f"--parallelism={slots}")
+    if flags.sdk_worker_parallelism is None and managers > 0 and slots > managers:
+        added.append(f"--sdk_worker_parallelism={-(-slots // managers)}")
+    return added
+
+
+def _spark(flags: EngineFlags, cache: str) -> list[str]:
+    added = []
+    jar = spark_jar(cache)
+    own_server = flags.spark_job_server_jar or flags.job_endpoint or flags.spark_submit_uber_jar
+    if not own_server and os.path.exists(jar):
+        added.append(f"--spark_job_server_jar={jar}")
+    if flags.spark_submit_uber_jar and not flags.spark_rest_url:
+        raise InputError("--spark_submit_uber_jar needs --spark_rest_url=http://HOST:6066")
+    return added + _environment(flags) + _job_name(flags)
+
+
+def _environment(flags: EngineFlags) -> list[str]:
+    """Workers as processes on clusters; an embedded engine keeps Beam's choice, the launcher's own threads."""
+    added = []
+    kind = flags.environment_type
+    if kind is None and not flags.embedded and not flags.sdk_container_image and not flags.environment_config:
+        kind = "PROCESS"
+        added.append("--environment_type=PROCESS")
+    if kind == "PROCESS" and not flags.environment_config and not flags.environment_option:
+        command = worker_command()
+        if command is None:
+            raise InputError(
+                "--environment_type=PROCESS: dpbeam-worker is not installed beside this Python; "
+                "install dpbeam with pip, or name it: --environment_option=process_command=PATH"
+            )
+        added.append(f"--environment_option=process_command={command}")
+    keeps = flags.runner in _KEEPS_WORKERS and kind == "PROCESS"
+    if keeps and flags.environment_cache_millis is None:
+        added.append(f"--environment_cache_millis={WORKER_CACHE_MILLIS}")
+    return added
+
+
+def _job_name(flags: EngineFlags) -> list[str]:
+    """A name of its own, by which the job is found and cancelled on the cluster."""
+    if flags.job_name:
+        return []
+    return [f"--job_name=dpbeam-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"]

@@ -1,0 +1,180 @@
+"""Entry point of a Python worker that an engine starts as a plain process (`--environment_type=PROCESS`).
+
+A container image starts workers through Beam's boot program, which installs packages at start. Where an engine
+starts workers as processes, dpbeam is installed on every worker machine already, so this module does only what
+is left of that contract: ask the engine's provision service for options and addresses, fetch the staged files
+(a pickled main session, for callers that use one), and run Beam's own SDK harness. Two rules keep machines clean:
+the worker ends when the engine that started it is gone, also after `kill -9`, and it removes its folder.
+
+An engine calls it with `--id=... --provision_endpoint=...` and, depending on its version, further addresses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+
+import grpc
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from apache_beam.runners.portability import artifact_service
+from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
+from google.protobuf import json_format, text_format
+
+PROVISION_SECONDS = 60  # a cluster that starts on a loaded machine answers within seconds
+POLL_SECONDS = 1.0
+GONE_SIGNS = 5  # polls in a row; gives a harness that ends by itself the time to flush its log
+_STAGED = "staged"  # the folder name that Beam's harness looks into
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one worker until the engine ends it; returns the exit code."""
+    args = _parse(sys.argv[1:] if argv is None else argv)
+    if args.id is None or args.provision_endpoint is None:
+        print("dpbeam worker: started by hand; an engine starts it with --id and --provision_endpoint")
+        return 2
+    folder = tempfile.mkdtemp(prefix="dpbeam-worker-")
+    watch = Watch(folder)
+    signal.signal(signal.SIGTERM, watch.leave)
+    watch.start()
+    try:
+        info = provision_info(args.provision_endpoint, args.id)
+        artifacts = args.artifact_endpoint or info.artifact_endpoint.url
+        fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
+        os.environ.update(harness_environment(args, info, folder))
+        watch.control = args.control_endpoint or info.control_endpoint.url
+        from apache_beam.runners.worker import sdk_worker_main  # reads the environment
+
+        sdk_worker_main.main([])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="dpbeam-worker", description=__doc__.splitlines()[0])
+    for flag in ("id", "provision_endpoint", "control_endpoint", "logging_endpoint", "artifact_endpoint"):
+        parser.add_argument(f"--{flag}")
+    return parser.parse_known_args(argv)[0]
+
+
+def provision_info(endpoint: str, worker_id: str) -> beam_provision_api_pb2.ProvisionInfo:
+    """What the engine tells a new worker.
+
+    Raises:
+      grpc.RpcError: the provision service does not answer within a minute.
+    """
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_provision_api_pb2_grpc.ProvisionServiceStub(
+            grpc.intercept_channel(channel, WorkerIdInterceptor(worker_id))
+        )
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        return service.GetProvisionInfo(request, timeout=PROVISION_SECONDS, wait_for_ready=True).info
+
+
+def fetch_artifacts(dependencies: Sequence, endpoint: str, worker_id: str, folder: str) -> list[str]:
+    """Fetch the files that the job staged; returns their names.
+
+    Args:
+      dependencies: artifact descriptions from the provision service.
+      endpoint: address of the artifact service; may be empty if there are no dependencies.
+      worker_id: sent along, the service serves many workers.
+      folder: where the files go; made if needed.
+    """
+    os.makedirs(folder, exist_ok=True)
+    names = []
+    if not dependencies:
+        return names
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(
+            grpc.intercept_channel(channel, WorkerIdInterceptor(worker_id))
+        )
+        for artifact in artifact_service.resolve_artifacts(dependencies, service, folder):
+            if artifact.role_urn != common_urns.artifact_roles.STAGING_TO.urn:
+                continue
+            role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(artifact.role_payload)
+            stored = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)
+            name = os.path.basename(role.staged_name)
+            os.replace(stored.path, os.path.join(folder, name))
+            names.append(name)
+    return names
+
+
+def harness_environment(
+    args: argparse.Namespace, info: beam_provision_api_pb2.ProvisionInfo, folder: str
+) -> dict[str, str]:
+    """The environment variables that Beam's harness reads; flags win over the provision service."""
+
+    def address(flag: str | None, given: endpoints_pb2.ApiServiceDescriptor) -> str:
+        return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=flag or given.url))
+
+    environment = {
+        "WORKER_ID": args.id,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "SEMI_PERSISTENT_DIRECTORY": folder,
+        "LOGGING_API_SERVICE_DESCRIPTOR": address(args.logging_endpoint, info.logging_endpoint),
+        "CONTROL_API_SERVICE_DESCRIPTOR": address(args.control_endpoint, info.control_endpoint),
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }
+    if info.status_endpoint.url:
+        environment["STATUS_API_SERVICE_DESCRIPTOR"] = address(None, info.status_endpoint)
+    return environment
+
+
+class Watch(threading.Thread):
+    """Ends this process soon after the engine has gone, or has let go of this worker, or asks it to stop.
+
+    The parent's death is polled: Linux's parent-death signal follows the *thread* that started the process, and
+    engines start workers from threads that end long before the engine does. The control service is polled as well: an
+    engine that cancels a job closes it, but a harness whose function is still busy would wait for that function.
+
+    Args:
+      folder: removed before the process ends.
+    """
+
+    def __init__(self, folder: str):
+        super().__init__(name="engine-watch", daemon=True)
+        self.folder = folder
+        self.control: str | None = None  # HOST:PORT, once it is known
+        self._parent = os.getppid()
+
+    def run(self) -> None:
+        signs = 0
+        while os.getppid() == self._parent and signs < GONE_SIGNS:
+            time.sleep(POLL_SECONDS)
+            signs = signs + 1 if self.control and _refused(self.control) else 0
+        self.leave()
+
+    def leave(self, *_) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _refused(address: str) -> bool:
+    """Nobody listens at the address. A slow or overloaded service does not count."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

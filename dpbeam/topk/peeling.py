@@ -1,0 +1,107 @@
+"""Peeling mechanisms: one item after the other, the largest noisy count first.
+
+CDP-Peel adds one Gumbel variate per item, a pseudo-random function of the item's fingerprint, and takes the k
+largest: equal in distribution to k exponential mechanisms without replacement (Durfee and Rogers 2019,
+Section 4), and a distributed top-k finds it without a histogram in one place.
+
+PNF-Peel is k rounds of permute-and-flip (McKenna and Sheldon 2020), in its form as a noisy maximum with
+exponential noise (Ding et al. 2021). Items of equal count are exchangeable, so a round draws the largest of
+the n variates of each distinct count at once (the n-th root of a uniform) and then a member: O(d + k V) for V
+distinct counts instead of O(d k), the same distribution.
+
+Guarantees are for add/remove of one user, where counts move one way by at most 1. Under replace-one they
+can move both ways, and the same noise costs twice epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpbeam.randomness import RunKey, gumbel, prf_bits
+from dpbeam.topk.draws import GUMBEL_MAX, GUMBEL_MIN, Draws
+from dpbeam.topk.histogram import (
+    check_histogram,
+    draw_untaken,
+    kth_largest,
+    largest_positions,
+    positions_at_ranks,
+)
+
+# The largest of n < 2^63 exponentials that come from 128 bits is at most 129 ln 2 + ln n.
+LARGEST_EXPONENTIAL_MAX = 134.0
+
+
+def cdp_peel(counts, fingerprint, k: int, epsilon0: float, key: RunKey, label: str = "top-k") -> np.ndarray:
+    """The k items with the largest counts + Gumbel noise of scale 1/epsilon0.
+
+    Guarantee: privacy unit one user, neighbours add/remove one user; each of the k choices has bounded range
+    epsilon0, which `PeelingEvent(epsilon0, k)` accounts for. No limit on items per user is needed.
+
+    Args:
+      counts, fingerprint: histogram of a public domain or of released items, (d,) and (d, 2).
+      k: number of items, 1 <= k <= d.
+      epsilon0: range of one choice, from `dpbeam.accounting.peeling`.
+      key: the run's key.
+      label: names this use of the key; never use one label twice on different data.
+
+    Returns:
+      (k,) int64 positions in rank order.
+
+    Raises: ValueError naming the argument.
+    """
+    counts, fingerprint = check_histogram(counts, fingerprint, k)
+    scale = 1 / _check_epsilon("epsilon0", epsilon0)
+    # Items so far below the k-th count that no noise lifts them need none: the answer is the same, bit by
+    # bit.
+    reach = (GUMBEL_MAX - GUMBEL_MIN) * scale + 1
+    near = np.flatnonzero(counts >= kth_largest(counts, k) - reach)
+    noisy = counts[near] + scale * gumbel(prf_bits(key.derive(f"{label}/cdp-peel"), fingerprint[near]))
+    return near[largest_positions(noisy, fingerprint[near], k)]
+
+
+def pnf_peel(counts, fingerprint, k: int, epsilon: float, key: RunKey, label: str = "top-k") -> np.ndarray:
+    """k rounds of permute-and-flip at epsilon/k each.
+
+    Guarantee: epsilon-DP (pure), add/remove one user, by basic composition of k rounds of epsilon/k; a round
+    adds exponential noise of scale k/epsilon, enough because counts are monotone (McKenna and Sheldon 2020).
+
+    Args, returns, raises: as `cdp_peel`, with epsilon the budget of all rounds.
+    """
+    counts, fingerprint = check_histogram(counts, fingerprint, k)
+    scale = math.nextafter(k / _check_epsilon("epsilon", epsilon), math.inf)
+    low = kth_largest(counts, k) - LARGEST_EXPONENTIAL_MAX * scale - 1
+    values, members = np.unique(counts[counts >= low], return_counts=True)
+    draws = Draws(key, f"{label}/pnf-peel")
+    ranks = pnf_ranks(values[::-1], members[::-1], k, scale, draws)
+    return positions_at_ranks(counts, fingerprint, ranks)
+
+
+def pnf_ranks(values: np.ndarray, members: np.ndarray, k: int, scale: float, draws: Draws) -> np.ndarray:
+    """Ranks chosen by k rounds of a noisy maximum with exponential noise of this scale.
+
+    Args:
+      values: (V,) distinct counts, decreasing.
+      members: (V,) number of items of each count.
+
+    Returns:
+      (k,) int64 ranks, (value decreasing, then canonical) order.
+    """
+    first = np.concatenate(([0], np.cumsum(members)))
+    left = members.astype(np.float64)
+    taken: list[int] = []
+    ranks = np.empty(k, np.int64)
+    for j in range(k):
+        # The largest of n exponentials is -ln(1 - U^(1/n)), with U^(1/n) = exp(-E/n).
+        largest = -np.log(-np.expm1(-draws.exponentials(len(values)) / np.maximum(left, 1)))
+        v = int(np.argmax(np.where(left > 0, values + scale * largest, -np.inf)))
+        ranks[j] = draw_untaken(taken, int(first[v]), int(first[v + 1]), draws)
+        left[v] -= 1
+    return ranks
+
+
+def _check_epsilon(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be finite and positive, got {value}")
+    return float(value)

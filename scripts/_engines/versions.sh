@@ -1,0 +1,9 @@
+# Versions that the scripts fetch. dpbeam/runners/matrix.py says what was tested; a test holds the two equal.
+FLINK_VERSION=1.19.3       # PyPI: apache-flink-libraries
+FLINK_MINOR=1.19           # artifact beam-runners-flink-<minor>
+SPARK_VERSION=3.5.0        # PyPI: pyspark; the version that beam-runners-spark-3 is built against
+RUNNER_VERSION=2.70.0      # Beam's Java runner libraries, from which the job servers are put together
+JOB_SERVICE_VERSION=2.65.0 # beam-runners-java-job-service, the nearest version that can be fetched everywhere
+PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2
+SHADE_PLUGIN_VERSION=3.6.0 # maven-shade-plugin
+SLF4J_VERSION=2.0.16

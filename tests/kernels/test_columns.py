@@ -1,0 +1,104 @@
+"""The columnar encoding: round trips of every type, and of packed columns."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpbeam.kernels.columns import decode, encode, pack, unpack
+
+NUMERIC = [
+    np.uint8,
+    np.uint16,
+    np.int32,
+    np.uint32,
+    np.int64,
+    np.uint64,
+    np.float64,
+    np.bool_,
+]
+arrays = st.sampled_from(NUMERIC).flatmap(
+    lambda kind: hnp.arrays(
+        kind, st.integers(0, 40), elements=hnp.from_dtype(np.dtype(kind), allow_nan=False)
+    )
+)
+pairs = hnp.arrays(np.uint64, st.tuples(st.integers(0, 20), st.just(2)))
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.text("abc.", min_size=1, max_size=6), st.one_of(arrays, pairs), max_size=6))
+def test_numpy_columns_survive(columns):
+    found = decode(encode(columns))
+    assert list(found) == list(columns)
+    for name, values in columns.items():
+        assert found[name].dtype == values.dtype
+        assert found[name].shape == values.shape
+        assert np.array_equal(found[name], values)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=20))
+def test_arrow_columns_survive(values):
+    columns = {"long": pa.array(values, pa.large_binary()), "short": pa.array(values, pa.binary())}
+    found = decode(encode(columns))
+    for name, array in columns.items():
+        assert found[name].equals(array)
+
+
+def test_slices_are_written_without_their_parents():
+    parent = pa.array([b"x" * 100] * 10_000, pa.large_binary())
+    data = encode({"items": parent.slice(5_000, 3)})
+    assert len(data) < 2_000
+    assert decode(data)["items"].to_pylist() == [b"x" * 100] * 3
+    numbers = np.arange(100_000)[::1000]
+    assert np.array_equal(decode(encode({"n": numbers}))["n"], numbers)
+
+
+def test_equal_columns_encode_to_equal_bytes():
+    """Retries rewrite identical bytes."""
+    columns = {"a": np.arange(9), "b": pa.array([b"x", b""], pa.large_binary())}
+    assert encode(columns) == encode({"a": np.arange(9), "b": pa.array([b"x", b""], pa.large_binary())})
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 2), ()])
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(ValueError, match="cannot encode an array of shape"):
+        encode({"x": np.zeros(shape)})
+
+
+integers = st.one_of(
+    st.integers(0, 3),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([255, 256, 65535, 65536, -1, 2**31, 2**32]),
+)
+
+
+@given(st.lists(integers, max_size=50), st.sampled_from([0, 1, 7]))
+def test_packed_integers_survive(values, default):
+    column = np.array(values, np.int64)
+    found = unpack("w", decode(encode(pack("w", column, default))), np.int64, default)
+    assert found.dtype == np.int64
+    assert np.array_equal(found, column)
+    found[:] = 5  # a new, writable array
+
+
+@given(hnp.arrays(np.uint16, st.integers(0, 70), elements=st.sampled_from([0, 1, 32768, 65535])))
+def test_packed_small_integers_survive(column):
+    for default in (0, 32768):
+        assert np.array_equal(unpack("b", pack("b", column, default), np.uint16, default), column)
+
+
+@given(hnp.arrays(np.float64, st.integers(0, 40), elements=st.floats(allow_nan=False)))
+def test_packed_floats_survive(column):
+    assert np.array_equal(unpack("f", decode(encode(pack("f", column))), np.float64), column)
+
+
+def test_packing_costs_a_bit_per_default_and_narrow_values():
+    column = np.zeros(80_000, np.int64)
+    column[::1000] = 200
+    assert sum(np.asarray(part).nbytes for part in pack("w", column).values()) == 8 + 10_000 + 80
+    full = np.full(1000, 70_000, np.int64)
+    assert pack("w", full)["w.values"].dtype == np.int32
+    assert pack("w", -full)["w.values"].dtype == np.int32
+    assert pack("w", full << 20)["w.values"].dtype == np.int64

@@ -1,0 +1,143 @@
+"""Water filling and scores of the group-sequential union."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbeam.accounting.gsu import GSU_PRESETS
+from dpbeam.kernels.grid import NORM_UNITS, UNITS
+from dpbeam.kernels.gsu import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
+from tests.support import reference
+from tests.support.instances import csr
+
+score_values = st.one_of(st.just(1.0), st.integers(66, SCORE_ONE).map(lambda k: k / SCORE_ONE))
+
+
+def check_row(units: list[int], score: list[float], cap: float) -> None:
+    assert sum(u * u for u in units) <= NORM_UNITS
+    assert max(units) <= math.floor(cap * UNITS)
+    assert min(units) >= 0
+    expected = reference.fill(dict(enumerate(score)), cap)
+    for i, u in enumerate(units):
+        assert abs(u / UNITS - expected[i]) <= 3 / UNITS + 1e-9, (i, score, cap)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(
+        st.tuples(st.lists(score_values, min_size=1, max_size=15), st.floats(1e-3, 1.0)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_filling_equals_bisection(users):
+    rows = csr([range(len(score)) for score, _ in users])
+    units = fill_weights(
+        rows, np.array([s for u, _ in users for s in u]), np.array([cap for _, cap in users])
+    )
+    assert units.dtype == np.int64
+    for (score, cap), a, b in zip(users, rows.offsets[:-1], rows.offsets[1:]):
+        check_row([int(u) for u in units[a:b]], score, cap)
+
+
+def test_filling_of_many_random_users():
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(1, 100, 120)
+    caps = rng.choice([1.0, 0.7, 0.26, 0.15, 0.05], 120)
+    scores = [np.maximum(rng.random(d) ** rng.choice([0.1, 1, 8]), 1e-3) for d in lengths]
+    rows = csr([range(d) for d in lengths])
+    units = fill_weights(rows, np.concatenate(scores), caps)
+    whole = 0
+    for score, cap, a, b in zip(scores, caps, rows.offsets[:-1], rows.offsets[1:]):
+        row = [int(u) for u in units[a:b]]
+        check_row(row, score.tolist(), cap)
+        whole += sum(u * u for u in row) >= NORM_UNITS * (1 - 1e-6)
+    assert whole > 40  # the unit of weight is spent wherever the caps allow
+
+
+def test_empty_users_and_no_users():
+    rows = csr([[], [0, 1], []])
+    assert len(fill_weights(rows, np.ones(2), np.array([1.0, 1.0, 1.0]))) == 2
+    assert len(fill_weights(csr([[], []]), np.zeros(0), np.ones(2))) == 0
+
+
+def test_a_user_is_filled_alone():
+    rng = np.random.default_rng(8)
+    scores = [rng.random(d) + 1e-3 for d in rng.integers(1, 70, 60)]
+    caps = rng.random(60) * 0.5 + 0.05
+    together = fill_weights(csr([range(len(s)) for s in scores]), np.concatenate(scores), caps)
+    alone = [fill_weights(csr([range(len(s))]), s, np.array([c])) for s, c in zip(scores, caps)]
+    assert np.array_equal(together, np.concatenate(alone))
+
+
+def test_scores_and_caps_that_are_no_numbers_are_refused():
+    rows = csr([[0, 1], [0]])
+    for score, caps in (([0.5, math.nan, 1.0], [1.0, 1.0]), ([0.5, 0.5, 1.0], [math.nan, 1.0])):
+        with pytest.raises(ValueError, match=r"weights must be numbers in \[0, 1\]"):
+            fill_weights(rows, np.array(score), np.array(caps))
+
+
+AT = Checkpoint(drift=0.4, variance=0.3, final_drift=1.1, final_threshold=5.0, sigma=3.0)
+
+
+@pytest.mark.parametrize("preset", GSU_PRESETS)
+def test_scores_equal_the_definition(preset):
+    constants = GSU_PRESETS[preset].score
+    rng = np.random.default_rng(3)
+    z, y, a = rng.normal(3, 4, 500), rng.normal(2, 4, 500), rng.random(500) * 0.5 + 1e-3
+    units = score_units(z, y, a, AT, constants)
+    assert units.dtype == np.uint16
+    for got, *state in zip(units.tolist(), z, y, a):
+        want = reference.gsu_score(
+            *state,
+            k=0,
+            G=(AT.drift, AT.final_drift),
+            V=(AT.variance, 1.0),
+            rho=AT.final_threshold,
+            sigma=AT.sigma,
+            constants=constants,
+        )
+        assert got == 0 if want < 1e-3 - 1e-9 else abs(got - want * SCORE_ONE) <= 0.5 + 1e-6
+    assert np.count_nonzero(units) > 0
+
+
+@settings(max_examples=150)
+@given(
+    st.floats(-1e9, 1e9),
+    st.floats(-1e9, 1e9),
+    st.floats(1e-12, 1e3),
+    st.floats(0, 1),
+    st.sampled_from(sorted(GSU_PRESETS)),
+)
+def test_scores_of_extreme_states_are_fractions(z, y, a, variance, preset):
+    at = Checkpoint(drift=variance, variance=variance, final_drift=1.0, final_threshold=5.0, sigma=2.0)
+    with np.errstate(all="ignore"):
+        try:
+            unit = score_units(np.array([z]), np.array([y]), np.array([a]), at, GSU_PRESETS[preset].score)
+        except ValueError:
+            assert variance == 1.0  # nothing is left to decide: 0/0
+            return
+    assert 0 <= int(unit[0]) <= SCORE_ONE
+    assert unit[0] == 0 or unit[0] >= 65
+
+
+def test_a_score_looks_at_its_own_item_only():
+    rng = np.random.default_rng(1)
+    z, y, a = rng.normal(3, 4, 50), rng.normal(2, 4, 50), rng.random(50) + 0.1
+    constants = GSU_PRESETS["gsu8"].score
+    together = score_units(z, y, a, AT, constants)
+    for i in range(50):
+        assert score_units(z[i : i + 1], y[i : i + 1], a[i : i + 1], AT, constants)[0] == together[i]
+    huge = score_units(np.append(z, 1e6), np.append(y, 1e6), np.append(a, 1.0), AT, constants)
+    assert np.array_equal(huge[:-1], together)
+
+
+@pytest.mark.parametrize("name", ["z", "y"])
+def test_a_score_that_is_not_a_number_raises(name):
+    state = {"z": np.zeros(3), "y": np.zeros(3), "a": np.ones(3)}
+    state[name][1] = math.nan
+    with pytest.raises(ValueError, match="a score is not a number: the score constants are out of range"):
+        score_units(**state, at=AT, constants=ScoreConstants(1.0, 0.0, 0.7, 0.0, -0.5, 2.4, 1.1))

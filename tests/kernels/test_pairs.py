@@ -1,0 +1,344 @@
+"""From raw pairs to user blocks: identity, distinct pairs, uniform and mergeable samples."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import dpbeam.kernels.pairs as pairs_module
+from dpbeam.errors import InputError
+from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.pairs import (
+    Block,
+    PairKeys,
+    argsort_fingerprints,
+    bottom_sample,
+    build_block,
+    build_complete_block,
+    common_kinds,
+    encode_dictionary,
+    kinds_column,
+    partition_pairs,
+    range_bucket,
+    unique_fingerprints,
+)
+from dpbeam.randomness import fingerprints
+from tests.support.instances import batches, fingerprint_array, random_pairs
+from tests.support.statistics import FALSE_ALARM
+
+KEYS = PairKeys(user=bytes([1]) * 32, item=bytes([2]) * 32, sample=bytes([3]) * 32)
+
+
+def messages_of(pairs, *, num_blocks=1, cap=100, size=None, keys=KEYS):
+    found: dict[int, list] = {}
+    for users, items in batches(pairs, size):
+        for block, columns in partition_pairs(users, items, keys, num_blocks, cap):
+            found.setdefault(block, []).append(columns)
+    return found
+
+
+def block_sets(block: Block) -> dict[tuple, set[str]]:
+    """User fingerprint -> items."""
+    items = [item.decode() for item in block.items.to_pylist()]
+    users = [tuple(map(int, fp)) for fp in block.user_fp]
+    assert len(set(users)) == len(users)
+    rows = [block.links[a:b] for a, b in zip(block.offsets[:-1], block.offsets[1:])]
+    assert all((np.diff(row) > 0).all() for row in rows)
+    return {user: {items[i] for i in row} for user, row in zip(users, rows)}
+
+
+def all_sets(pairs, *, num_blocks=1, num_shards=1, cap=100, size=None) -> dict[tuple, set[str]]:
+    merged: dict[tuple, set[str]] = {}
+    for number, messages in messages_of(pairs, num_blocks=num_blocks, cap=cap, size=size).items():
+        sets = block_sets(build_block(number, messages, KEYS, num_shards, cap))
+        assert not merged.keys() & sets.keys()  # a user lies in one block
+        merged.update(sets)
+    return merged
+
+
+def true_sets(pairs) -> dict[tuple, set[str]]:
+    sets: dict[tuple, set[str]] = {}
+    for user, item in pairs:
+        fp = tuple(map(int, fingerprints(KEYS.user, pa.array([user]))[0]))
+        sets.setdefault(fp, set()).add(item)
+    return sets
+
+
+def test_blocks_hold_the_distinct_pairs_of_whole_users():
+    pairs = random_pairs(1, users=150)
+    expected = true_sets(pairs)
+    for num_blocks, size in ((1, None), (4, 50), (64, 7)):
+        assert all_sets(pairs + pairs[:200], num_blocks=num_blocks, size=size) == expected
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.text(max_size=4)), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.integers(1, 6),
+)
+def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
+    assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
+
+
+def test_a_block_does_not_depend_on_the_order_of_its_messages():
+    pairs = random_pairs(2, users=80, max_degree=20)
+    messages = messages_of(pairs, size=25, cap=5)[0]
+    wanted = build_block(0, messages, KEYS, 3, 5)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        found = build_block(0, [messages[i] for i in rng.permutation(len(messages))], KEYS, 3, 5)
+        for name, values in wanted.to_columns(with_items=True).items():
+            other = found.to_columns(with_items=True)[name]
+            assert other.equals(values) if isinstance(values, pa.Array) else np.array_equal(other, values)
+
+
+def test_blocks_survive_their_encoding():
+    block = build_block(0, messages_of(random_pairs(3))[0], KEYS, 4, 100)
+    block.state = {"bias": np.arange(3, dtype=np.uint16)}
+    back = Block.from_columns(decode(encode(block.to_columns(with_items=True))))
+    assert block_sets(back) == block_sets(block)
+    assert np.array_equal(back.shard_offsets, block.shard_offsets)
+    assert np.array_equal(back.state["bias"], block.state["bias"])
+    assert back.kinds == block.kinds
+    assert back.id == 0
+    assert Block.from_columns(block.to_columns(with_items=False)).items is None
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 7, 64])
+def test_shard_ranges_cover_the_items_in_fingerprint_order(num_shards):
+    block = build_block(0, messages_of(random_pairs(4, items=300, users=300))[0], KEYS, num_shards, 100)
+    assert np.array_equal(argsort_fingerprints(block.item_fp), np.arange(len(block.item_fp)))
+    assert block.shard_offsets[0] == 0
+    assert block.shard_offsets[-1] == len(block.item_fp) == block.num_items
+    assert len(block.shard_offsets) == num_shards + 1
+    for shard in range(num_shards):
+        part = block.item_fp[block.shard_offsets[shard] : block.shard_offsets[shard + 1]]
+        assert all(int(high) * num_shards >> 64 == shard for high in part[:, 0])
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 64, 65536, 1 << 20])
+def test_range_buckets_are_even_and_keep_order(buckets):
+    high = np.sort(np.random.default_rng(1).integers(0, 2**64, 200_000, np.uint64))
+    bucket = range_bucket(np.stack([high, high], axis=1), buckets)
+    assert bucket.dtype == np.int64
+    assert (np.diff(bucket) >= 0).all()
+    assert bucket[0] >= 0
+    assert bucket[-1] < buckets
+    if buckets <= 64:
+        counts = np.bincount(bucket, minlength=buckets)
+        assert buckets == 1 or stats.chisquare(counts).pvalue > FALSE_ALARM
+    corner = fingerprint_array([(0, 0), (2**64 - 1, 0)])
+    assert range_bucket(corner, buckets).tolist() == [0, buckets - 1]
+
+
+# --- sorting and equality of fingerprints
+
+crafted = st.one_of(
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),  # equal first words
+    st.tuples(st.integers(7 << 32, (7 << 32) + 5), st.integers(0, 2)),  # equal 32-bit prefixes
+    st.sampled_from([(0, 0), (0, 2**64 - 1), (2**64 - 1, 0), (2**64 - 1, 2**64 - 1), (1 << 63, 1 << 63)]),
+)
+
+
+def check_sorted(rows) -> None:
+    fp = fingerprint_array(rows)
+    values = [tuple(map(int, row)) for row in fp]
+    order = argsort_fingerprints(fp)
+    assert [values[i] for i in order] == sorted(values)
+    first, inverse = unique_fingerprints(fp)
+    assert [values[i] for i in first] == sorted(set(values))
+    assert [values[first[i]] for i in inverse] == values
+
+
+@settings(max_examples=60)
+@given(st.lists(crafted, max_size=30))
+def test_few_fingerprints_sort_exactly(rows):
+    check_sorted(rows)
+
+
+@settings(max_examples=40)
+@given(st.lists(crafted, min_size=1, max_size=20), st.integers(0, 2**32))
+def test_many_fingerprints_sort_exactly(rows, seed):
+    """Above 255 rows the radix passes run; the crafted rows collide in all the bits that these look at."""
+    rng = np.random.default_rng(seed)
+    filler = [tuple(map(int, row)) for row in rng.integers(0, 2**64, (300, 2), np.uint64)]
+    repeated = [rows[i] for i in rng.integers(0, len(rows), 400)]
+    check_sorted(repeated)
+    check_sorted(repeated + filler)
+
+
+@pytest.mark.parametrize("spread", [0, 1, 2**16, 2**31, 2**32 - 1, 2**32, 2**33, 2**63])
+def test_fingerprints_within_a_narrow_range_sort_exactly(spread):
+    rng = np.random.default_rng(spread % 97)
+    high = (np.uint64(12345) << np.uint64(20)) + rng.integers(0, spread + 1, 1000, np.uint64)
+    low = rng.integers(0, 3, 1000, np.uint64)
+    check_sorted(list(zip(high.tolist(), low.tolist())))
+
+
+def test_equal_high_words_do_not_merge_users_or_items(monkeypatch):
+    """Fingerprints cut to their last word, and then to few of its bits in front: all pairs still apart."""
+
+    def cut(key, values):
+        full = fingerprints(key, values)
+        full[:, 0] = full[:, 0] & np.uint64(3)
+        return full
+
+    pairs = random_pairs(5, users=400, items=300)
+    monkeypatch.setattr(pairs_module, "fingerprints", cut)
+    block = build_block(0, messages_of(pairs)[0], KEYS, 1, 100)
+    items = sorted({item for _, item in pairs})
+    assert sorted(item.decode() for item in block.items.to_pylist()) == items
+    assert sorted(map(sorted, block_sets(block).values())) == sorted(map(sorted, true_sets(pairs).values()))
+
+
+# --- samples
+
+
+def sample(num_items: int, cap: int, key: bytes, users: int = 1) -> np.ndarray:
+    """Mask (users, num_items) of the samples of users who all hold the same items."""
+    user_fp = fingerprints(KEYS.user, pa.array([f"u{u}" for u in range(users)]))
+    item_fp = fingerprints(KEYS.item, pa.array([f"i{i}" for i in range(num_items)]))
+    offsets = np.arange(users + 1, dtype=np.int64) * num_items
+    links = np.tile(np.arange(num_items), users)
+    keep = bottom_sample(offsets, user_fp, item_fp, links, key, cap)
+    return keep.reshape(users, num_items)
+
+
+def test_samples_have_the_size_of_the_cap_and_are_uniform():
+    """Single items and pairs of items by chi-square, on 30,000 users; false alarm 2e-9. A biased sample fails."""
+    kept = sample(10, 4, KEYS.sample, users=30_000)
+    assert (kept.sum(axis=1) == 4).all()
+    together = kept.astype(np.int64).T @ kept.astype(np.int64)
+    couples = together[np.triu_indices(10, 1)]
+    # Within a user inclusions are negatively correlated; (m - 1)/m times the usual sum is chi-square, m - 1 degrees.
+    singles = np.diag(together)
+    p, n = 0.4, len(kept)
+    statistic = ((singles - n * p) ** 2).sum() / (n * p * (1 - p)) * (10 - 1) / 10
+    assert stats.chi2.sf(statistic, 9) > FALSE_ALARM
+    expected = n * 4 * 3 / (10 * 9)
+    assert np.abs(couples - expected).max() < 7.5 * np.sqrt(expected)
+    biased = kept.copy()
+    biased[:1500, 0] = True
+    shifted = biased.sum(axis=0)
+    assert stats.chi2.sf(((shifted - n * p) ** 2).sum() / (n * p * (1 - p)) * 0.9, 9) < FALSE_ALARM
+
+
+def test_samples_change_with_key_and_user():
+    first, second = sample(40, 10, KEYS.sample, 50), sample(40, 10, bytes(32), 50)
+    assert (first != second).any(axis=1).all()
+    assert len({row.tobytes() for row in first}) == 50
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 12), st.integers(1, 30), st.integers(1, 30), st.integers(0, 10**6))
+def test_samples_merge(cap, left, right, seed):
+    """The bottom of a union is the bottom of the bottoms, for any cut of a user's pairs into batches."""
+    pairs = [("u", f"i{(seed + k) % 45}") for k in range(left + right)]
+    whole = all_sets(pairs, cap=cap)
+    assert all_sets(pairs, cap=cap, size=left) == whole
+    assert all_sets(pairs[left:] + pairs[:left] + pairs, cap=cap, size=right) == whole
+    assert {len(s) for s in whole.values()} == {min(cap, len(set(pairs)))}
+
+
+def test_heavy_users_are_cut_before_they_travel_and_sampled_alike(monkeypatch):
+    pairs = random_pairs(6, users=200) + [("whale", f"w{i}") for i in range(3000)]
+    pairs += [("shark", f"w{i}") for i in range(0, 3000, 7)]
+    sent = messages_of(pairs, cap=10)[0]
+    assert sum(len(m["item"]) for m in sent) < 2000
+    light = all_sets(pairs, cap=10)
+    monkeypatch.setattr(pairs_module, "_cap_heavy", lambda offsets, *rest: np.ones(int(offsets[-1]), bool))
+    assert sum(len(m["item"]) for m in messages_of(pairs, cap=10)[0]) == len(pairs)
+    assert all_sets(pairs, cap=10) == light
+    assert max(map(len, light.values())) == 10
+
+
+@pytest.mark.parametrize("constant", [0, 5, 2**64 - 1])
+def test_ties_of_the_sampling_order_go_to_the_smaller_fingerprint(constant, monkeypatch):
+    """A constant pseudo-random function: samples still have the cap's size, merge, and ignore the input's order."""
+
+    def flat(key, user, item):
+        return np.full((len(user), 2), constant, np.uint64)
+
+    monkeypatch.setattr(pairs_module, "pair_bits", flat)
+    kept = sample(20, 6, KEYS.sample, users=3)
+    assert (kept.sum(axis=1) == 6).all()
+    pairs = [(u, f"i{i}") for u in ("a", "b") for i in range(25)]
+    by_fingerprint = sorted(
+        (tuple(map(int, fingerprints(KEYS.item, pa.array([f"i{i}"]))[0])), f"i{i}") for i in range(25)
+    )
+    smallest = {name for _, name in by_fingerprint[:6]}
+    for rows in (pairs, pairs[::-1], pairs + pairs):
+        for size in (None, 4, 13):
+            assert all(found == smallest for found in all_sets(rows, cap=6, size=size).values())
+
+
+def test_ties_of_the_leading_bits_are_decided_by_all_bits(monkeypatch):
+    """Equal first words: the second word decides, in the batch, in the block and after merging."""
+
+    def second_word_only(key, user, item):
+        return np.stack([np.zeros(len(item), np.uint64), item[:, 1]], axis=1)
+
+    monkeypatch.setattr(pairs_module, "pair_bits", second_word_only)
+    pairs = [("a", f"i{i}") for i in range(30)]
+    order = sorted(range(30), key=lambda i: int(fingerprints(KEYS.item, pa.array([f"i{i}"]))[0][1]))
+    wanted = {f"i{i}" for i in order[:7]}
+    for size in (None, 8, 11):
+        assert list(all_sets(pairs, cap=7, size=size).values()) == [wanted]
+
+
+def test_samples_of_light_users_are_everything():
+    assert sample(5, 5, KEYS.sample).all()
+    assert sample(5, 6, KEYS.sample).all()
+    assert sample(5, 4, KEYS.sample).sum() == 4
+
+
+# --- messages
+
+
+def test_empty_messages_and_blocks():
+    users, items = pa.array([], pa.string()), pa.array([], pa.string())
+    assert list(partition_pairs(users, items, KEYS, 4, 10)) == []
+    assert build_complete_block(0, np.zeros(0, np.int64), items, KEYS, 1, 10) is None
+
+
+def test_whole_users_by_declaration():
+    """Rows whose users are whole: ordinals in the block name the users, samples are keyed by block and ordinal."""
+    users = np.array([3, 3, 3, 7, 7, 3, 9])
+    items = pa.array(["a", "b", "a", "c", "a", "d", "b"])
+    block = build_complete_block(5, users, items, KEYS, 2, 10)
+    assert sorted(map(sorted, block_sets(block).values())) == [["a", "b", "d"], ["a", "c"], ["b"]]
+    many = np.repeat(np.arange(2000), 8)
+    items = pa.array([f"i{k % 8}" for k in range(16_000)])
+    first, second = (build_complete_block(number, many, items, KEYS, 1, 2) for number in (0, 1))
+    assert set(first.degrees.tolist()) == {2}
+    rows = first.links.reshape(-1, 2)
+    assert (rows != second.links.reshape(-1, 2)).any(axis=1).mean() > 0.8  # another block, another sample
+    singles = np.bincount(rows.ravel(), minlength=8)
+    assert np.abs(singles - 500).max() < 7 * np.sqrt(500 * 0.75)
+
+
+def test_mixed_types_are_refused():
+    text = "user or item ids mix types"
+    messages = [{"kinds": kinds_column(b"s")}, {"kinds": kinds_column(b"i")}]
+    with pytest.raises(InputError, match=text):
+        common_kinds(messages)
+    assert common_kinds(messages[:1]) == b"s"
+    assert common_kinds([]) == b""
+
+
+def test_dictionaries_of_every_type_give_the_same_values():
+    texts = ["b", "a", "b", "c"]
+    for array in (
+        pa.array(texts),
+        pa.array(texts, pa.large_string()),
+        pa.array([t.encode() for t in texts]),
+        pa.array(texts).dictionary_encode(),
+        pa.chunked_array([texts[:2], texts[2:]]),
+    ):
+        index, dictionary = encode_dictionary(array)
+        assert dictionary.type == pa.large_binary()
+        assert [dictionary[int(i)].as_py().decode() for i in index] == texts

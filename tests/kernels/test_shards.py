@@ -1,0 +1,106 @@
+"""Item shards: links of blocks, exact sums, and messages that must not be missing."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.pairs import PairKeys, build_block, partition_pairs
+from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from tests.support.instances import batches, random_pairs
+
+KEYS = PairKeys(user=bytes([1]) * 32, item=bytes([2]) * 32, sample=bytes([3]) * 32)
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    messages: dict[int, list] = {}
+    for users, items in batches(random_pairs(1, users=200, items=120)):
+        for block, columns in partition_pairs(users, items, KEYS, 5, 100):
+            messages.setdefault(block, []).append(columns)
+    return [build_block(number, m, KEYS, 3, 100) for number, m in sorted(messages.items())]
+
+
+@pytest.fixture(scope="module")
+def shards(blocks):
+    parts: dict[int, list] = {}
+    for block in blocks:
+        for shard, part in shard_slices(block):
+            parts.setdefault(shard, []).append((block.id, block.items[part.start : part.stop]))
+    return [
+        build_shard(s, [b for b, _ in parts[s]], [i for _, i in parts[s]], KEYS.item) for s in sorted(parts)
+    ]
+
+
+def test_shards_partition_the_items_and_link_every_block(blocks, shards):
+    strings = [item for shard in shards for item in shard.items.to_pylist()]
+    assert len(strings) == len(set(strings))
+    assert set(strings) == {item for block in blocks for item in block.items.to_pylist()}
+    by_id = {block.id: block for block in blocks}
+    for shard in shards:
+        assert len(shard) == len(shard.items)
+        for position, block_id in enumerate(shard.block_ids):
+            bounds = by_id[int(block_id)].shard_offsets
+            held = by_id[int(block_id)].items[int(bounds[shard.id]) : int(bounds[shard.id + 1])]
+            assert shard.items.take(pa.array(shard.links_of(position))).equals(held)
+
+
+def test_sums_are_exact_integers(blocks, shards):
+    """Values near 2^50, where floating-point sums would round."""
+    rng = np.random.default_rng(1)
+    sent = {b.id: rng.integers(2**49, 2**50, b.num_items) for b in blocks}
+    expected: dict[bytes, int] = {}
+    for block in blocks:
+        for item, value in zip(block.items.to_pylist(), sent[block.id]):
+            expected[item] = expected.get(item, 0) + int(value)
+    by_id = {block.id: block for block in blocks}
+    for shard in shards:
+        messages = {}
+        for block_id in shard.block_ids.tolist():
+            part = dict(shard_slices(by_id[block_id]))[shard.id]
+            messages[block_id] = {
+                "w": sent[block_id][part],
+                "zero": np.zeros(part.stop - part.start, np.int64),
+            }
+        sums = sum_messages(shard, ("w", "zero"), messages)
+        assert sums["w"].dtype == np.int64
+        assert dict(zip(shard.items.to_pylist(), sums["w"].tolist())).items() <= expected.items()
+        assert not sums["zero"].any()
+
+
+def test_a_missing_or_foreign_message_stops_the_run(shards):
+    shard = shards[0]
+    good = {int(b): {"w": np.zeros(len(shard.links_of(p)), np.int64)} for p, b in enumerate(shard.block_ids)}
+    sum_messages(shard, ("w",), good)
+    for bad in (dict(list(good.items())[1:]), {**good, 999: {"w": np.zeros(1, np.int64)}}, {}):
+        with pytest.raises(RuntimeError, match=f"shard 0 expected messages of {len(good)} blocks"):
+            sum_messages(shard, ("w",), bad)
+
+
+def test_a_second_first_message_of_a_block_stops_the_run():
+    items = pa.array([b"a"], pa.large_binary())
+    with pytest.raises(RuntimeError, match="shard 4 received two first messages of one block"):
+        build_shard(4, [1, 2, 1], [items] * 3, KEYS.item)
+
+
+def test_shards_do_not_depend_on_the_order_of_messages(shards):
+    arrays = [pa.array([b"x", b"y"], pa.large_binary()), pa.array([b"y", b"z"], pa.large_binary())]
+    one = build_shard(0, [3, 8], arrays, KEYS.item)
+    other = build_shard(0, [8, 3], arrays[::-1], KEYS.item)
+    for name, values in one.to_columns().items():
+        found = other.to_columns()[name]
+        assert found.equals(values) if isinstance(values, pa.Array) else np.array_equal(found, values)
+
+
+def test_shards_survive_their_encoding(shards):
+    shard = shards[1]
+    shard.sums = {"weight": np.arange(len(shard))}
+    shard.state = {"z": np.arange(len(shard)) / 7, "released": np.arange(len(shard)) % 2 == 0}
+    back = Shard.from_columns(decode(encode(shard.to_columns())))
+    assert back.id == shard.id
+    assert back.items.equals(shard.items)
+    assert np.array_equal(back.fp, shard.fp)
+    assert np.array_equal(back.slots, shard.slots)
+    assert np.array_equal(back.sums["weight"], shard.sums["weight"])
+    assert back.state["released"].dtype == np.bool_
+    assert np.array_equal(back.state["z"], shard.state["z"])

@@ -1,0 +1,223 @@
+"""The replay test (see `tests.support.watch`) of every method, and planted faults that it must see."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import NORM_UNITS, UNITS
+from dpbeam.rounds.basic import UniformProgram, sample_rows
+from dpbeam.rounds.gsu import GsuProgram
+from dpbeam.rounds.mad import Mad2rProgram
+from dpbeam.rounds.program import Keys
+from tests.support.instances import random_pairs, whole_block
+from tests.support.running import key, watch
+from tests.support.variants import VARIANTS, program
+from tests.support.watch import ONE, own_contribution
+
+SIZES = [(1, 1), (3, 1), (1, 4), (4, 7)]  # blocks, shards
+
+
+def newcomer(seed: int, *, known: int, novel: int) -> list[tuple[str, str]]:
+    """One more user with `known` of the popular items and `novel` items of its own."""
+    rng = np.random.default_rng(seed + 10_000)
+    chosen = rng.choice(12, min(known, 12), replace=False)
+    items = [f"item {i}" for i in chosen] + [f"own {i}" for i in range(novel)]
+    return [("newcomer", item) for item in items]
+
+
+def replay(chosen, pairs, extra, run_key, sizes=(1, 1), other_sizes=None):
+    """Runs S and, under S's noisy history, S' = S + {v}; None where one of v's novel items crosses a threshold.
+
+    Returns per noisy trip: {item: exact sum of S' less exact sum of S} where not zero, and the run of S'.
+    """
+    blocks, shards = sizes
+    before = watch(chosen, pairs, run_key, num_blocks=blocks, num_shards=shards)
+    blocks, shards = other_sizes or sizes
+    after = watch(chosen, pairs + extra, run_key, history=before.rounds, num_blocks=blocks, num_shards=shards)
+    own = {item.encode() for _, item in extra}
+    differences = {}
+    for trip, there in after.rounds.items():
+        here = before.rounds[trip]
+        new = there.released - here.released
+        assert here.released <= there.released
+        assert new <= own  # nobody else's items are decided otherwise
+        if new:
+            return None, after
+        items = here.exact.keys() | there.exact.keys()
+        moved = {i: there.exact.get(i, 0) - here.exact.get(i, 0) for i in items}
+        differences[trip] = {i: value for i, value in moved.items() if value}
+    return differences, after
+
+
+def check(chosen, extra, run_key, differences, after) -> float:
+    """Asserts what replay promises; returns the largest squared norm seen."""
+    keys = Keys(run_key)
+    largest, sample = 0, None
+    for trip, moved in differences.items():
+        norm = sum(value * value for value in moved.values())
+        assert norm <= ONE, f"trip {trip}: squared norm {norm / ONE}"
+        largest = max(largest, norm)
+        if not isinstance(chosen, UniformProgram | GsuProgram):
+            continue
+        alone = whole_block(extra, keys, chosen.cap)
+        sent = own_contribution(chosen, after, trip, alone, keys)
+        assert moved == {item: units << 46 for item, units in sent.items()}
+        assert sum(units * units for units in sent.values()) <= NORM_UNITS
+        if isinstance(chosen, GsuProgram):
+            sample = sample or sent.keys()
+            assert len(sample) <= len(chosen.caps) - 1  # D0
+            assert sent.keys() <= sample  # one sample for all rounds
+            assert max(sent.values(), default=0) <= chosen.caps[len(sample)] * UNITS
+    return largest / ONE
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_only_the_newcomer_shows(name):
+    chosen = program(name)
+    checked, largest = 0, 0.0
+    for seed in range(24):
+        pairs = random_pairs(seed, users=100)
+        extra = newcomer(seed, known=seed % 8, novel=(0, 1, 4, 20)[seed % 4] or 1)
+        sizes, others = SIZES[seed % 4], SIZES[(seed // 4) % 4]
+        differences, after = replay(chosen, pairs, extra, key(seed), sizes, others)
+        if differences is not None:
+            checked += 1
+            largest = max(largest, check(chosen, extra, key(seed), differences, after))
+    assert checked >= 16
+    assert largest > 0.8  # the bound is used, so a factor in the wrong place would show
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_newcomer_with_a_thousand_items_of_its_own(name):
+    """A score, filter or table that looks at other items of the data moves when 1,000 items appear."""
+    chosen = program(name, max_items=1000)
+    pairs, extra = random_pairs(3, users=100), newcomer(3, known=8, novel=1000)
+    differences, after = replay(chosen, pairs, extra, key(3), (3, 2), (2, 5))
+    assert differences is not None
+    check(chosen, extra, key(3), differences, after)
+
+
+HOLDERS = [(f"user {u}", item) for u in range(4) for item in ("filler", "i")]
+
+
+def one_item_a_round(chosen):
+    """Samples of one item, and hopeless items one standard deviation below the threshold, not three."""
+    chosen.max_items = 1
+    chosen.upper_confidence = 1.0
+    return chosen
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if "resampled" in n])
+def test_item_absent_from_every_earlier_sample_is_judged_by_its_own_noise(name):
+    """Users hold {filler, i}, one item per round is sampled: v samples i where the others all sampled the filler.
+
+    Whether i was in a sample of the first round is v's secret; its noisy weight is pure noise in both runs, so the
+    others must treat i alike.
+    """
+    chosen = one_item_a_round(program(name))
+    checked = moved = 0
+    for seed in range(240):
+        before = watch(chosen, HOLDERS, key(seed))
+        if b"i" in before.rounds[min(before.rounds)].present:
+            continue  # not the case at hand
+        extra = [("v", "i")]
+        differences, after = replay(chosen, HOLDERS, extra, key(seed))
+        if differences is None:
+            continue
+        check(chosen, extra, key(seed), differences, after)
+        checked += 1
+        moved += b"i" in before.rounds[max(before.rounds)].present
+    assert checked >= 4
+    assert moved >= 2  # in some of them the others give weight to i later: the case is not empty
+
+
+class GlobalScore(GsuProgram):
+    """Planted fault: the score relative to the mean of the items that are present."""
+
+    def _scores(self, trip, shard):
+        z = shard.state["z"]
+        return np.rint(65535 / (1 + np.exp(z.mean() - z))).astype(np.uint16)
+
+
+class MovingSample(GsuProgram):
+    """Planted fault: a fresh sample of a larger set in every round."""
+
+    def weigh(self, trip, block, reply, keys):
+        rows = sample_rows(Csr(block.offsets, block.links), block, keys.sample(trip + 1), len(self.caps) - 1)
+        return super().weigh(trip, replace(block, offsets=rows.offsets, links=rows.links), reply, keys)
+
+
+class CurrentDegreeCap(GsuProgram):
+    """Planted fault: the cap of the items that are left instead of the degree of the sample."""
+
+    def weigh(self, trip, block, reply, keys):
+        if not trip:
+            return super().weigh(trip, block, reply, keys)
+        rows = Csr(block.offsets, block.links)
+        kept = rows.restrict(reply["score"][rows.links] > 0)
+        return super().weigh(trip, replace(block, offsets=kept.offsets, links=kept.links), reply, keys)
+
+
+class KeepAbsent(Mad2rProgram):
+    """Planted fault: an item that nobody gave weight to in the first round is kept with bias one."""
+
+    def _biases(self, shard):
+        return np.where(shard.state["present"], super()._biases(shard), np.uint16(1 << 15))
+
+
+class RoundedUp(UniformProgram):
+    """Planted fault: weights rounded up to the grid."""
+
+    def weigh(self, trip, block, reply, keys):
+        self._table = np.where(self._table > 0, self._table + 1, 0)
+        return super().weigh(trip, block, reply, keys)
+
+
+def planted(fault: type, name: str):
+    """The program of `name` with its class replaced by the faulty one."""
+    chosen = program(name)
+    chosen.__class__ = fault
+    return chosen
+
+
+def seen(chosen, seeds, extra_of, pairs_of) -> bool:
+    for seed in seeds:
+        extra = extra_of(seed)
+        try:
+            differences, after = replay(chosen, pairs_of(seed), extra, key(seed))
+            if differences is not None:
+                check(chosen, extra, key(seed), differences, after)
+        except AssertionError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [(GlobalScore, "gsu2"), (MovingSample, "gsu8"), (CurrentDegreeCap, "gsu8"), (RoundedUp, "basic")],
+)
+def test_planted_fault_is_seen(fault, name):
+    faulty, good = planted(fault, name), program(name)
+    faulty.cap = 20 if fault is MovingSample else faulty.cap
+
+    def is_seen(chosen):
+        return seen(
+            chosen,
+            range(12),
+            lambda seed: newcomer(seed, known=3, novel=5 + 10 * (fault is MovingSample)),
+            lambda seed: random_pairs(seed, users=100),
+        )
+
+    assert is_seen(faulty)
+    assert not is_seen(good)
+
+
+def test_planted_keep_of_absent_items_is_seen():
+    def is_seen(fault):
+        chosen = one_item_a_round(planted(fault, "mad2r gaussian resampled"))
+        return seen(chosen, range(240), lambda seed: [("v", "i")], lambda seed: HOLDERS)
+
+    assert is_seen(KeepAbsent)
+    assert not is_seen(Mad2rProgram)

@@ -1,0 +1,268 @@
+"""Settings of partition selection: defaults, presets, and every refusal word for word."""
+
+import json
+import math
+import re
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+
+from dpbeam.errors import InputError
+from dpbeam.selection.config import METHODS, SelectionConfig
+
+
+def resolve(**options) -> SelectionConfig:
+    return SelectionConfig(**{"epsilon": 1.0, "delta": 1e-5, **options}).resolve()
+
+
+def given(config: SelectionConfig) -> dict:
+    """The settings that are not None, without budget and method."""
+    skip = {"epsilon", "delta", "method", "noisy_weights"}
+    return {f.name: getattr(config, f.name) for f in fields(config) if f.name not in skip}
+
+
+MAD = {"max_adaptive_degree": 50, "adaptive_excess": 2.0}
+BIAS = {"min_bias": 0.5, "max_bias": 2.0, "lower_confidence": 1.0, "upper_confidence": 3.0}
+GSU8 = {
+    "rounds": 8,
+    "max_items_per_user": 300,
+    "gsu_score": True,
+    "gsu_final_spending": 0.71,
+    "gsu_delta_share": 0.7,
+    "gsu_cap": 0.26,
+    "gsu_growth": 0.23,
+    "gsu_score_constants": (1.0, 0.0, 0.78, 0.0, -0.57, 2.45, 1.1),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"method": "basic"}, {"max_items_per_user": 100}),
+        ({"method": "mad"}, {"max_items_per_user": 100, **MAD}),
+        (
+            {"method": "dp-sips"},
+            {
+                "max_items_per_user": 100,
+                "accounting": "gaussian",
+                "resample": True,
+                "budget_split": (0.1, 0.2, 0.7),
+            },
+        ),
+        (
+            {},
+            {
+                "max_items_per_user": 100,
+                "accounting": "gaussian",
+                "resample": True,
+                "budget_split": (0.3, 0.7),
+                **MAD,
+                **BIAS,
+            },
+        ),
+        (
+            {"method": "mad2r", "preset": "published"},
+            {
+                "max_items_per_user": 100,
+                "accounting": "basic",
+                "resample": False,
+                "budget_split": (0.1, 0.9),
+                "preset": "published",
+                **MAD,
+                **BIAS,
+            },
+        ),
+        (
+            {"method": "dp-sips", "preset": "published"},
+            {
+                "max_items_per_user": 100,
+                "accounting": "basic",
+                "resample": False,
+                "budget_split": (0.1, 0.9),
+                "preset": "published",
+            },
+        ),
+        (
+            {"method": "dp-sips", "accounting": "basic"},
+            {
+                "max_items_per_user": 100,
+                "accounting": "basic",
+                "resample": True,
+                "budget_split": (0.1, 0.9),
+            },
+        ),
+        ({"method": "gsu"}, GSU8),
+    ],
+)
+def test_defaults(options, expected):
+    found = {n: v for n, v in given(resolve(**options)).items() if v is not None}
+    fractions = found.pop("gsu_fractions", None)
+    assert found == expected
+    if fractions is not None:
+        assert len(fractions) == 8
+        assert fractions[0] == pytest.approx(0.04, rel=1e-12)
+        assert math.fsum(fractions) == pytest.approx(1, abs=1e-12)
+        assert all(b / a == pytest.approx(fractions[1] / fractions[0]) for a, b in pairwise(fractions))
+
+
+def test_wgm_is_basic():
+    assert resolve(method="wgm") == resolve(method="basic")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resolving_twice_changes_nothing(method):
+    once = resolve(method=method)
+    assert once.resolve() == once
+
+
+def test_what_is_given_wins_over_presets():
+    config = resolve(method="mad2r", preset="published", budget_split=(0.5, 0.5), resample=True)
+    assert (config.budget_split, config.resample, config.accounting) == ((0.5, 0.5), True, "basic")
+    config = resolve(
+        method="gsu", rounds=2, gsu_cap=0.4, gsu_score=False, gsu_growth=0.0, gsu_final_spending=1.0
+    )
+    assert (config.gsu_cap, config.gsu_score, config.gsu_growth) == (0.4, False, 0.0)
+    assert config.gsu_final_spending == 1.0
+    assert config.gsu_fractions == (0.25, 0.75)
+
+
+def test_cap_of_gsu_follows_the_degree_cap():
+    assert resolve(method="gsu", max_items_per_user=100).gsu_cap == 0.5
+    assert resolve(method="gsu", max_items_per_user=101).gsu_cap == 0.26
+    assert resolve(method="gsu", rounds=16).max_items_per_user == 400
+
+
+def test_own_fractions_take_the_constants_of_the_nearest_preset():
+    config = resolve(method="gsu", gsu_fractions=(0.2, 0.3, 0.5))
+    assert config.rounds == 3
+    assert config.gsu_growth == resolve(method="gsu", rounds=4).gsu_growth
+    assert resolve(method="gsu", gsu_fractions=(1.0,)).rounds == 1
+    assert resolve(method="gsu", gsu_fractions=(1 / 40,) * 40).gsu_growth == 0.25
+
+
+REFUSALS = [
+    ({"epsilon": 0.0}, "--epsilon must be a finite number above 0, got 0.0"),
+    ({"epsilon": math.nan}, "--epsilon must be a finite number above 0, got nan"),
+    ({"epsilon": math.inf}, "--epsilon must be a finite number above 0, got inf"),
+    ({"delta": 0.0}, "--delta must lie strictly between 0 and 1, got 0.0"),
+    ({"delta": 1.0}, "--delta must lie strictly between 0 and 1, got 1.0"),
+    ({"delta": math.nan}, "--delta must lie strictly between 0 and 1, got nan"),
+    (
+        {"method": "magic"},
+        "--method must be one of basic, dp-sips, mad, mad2r, gsu, wgm, got 'magic'",
+    ),
+    ({"method": "basic", "resample": False}, "--resample does not apply to --method=basic"),
+    ({"method": "wgm", "rounds": 2}, "--rounds does not apply to --method=basic"),
+    ({"method": "mad", "accounting": "basic"}, "--accounting does not apply to --method=mad"),
+    ({"method": "mad", "min_bias": 0.5}, "--min_bias does not apply to --method=mad"),
+    ({"method": "dp-sips", "gsu_cap": 0.5}, "--gsu_cap does not apply to --method=dp-sips"),
+    ({"method": "gsu", "budget_split": (0.5, 0.5)}, "--budget_split does not apply to --method=gsu"),
+    ({"preset": "best"}, "--preset must be one of published, got 'best'"),
+    ({"method": "gsu", "preset": "published"}, "--preset=published does not exist for --method=gsu"),
+    ({"accounting": "zcdp"}, "--accounting must be gaussian or basic, got 'zcdp'"),
+    ({"max_items_per_user": 0}, "--max_items_per_user must be an integer from 1 to 1e+06, got 0"),
+    ({"max_items_per_user": 2.5}, "--max_items_per_user must be an integer from 1 to 1e+06, got 2.5"),
+    ({"max_items_per_user": True}, "--max_items_per_user must be an integer from 1 to 1e+06, got True"),
+    ({"max_items_per_user": 10**7}, "--max_items_per_user must be an integer from 1 to 1e+06, got 10000000"),
+    (
+        {"method": "gsu", "max_items_per_user": 0},
+        "--max_items_per_user must be an integer from 1 to 1e+06, got 0",
+    ),
+    ({"budget_split": (1.0,)}, "--budget_split of mad2r needs two shares, got 1"),
+    ({"budget_split": (0.2, 0.3, 0.5)}, "--budget_split of mad2r needs two shares, got 3"),
+    ({"method": "dp-sips", "budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
+    ({"method": "dp-sips", "budget_split": (1 / 65,) * 65}, "--budget_split needs 1 to 64 shares, got 65"),
+    (
+        {"budget_split": (0.5, 0.6)},
+        "--budget_split shares must sum to 1, got [0.5, 0.6] with sum 1.1",
+    ),
+    (
+        {"budget_split": (1.5, -0.5)},
+        "--budget_split needs positive shares such as 0.1,0.9, got [1.5, -0.5]",
+    ),
+    ({"max_adaptive_degree": 3}, "--max_adaptive_degree must be an integer from 4 to 1024, got 3"),
+    (
+        {"method": "mad", "max_adaptive_degree": 1025, "max_items_per_user": 2000},
+        "--max_adaptive_degree must be an integer from 4 to 1024, got 1025",
+    ),
+    (
+        {"method": "mad", "max_items_per_user": 20},
+        "--max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
+    ),
+    ({"adaptive_excess": -1.0}, "--adaptive_excess must be a number from 0 to 1e+06, got -1.0"),
+    ({"adaptive_excess": math.nan}, "--adaptive_excess must be a number from 0 to 1e+06, got nan"),
+    ({"min_bias": 0.4}, "--min_bias must be a number from 0.5 to 1, got 0.4"),
+    ({"max_bias": 0.9}, "--max_bias must be a number from 1 to 1e+06, got 0.9"),
+    ({"lower_confidence": -1.0}, "--lower_confidence must be a number from 0 to 1e+06, got -1.0"),
+    ({"upper_confidence": math.inf}, "--upper_confidence must be a number from 0 to 1e+06, got inf"),
+    (
+        {"method": "gsu", "rounds": 3},
+        "--rounds must be one of 2, 4, 8, 16, or give --gsu_fractions; got 3",
+    ),
+    (
+        {"method": "gsu", "rounds": 4, "gsu_fractions": (0.5, 0.5)},
+        "--rounds (4) and the number of --gsu_fractions (2) differ",
+    ),
+    ({"method": "gsu", "gsu_fractions": ()}, "--gsu_fractions needs 1 to 64 values, got 0"),
+    ({"method": "gsu", "gsu_fractions": (1 / 65,) * 65}, "--gsu_fractions needs 1 to 64 values, got 65"),
+    ({"method": "gsu", "gsu_fractions": (0.5, 0.6)}, "--gsu_fractions must be positive and sum to 1"),
+    ({"method": "gsu", "gsu_fractions": (1.5, -0.5)}, "--gsu_fractions must be positive and sum to 1"),
+    ({"method": "gsu", "gsu_fractions": (math.nan, 0.5)}, "--gsu_fractions must be positive and sum to 1"),
+    (
+        {"method": "gsu", "gsu_final_spending": 0.0},
+        "--gsu_final_spending must be a number above 0 and at most 1, got 0.0",
+    ),
+    (
+        {"method": "gsu", "gsu_final_spending": math.nan},
+        "--gsu_final_spending must be a number above 0 and at most 1, got nan",
+    ),
+    ({"method": "gsu", "gsu_cap": 0.0}, "--gsu_cap must be a number above 0 and at most 1, got 0.0"),
+    ({"method": "gsu", "gsu_cap": 1.5}, "--gsu_cap must be a number above 0 and at most 1, got 1.5"),
+    (
+        {"method": "gsu", "gsu_delta_share": 1.0},
+        "--gsu_delta_share must be a number strictly between 0 and 1, got 1.0",
+    ),
+    (
+        {"method": "gsu", "gsu_delta_share": 0.0},
+        "--gsu_delta_share must be a number strictly between 0 and 1, got 0.0",
+    ),
+    (
+        {"method": "gsu", "delta": 0.9, "gsu_delta_share": 0.1},
+        "--delta (0.9) leaves a threshold share of 1/2 or more, at which gsu says nothing; lower it, or raise "
+        "--gsu_delta_share",
+    ),
+    ({"method": "gsu", "gsu_growth": 101.0}, "--gsu_growth must be a number from -100 to 100, got 101.0"),
+    (
+        {"method": "gsu", "gsu_score_constants": (1.0, 2.0)},
+        "--gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
+    ),
+    (
+        {"method": "gsu", "gsu_score_constants": (1.0, 0.0, math.nan, 0.0, -0.5, 2.4, 1.1)},
+        "--gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
+    ),
+    (
+        {"method": "gsu", "gsu_score_constants": (1.0, 0.0, 0.0, 0.0, -0.5, 2.4, 1.1)},
+        "--gsu_score_constants: k1 and k2 must be above 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSALS)
+def test_refusals(options, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        resolve(**options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_public_parameters_are_plain_json_without_the_budget(method):
+    parameters = resolve(method=method).public_parameters()
+    assert json.loads(json.dumps(parameters, allow_nan=False)) == parameters
+    assert not {"epsilon", "delta", "method"} & set(parameters)
+    assert parameters["max_items_per_user"] > 0
+    assert ("rounds" in parameters) == (method == "gsu")
+
+
+def test_another_budget_keeps_the_settings():
+    config = resolve(method="mad").with_budget(2.0, 1e-7)
+    assert (config.epsilon, config.delta, config.max_adaptive_degree) == (2.0, 1e-7, 50)

@@ -1,0 +1,283 @@
+"""Plans: noise and thresholds against an independent recomputation, ledgers, budgets, golden numbers."""
+
+import math
+from fractions import Fraction
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
+from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.errors import InputError
+from dpbeam.kernels.grid import noisy_units
+from dpbeam.randomness import gaussian
+from dpbeam.rounds.basic import UniformProgram
+from dpbeam.rounds.gsu import GsuProgram
+from dpbeam.rounds.mad import Mad2rProgram, MadProgram
+from dpbeam.selection.config import POOL, SelectionConfig
+from dpbeam.selection.plan import _MAX_SIGMA, SelectionPlan, make_plan
+
+BUDGETS = [(1.0, 1e-5), (0.1, 1e-10), (4.0, 1e-3), (0.5, 1e-15)]
+
+
+def plan(epsilon=1.0, delta=1e-5, **options) -> SelectionPlan:
+    return make_plan(SelectionConfig(epsilon, delta, **options))
+
+
+def balle_wang(epsilon: float, delta: float) -> float:
+    """Root of Phi(1/(2s) - eps s) - exp(eps) Phi(-1/(2s) - eps s) = delta, by the textbook form in logarithms."""
+
+    def excess(sigma: float) -> float:
+        first = special.log_ndtr(0.5 / sigma - epsilon * sigma)
+        second = epsilon + special.log_ndtr(-0.5 / sigma - epsilon * sigma)
+        return first + math.log(-math.expm1(second - first)) - math.log(delta)
+
+    high = 0.1
+    while excess(high) > 0:
+        high *= 2
+    return optimize.brentq(excess, high / 4, high, xtol=1e-14, rtol=1e-13)
+
+
+def threshold(sigma: float, delta: float, max_items: int, b: float = 1.0) -> float:
+    values = [
+        b / math.sqrt(t) + sigma * stats.norm.isf(-math.expm1(math.log1p(-delta) / t))
+        for t in range(1, max_items + 1)
+    ]
+    return max(values)
+
+
+def expected_rounds(config: SelectionConfig) -> list[tuple[float, float]]:
+    """(sigma, rho) of every round, written from the definitions of the two accountings."""
+    shares = config.budget_split or (1.0,)
+    factors = (1.0, config.max_bias) if config.method == "mad2r" else (1.0,) * len(shares)
+    rounds = []
+    for share, b in zip(shares, factors):
+        if config.accounting == "basic":
+            sigma, delta = (
+                balle_wang(config.epsilon * share, config.delta * share / 2),
+                config.delta * share / 2,
+            )
+        else:
+            sigma = balle_wang(config.epsilon, config.delta / 2) / math.sqrt(share)
+            delta = config.delta / 2 * share
+        rounds.append((sigma, threshold(sigma, delta, config.max_items_per_user, b)))
+    return rounds
+
+
+WEIGHTED = [
+    {"method": "basic"},
+    {"method": "basic", "max_items_per_user": 1},
+    {"method": "mad"},
+    {"method": "dp-sips"},
+    {"method": "dp-sips", "accounting": "basic", "budget_split": (0.05, 0.15, 0.8)},
+    {"method": "dp-sips", "preset": "published"},
+    {"method": "mad2r"},
+    {"method": "mad2r", "preset": "published"},
+    {"method": "mad2r", "max_bias": 8.0, "max_items_per_user": 60},
+]
+
+
+@pytest.mark.parametrize("options", WEIGHTED)
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+def test_noise_and_thresholds_equal_an_independent_recomputation(options, epsilon, delta):
+    """Rounded in the safe direction: never below the recomputed value but for the oracle's own error."""
+    found = plan(epsilon, delta, **options)
+    expected = expected_rounds(found.config)
+    assert len(found.rounds) == len(expected)
+    for number, (row, (sigma, rho)) in enumerate(zip(found.rounds, expected), start=1):
+        assert row.number == number
+        assert sigma * (1 - 1e-11) <= row.sigma <= sigma * (1 + 1e-9)
+        assert rho * (1 - 1e-11) <= row.threshold <= rho * (1 + 1e-9)
+        assert (row.statistic_sigma, row.weight_factor) == (row.sigma, 1.0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.5, 1e-7), (4.0, 1e-3)])
+def test_sigma_agrees_with_dp_accounting(epsilon, delta):
+    one = plan(epsilon, delta, method="basic").rounds[0].sigma
+    assert one == pytest.approx(dp_accounting.get_sigma_gaussian(epsilon, delta / 2), rel=1e-6)
+    for method in ("dp-sips", "mad2r"):
+        sigmas = [r.sigma for r in plan(epsilon, delta, method=method).rounds]
+        composed = sum(Fraction(s) ** -2 for s in sigmas)
+        assert composed <= Fraction(one) ** -2
+        assert float(composed) == pytest.approx(one**-2, rel=1e-12)
+        assert dp_accounting.get_epsilon_gaussian(float(composed) ** -0.5, delta / 2) <= epsilon * (1 + 1e-6)
+    sigmas = [r.sigma for r in plan(epsilon, delta, method="gsu").rounds]
+    composed = float(sum(Fraction(s) ** -2 for s in sigmas)) ** -0.5
+    assert composed == pytest.approx(dp_accounting.get_sigma_gaussian(epsilon, 0.7 * delta), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [*WEIGHTED, {"method": "gsu"}, {"method": "gsu", "gsu_fractions": (1.0,)}]
+)
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+def test_events_verify_and_never_exceed_the_budget(options, epsilon, delta):
+    found = plan(epsilon, delta, **options)
+
+    def ledger(epsilon, delta):
+        return Ledger("select", epsilon, delta, found.config.accounting or "gaussian", found.event)
+
+    spent = ledger(epsilon, delta).verify()
+    assert epsilon * 0.99 < spent.epsilon <= epsilon * (1 + 1e-12)
+    assert delta * 0.99 < spent.delta <= delta * (1 + 1e-12)
+    with pytest.raises(OverspentLedgerError):
+        ledger(epsilon, delta * 0.98).verify()
+    with pytest.raises(OverspentLedgerError):
+        ledger(epsilon * 0.98, delta).verify()
+    assert ledger(epsilon, delta).to_json() == ledger(epsilon, delta).to_json()
+
+
+def test_parts_of_a_basic_split_never_add_up_to_more_than_the_whole():
+    for options in ({"method": "mad2r", "accounting": "basic"}, {"method": "dp-sips", "accounting": "basic"}):
+        for epsilon, delta in BUDGETS:
+            found = plan(epsilon, delta, **options)
+            parts = found.event.parts
+            assert sum(Fraction(p.epsilon) for p in parts) <= Fraction(epsilon)
+            deltas = [Fraction(r.delta_threshold) for r in found.rounds]
+            assert 2 * sum(deltas) <= Fraction(delta)
+
+
+def test_thresholds_use_the_share_of_their_round():
+    """Not delta, not delta / 2: a share of a tenth moves the threshold by more than the tolerance above."""
+    found = plan(method="mad2r")
+    for row, share in zip(found.rounds, (0.3, 0.7)):
+        assert row.delta_threshold == pytest.approx(share * 5e-6, rel=1e-12)
+        assert row.threshold > 1.01 * threshold(row.sigma, 1e-5, 100)
+
+
+def test_events_record_what_the_program_does():
+    for options in WEIGHTED:
+        found = plan(**options)
+        flat = [leaf for e in found.event.parts for leaf in getattr(e, "parts", (e,))]
+        gaussians = [e for e in flat if isinstance(e, GaussianEvent)]
+        thresholds = [e for e in flat if isinstance(e, ThresholdEvent)]
+        assert [e.sigma for e in gaussians] == [r.sigma for r in found.rounds]
+        assert [e.threshold for e in thresholds] == [r.threshold for r in found.rounds]
+        assert {e.max_items for e in thresholds} == {found.config.max_items_per_user}
+
+
+@pytest.mark.parametrize("method", ["dp-sips", "mad2r"])
+def test_gaussian_accounting_needs_less_noise_than_basic(method):
+    gaussian, basic = (
+        plan(method=method, accounting=a, budget_split=(0.1, 0.9)) for a in ("gaussian", "basic")
+    )
+    for better, worse in zip(gaussian.rounds[:1], basic.rounds[:1]):
+        assert better.sigma < 0.4 * worse.sigma
+        assert better.threshold < 0.4 * worse.threshold
+
+
+def test_group_sequential_numbers_follow_the_definition():
+    found = plan(method="gsu", rounds=4)
+    program, c = found.program, found.config
+    f = np.array(program.fractions)
+    middle = np.cumsum(f) - f / 2
+    a = np.exp(c.gsu_growth * middle)
+    a /= math.sqrt((a * a * f).sum())
+    assert program.coefficients == pytest.approx(a.tolist(), rel=1e-12)
+    assert program.drifts == pytest.approx(np.cumsum(a * f).tolist(), rel=1e-12)
+    assert program.variances == pytest.approx(np.cumsum(a * a * f).tolist(), rel=1e-12)
+    sigma = balle_wang(1.0, 0.7e-5)
+    assert program.sigma == pytest.approx(sigma, rel=1e-9)
+    assert program.round_sigmas == pytest.approx((sigma / np.sqrt(f)).tolist(), rel=1e-9)
+    # Thresholds: crossing probability of a novel item at drift c0 is its allowance at D0, caps likewise at d.
+    deviations = program.sigma * np.sqrt(program.variances)
+
+    def crossing(cap):
+        drift = cap * np.array(program.drifts)
+        return stats.norm.sf((np.array(program.thresholds) - drift) / deviations).sum()
+
+    for d in (1, 2, 10, 100, 300):
+        allowance = -math.expm1(math.log1p(-0.3e-5) / d)
+        cap = float(program.caps[d])
+        assert crossing(cap) <= allowance
+        assert cap == 1.0 or crossing(cap) > allowance * (1 - 1e-6)
+    assert program.caps[300] == pytest.approx(c.gsu_cap, rel=1e-6)
+    assert program.caps[301:].size == 0
+    for row, k in zip(found.rounds, range(4)):
+        assert (row.sigma, row.threshold) == (program.round_sigmas[k], program.thresholds[k])
+        assert row.statistic_sigma == pytest.approx(deviations[k], rel=1e-12)
+        assert row.weight_factor == program.drifts[k]
+        assert row.delta_threshold is None
+
+
+def test_programs_carry_the_numbers_of_their_plan():
+    sips = plan(method="dp-sips").program
+    assert isinstance(sips, UniformProgram)
+    assert (sips.trips, sips.cap, sips.max_items, sips.resample) == (3, POOL, 100, True)
+    assert plan(method="dp-sips", resample=False).program.cap == 100
+    basic = plan(method="basic", max_items_per_user=7).program
+    assert (basic.trips, basic.cap, basic.resample) == (1, 7, False)
+    mad = plan(method="mad", adaptive_excess=1.5)
+    assert isinstance(mad.program, MadProgram)
+    row = mad.rounds[0]
+    tau = row.threshold + 1.5 * row.sigma
+    assert mad.program.round.tables.tau_units == math.ceil(tau * 2**30)
+    both = plan(method="mad2r")
+    assert isinstance(both.program, Mad2rProgram)
+    assert (both.program.first.tables.min_degree, both.program.second.tables.min_degree) == (1, 4)
+    for part, row in zip((both.program.first, both.program.second), both.rounds):
+        assert (part.sigma, part.threshold) == (row.sigma, row.threshold)
+        assert part.tables.tau_units == math.ceil((row.threshold + 2 * row.sigma) * 2**30)
+    gsu = plan(method="gsu", gsu_score=False).program
+    assert isinstance(gsu, GsuProgram)
+    assert (gsu.score, gsu.cap, gsu.trips) == (None, 300, 8)
+
+
+# Golden numbers: roots of Balle and Wang's equation and the closed form of the thresholds, computed with 40 digits.
+GOLDEN = {
+    ("basic", None): [(3.88414080460436124, 20.7897438550826249)],
+    ("mad", None): [(3.88414080460436124, 20.7897438550826249)],
+    ("dp-sips", "published"): [
+        (37.8671640366584309, 217.106448513525855),
+        (4.30391894220576543, 23.1080489073083718),
+    ],
+    ("mad2r", "published"): [
+        (37.8671640366584309, 217.106448513525855),
+        (4.30391894220576543, 23.2080489073083718),
+    ],
+    ("mad2r", None): [(7.09143845069358142, 39.3967564552542463), (4.64243621234624346, 25.2281663061243918)],
+}
+
+
+@pytest.mark.parametrize(("key", "expected"), GOLDEN.items())
+def test_golden_numbers(key, expected):
+    """Not below the exact value, and above it by less than 1e-11."""
+    method, preset = key
+    found = plan(method=method, preset=preset)
+    assert len(found.rounds) == len(expected)
+    for row, (sigma, rho) in zip(found.rounds, expected):
+        assert sigma <= row.sigma <= sigma * (1 + 1e-11)
+        assert rho <= row.threshold <= rho * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 20.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-15, 0.5, 0.9999])
+def test_the_adaptive_threshold_is_at_least_one_at_every_budget(epsilon, delta):
+    """A precondition of MAD's proof: the threshold of a single item is at least 1 as long as delta / 2 < 1/2."""
+    for method in ("mad", "mad2r"):
+        found = plan(
+            epsilon, delta, method=method, max_items_per_user=4, max_adaptive_degree=4, adaptive_excess=0.0
+        )
+        rounds = [found.program.round] if method == "mad" else [found.program.first, found.program.second]
+        assert all(part.tables.tau_units >= 1 << 30 for part in rounds)
+
+
+@pytest.mark.parametrize("method", ["basic", "mad", "mad2r", "dp-sips", "gsu"])
+def test_noise_beyond_the_fixed_point_range_is_refused(method):
+    with pytest.raises(
+        InputError,
+        match=r"^--epsilon \(1e-09\) and --delta \(1e-12\) need noise of standard deviation \d\.?\d*e\+\d\d, more "
+        r"than the fixed-point weights hold; raise one of them$",
+    ):
+        plan(1e-9, 1e-12, method=method)
+
+
+def test_noise_at_the_end_of_the_range_does_not_wrap():
+    """The largest draws at the largest allowed sigma, on top of 2^32 users, are ordinary 64-bit integers."""
+    extreme = _MAX_SIGMA * gaussian(np.array([[0, 0], [1 << 63, 0]], np.uint64))
+    sums = np.full(2, 1 << 32) << 30
+    assert sorted(extreme) == [-max(extreme), max(extreme)]
+    assert (noisy_units(sums, extreme) / 2.0**30).tolist() == pytest.approx(
+        (extreme + 2.0**32).tolist(), rel=1e-12
+    )

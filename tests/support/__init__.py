@@ -1,0 +1,1 @@
+"""Shared helpers of the tests: instances, slow references, the replay harness, statistics."""

@@ -1,0 +1,61 @@
+"""Small random (user, item) data and the ways to feed it: batches, orders, duplicates, array types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.rounds.program import Keys
+
+Pair = tuple[str, str]
+
+
+def random_pairs(seed: int, *, users: int = 60, items: int = 40, max_degree: int = 12) -> list[Pair]:
+    """Skewed data: item popularity falls like 1/rank, degrees are geometric up to `max_degree`, all users distinct."""
+    rng = np.random.default_rng(seed)
+    share = 1.0 / np.arange(1, items + 1)
+    share /= share.sum()
+    pairs = []
+    for user in range(users):
+        degree = min(max_degree, items, int(rng.geometric(0.35)))
+        for item in rng.choice(items, degree, replace=False, p=share):
+            pairs.append((f"user {user}", f"item {item}"))
+    return pairs
+
+
+def to_arrays(pairs: Sequence[Pair], kind: pa.DataType | None = None) -> tuple[pa.Array, pa.Array]:
+    """Users and items as Arrow arrays of type `kind` (default string)."""
+    kind = kind or pa.string()
+    users, items = ([p[side] for p in pairs] for side in (0, 1))
+    if pa.types.is_dictionary(kind):
+        return pa.array(users), pa.array(items).dictionary_encode()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        users, items = ([text.encode() for text in side] for side in (users, items))
+    return pa.array(users, kind), pa.array(items, kind)
+
+
+def batches(pairs: Sequence[Pair], size: int | None = None, kind: pa.DataType | None = None) -> list:
+    """The pairs in batches of `size` rows (None: one batch)."""
+    size = size or max(len(pairs), 1)
+    return [to_arrays(pairs[start : start + size], kind) for start in range(0, len(pairs), size)]
+
+
+def whole_block(pairs: Sequence[Pair], keys: Keys, cap: int, num_shards: int = 1) -> Block | None:
+    """All pairs in one block, through the real partition step."""
+    messages = [c for u, i in batches(pairs) for _, c in partition_pairs(u, i, keys.pairs, 1, cap)]
+    return build_block(0, messages, keys.pairs, num_shards, cap) if messages else None
+
+
+def csr(sets: Sequence[Sequence[int]]) -> Csr:
+    """Rows of distinct item numbers, sorted within the row."""
+    offsets = np.concatenate(([0], np.cumsum([len(s) for s in sets]))).astype(np.int64)
+    return Csr(offsets, np.array([i for s in sets for i in sorted(s)], np.int64))
+
+
+def fingerprint_array(rows: Sequence[tuple[int, int]]) -> np.ndarray:
+    """(n, 2) uint64 from Python integers."""
+    return np.array([[high, low] for high, low in rows], np.uint64).reshape(-1, 2)
