@@ -30,6 +30,8 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 1)
     except Exception as error:
+        if str(error).startswith("KeyboardInterrupt"):  # as Beam's in-process runner passes it on
+            return _fail(command, "interrupted", 1)
         message = find_input_error(error)
         if message is not None:
             return _fail(command, message, 2)

@@ -1,0 +1,80 @@
+"""Jobs that are stopped or run out of disk: no half output, no private files, and a second run works."""
+
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dpbeam.io.synth import write_synthetic
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("pairs")
+    write_synthetic(str(folder / "p"), users=100_000, items=50_000, mean_items_per_user=15, shards=4)
+    return str(folder / "p-*.parquet")
+
+
+def command(pairs: str, output, temp) -> list[str]:
+    return [
+        *(sys.executable, "-m", "pipelines.select_items", "--input", pairs, "--epsilon=1", "--delta=1e-6"),
+        *("--user_column=user", "--item_column=item", f"--output={output}", f"--temp_location={temp}"),
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_and_run_again(number, pairs, tmp_path):
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    process = subprocess.Popen(
+        command(pairs, tmp_path / "out" / "x", temp), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while not glob.glob(f"{temp}/dpbeam-run-*/block-*") and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.strip().splitlines()[-1] == "dpbeam select: error: interrupted"
+    assert os.listdir(temp) == []
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+    again = subprocess.run(command(pairs, tmp_path / "out" / "x", temp), cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert len(os.listdir(tmp_path / "out")) == 2
+    assert os.listdir(temp) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 64 kB; needs the right to mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small filesystem here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("place", ["output", "temp"])
+def test_full_disk(place, pairs, small_disk, tmp_path):
+    temp = small_disk if place == "temp" else tmp_path / "temp"
+    output = tmp_path / "out" / "x" if place == "temp" else small_disk / "x"
+    if place == "output":
+        temp.mkdir()
+        (small_disk / "filler").write_bytes(b"\0" * 60_000)
+    done = subprocess.run(command(pairs, output, temp), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("dpbeam select: error: ") and "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not glob.glob(f"{output}*")
+    assert glob.glob(f"{temp}/dpbeam-run-*") == []

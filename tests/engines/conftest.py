@@ -1,0 +1,348 @@
+"""Real engines for tests: clusters on loopback, shared job servers, and a way to run a program on each.
+
+Fixtures for any test in this folder:
+
+    engine(name)     -> Engine for a name in ENGINES; starts what it needs, once per session
+    flink_cluster    -> Cluster: the standalone Flink cluster of scripts/flink, on ports of its own
+    spark_cluster    -> Cluster: the standalone Spark cluster of scripts/spark, on ports of its own
+
+`Engine.flags` are the flags that a user would give; `Engine.run(argv)` runs a program with them appended, as
+`engine("flink-cluster").run([sys.executable, "-m", "pipelines.select_items", "--input", ...])`. The job server is
+shared (`--job_endpoint`), which saves ten seconds a job and changes nothing else.
+
+What the scripts fetch is kept in the cache. Without network and with an empty cache the tests are skipped, except
+where CI is set: there they must run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from dpbeam.runners import options
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENGINES = (
+    "direct",
+    "direct-2",
+    "prism",
+    "flink-embedded",
+    "flink-cluster",
+    "spark-embedded",
+    "spark-cluster",
+    "spark-cluster-uncached",
+)
+RUN_SECONDS = 240
+_TAG = "DPBEAM_TEST_CLUSTER"
+_SPARK_OPENS = (
+    "java.base/sun.nio.ch",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.lang.invoke",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str):
+    """The first true value of `condition`; fails the test after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"{what}: not within {seconds} s")
+
+
+def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
+    """Processes that inherited a cluster's tag: id -> command line containing `only`."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if command and only in command and f"{_TAG}={tag}".encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = command
+    return found
+
+
+@dataclass
+class Run:
+    """How a program ended."""
+
+    code: int
+    log: str
+
+
+@dataclass
+class Engine:
+    """Where to run a program: its Beam flags and environment."""
+
+    name: str
+    flags: list[str]
+    tag: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, argv: list[str], log: pathlib.Path) -> subprocess.Popen:
+        """Start a program in its own session, its output in a file; see `finish`."""
+        with open(log, "wb") as sink:
+            return subprocess.Popen(
+                [*argv, *self.flags],
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=ROOT,
+                env={**os.environ, _TAG: self.tag, **self.environment},
+            )
+
+    def finish(self, process: subprocess.Popen, log: pathlib.Path, seconds: float = RUN_SECONDS) -> Run:
+        """Wait for a started program; ends it and fails the test if it takes too long."""
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            pytest.fail(f"{self.name}: no end within {seconds} s\n{log.read_text(errors='replace')[-4000:]}")
+        return Run(code, log.read_text(errors="replace"))
+
+    def run(self, argv: list[str], log: pathlib.Path, seconds: float = RUN_SECONDS) -> Run:
+        return self.finish(self.start(argv, log), log, seconds)
+
+    def python_workers(self) -> dict[int, str]:
+        """Python worker processes that this engine started and that still live."""
+        return tagged_processes(self.tag, "dpbeam.runners.worker")
+
+
+@dataclass
+class Cluster:
+    """A standalone cluster: address for clients, and the script that repairs it."""
+
+    script: str
+    address: str
+    tag: str
+    environment: dict[str, str]
+
+    def call(self, command: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [str(ROOT / "scripts" / self.script), command],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=900,
+            env={**os.environ, **self.environment},
+        )
+
+
+def _fetch(script: str) -> str:
+    """Run a fetching script; skip where it cannot work, but never in CI."""
+    argv = [str(ROOT / "scripts" / script), *([] if script == "prism" else ["fetch"])]
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
+    if done.returncode:
+        message = f"scripts/{script} cannot fetch what it needs and the cache lacks it: {done.stderr[-500:]}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return done.stdout.strip()
+
+
+def _cluster(script: str, ports: dict[str, int], address: str) -> Iterator[Cluster]:
+    _fetch(script)
+    tag = uuid.uuid4().hex
+    environment = {_TAG: tag, **{name: str(port) for name, port in ports.items()}}
+    cluster = Cluster(script, address, tag, environment)
+    up = cluster.call("up")
+    try:
+        assert up.returncode == 0, up.stderr
+        yield cluster
+    finally:
+        down = cluster.call("down")
+        assert down.returncode == 0, down.stderr
+        wait_until(lambda: not tagged_processes(tag), 20, f"end of every process of {script}")
+
+
+@pytest.fixture(scope="session")
+def flink_cluster() -> Iterator[Cluster]:
+    port = free_port()
+    yield from _cluster("flink", {"FLINK_PORT": port, "FLINK_RPC_PORT": free_port()}, f"localhost:{port}")
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[Cluster]:
+    # Workers take the two ports after the UI's; a pair below the ephemeral range stays free.
+    ui = 20000 + os.getpid() % 4000 * 3
+    port = free_port()
+    yield from _cluster("spark", {"SPARK_PORT": port, "SPARK_UI_PORT": ui}, f"spark://localhost:{port}")
+
+
+@pytest.fixture(scope="session")
+def job_servers(tmp_path_factory) -> Iterator[Callable[[str, list[str], str], str]]:
+    """Starts job servers that all jobs of one engine share; returns their addresses."""
+    processes, addresses = [], {}
+    folder = tmp_path_factory.mktemp("job-servers")
+
+    def address_of(jar: str, flags: list[str], tag: str) -> str:
+        key = (jar, *flags)
+        if key in addresses:
+            return addresses[key]
+        port = free_port()
+        opens = [f"--add-opens={module}=ALL-UNNAMED" for module in _SPARK_OPENS]
+        ports = [
+            "--job-host",
+            "localhost",
+            "--job-port",
+            str(port),
+            "--artifact-port",
+            "0",
+            "--expansion-port",
+            "0",
+        ]
+        argv = [
+            "java",
+            "-Xmx768m",
+            *opens,
+            "-jar",
+            jar,
+            *ports,
+            "--artifacts-dir",
+            str(folder / str(port)),
+            *flags,
+        ]
+        with open(folder / f"{port}.log", "wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    argv,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, _TAG: f"server-{tag}"},
+                )
+            )
+
+        def answers() -> bool:
+            assert processes[-1].poll() is None, (folder / f"{port}.log").read_text()[-2000:]
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
+                return True
+            return False
+
+        wait_until(answers, 90, f"job server {jar}")
+        addresses[key] = f"localhost:{port}"
+        return addresses[key]
+
+    yield address_of
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def engine(request, job_servers) -> Callable[[str], Engine]:
+    made: dict[str, Engine] = {}
+
+    def get(name: str) -> Engine:
+        if name not in made:
+            made[name] = _make(name, request, job_servers)
+        return made[name]
+
+    return get
+
+
+def _make(name: str, request, job_servers) -> Engine:
+    cache = options.cache_folder()
+    tag = uuid.uuid4().hex
+    if name == "direct":
+        return Engine(name, [], tag)
+    if name == "direct-2":
+        return Engine(name, ["--direct_num_workers=2", "--direct_running_mode=multi_processing"], tag)
+    if name == "prism":
+        return Engine(name, ["--runner=PrismRunner", f"--prism_location={_fetch('prism')}"], tag)
+    if name == "flink-embedded":
+        _fetch("flink")
+        return Engine(name, ["--runner=FlinkRunner", "--flink_master=[local]", "--parallelism=2"], tag)
+    if name == "spark-embedded":
+        _fetch("spark")
+        return Engine(name, ["--runner=SparkRunner", "--spark_master_url=local[2]"], tag)
+    if name == "flink-cluster":
+        cluster = request.getfixturevalue("flink_cluster")
+        server = job_servers(options.flink_jar(cache), ["--flink-master", cluster.address], cluster.tag)
+        flags = ["--runner=FlinkRunner", f"--flink_master={cluster.address}", f"--job_endpoint={server}"]
+        return Engine(name, flags, cluster.tag)
+    if name in ("spark-cluster", "spark-cluster-uncached"):
+        cluster = request.getfixturevalue("spark_cluster")
+        server = job_servers(options.spark_jar(cache), ["--spark-master-url", cluster.address], cluster.tag)
+        flags = ["--runner=SparkRunner", f"--spark_master_url={cluster.address}", f"--job_endpoint={server}"]
+        if name.endswith("uncached"):
+            flags.append("--cache_disabled")
+        return Engine(name, flags, cluster.tag)
+    raise ValueError(f"no engine {name!r}; one of {ENGINES}")
+
+
+class RoundsJob:
+    """The small job of rounds_job.py on one engine."""
+
+    def __init__(self, on: Engine, folder: pathlib.Path):
+        self.engine, self.folder = on, folder
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.output = folder / "out"
+        self.log = folder / "log"
+
+    def argv(self, *flags: str) -> list[str]:
+        program = str(pathlib.Path(__file__).parent / "rounds_job.py")
+        return [sys.executable, program, f"--folder={self.state}", f"--output={self.output}", *flags]
+
+    def run(self, *flags: str) -> Run:
+        return self.engine.run(self.argv(*flags), self.log)
+
+    def start(self, *flags: str) -> subprocess.Popen:
+        return self.engine.start(self.argv(*flags), self.log)
+
+    def finish(self, process: subprocess.Popen) -> Run:
+        return self.engine.finish(process, self.log)
+
+    def reached(self) -> int:
+        """Wait for a job that holds; the id of its Python worker."""
+        mark = self.state / "reached"
+        wait_until(mark.exists, 120, "the job to reach its last round")
+        return int(mark.read_text())
+
+    def go_on(self) -> None:
+        (self.state / "go").touch()
+
+    def result(self) -> tuple[bytes, bytes]:
+        return self.output.read_bytes(), self.output.with_name("out.count").read_bytes()
+
+
+@pytest.fixture
+def rounds_job(engine, tmp_path) -> Callable[[str], RoundsJob]:
+    return lambda name: RoundsJob(engine(name), tmp_path)
+
+
+@pytest.fixture(scope="session")
+def expected(engine, tmp_path_factory) -> tuple[bytes, bytes]:
+    """The result of the rounds in one process, without faults."""
+    job = RoundsJob(engine("direct"), tmp_path_factory.mktemp("expected"))
+    run = job.run()
+    assert run.code == 0, run.log
+    return job.result()

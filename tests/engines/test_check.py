@@ -1,0 +1,198 @@
+"""The preflight: each thing that a job lacks is one row with its mend."""
+
+import os
+import socket
+import stat
+
+import pytest
+
+from dpbeam.runners import Path, check, matrix, options, preflight
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPBEAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DPBEAM_SHARED_FOLDERS", raising=False)
+
+
+@pytest.fixture
+def listener():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def rows(argv, *paths, **settings):
+    return {row.what: row for row in preflight(argv, paths, **settings)}
+
+
+def refused(found):
+    return [row for row in found.values() if not row.ok]
+
+
+def program(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_default_runner_needs_nothing(tmp_path):
+    found = rows([], Path("--output", str(tmp_path / "new" / "out"), "output"))
+    assert not refused(found)
+    assert found["runner"].found == "FnApiRunner"
+
+
+def test_every_refusal_says_how_to_mend_it():
+    port = closed_port()
+    for argv in (
+        ["--runner=FlinkRunner", f"--flink_master=localhost:{port}"],
+        ["--runner=SparkRunner", f"--spark_master_url=spark://localhost:{port}"],
+        ["--runner=PrismRunner"],
+        ["--runner=FlinkRunner", f"--job_endpoint=localhost:{port}"],
+    ):
+        bad = refused(rows(argv))
+        assert bad, argv
+        assert all(row.mend for row in bad), bad
+
+
+def test_an_unreachable_cluster(listener):
+    port = closed_port()
+    found = rows(["--runner=FlinkRunner", f"--flink_master=localhost:{port}"])
+    assert found["Flink cluster"].level == "refuse"
+    assert f"localhost:{port} does not answer" in found["Flink cluster"].found
+    found = rows(["--runner=SparkRunner", f"--spark_master_url=spark://{listener}"])
+    assert found["Spark cluster"].found == f"{listener} answers; must run Spark {matrix.SPARK}"
+    found = rows(["--runner=SparkRunner", "--spark_master_url=spark://localhost"])
+    assert "has no port" in found["Spark cluster"].found
+
+
+def test_flink_version_and_slots(monkeypatch):
+    overview = {"flink-version": "1.19.1", "slots-total": 2, "slots-available": 2, "taskmanagers": 2}
+    monkeypatch.setattr(options, "flink_overview", lambda _: overview)
+    argv = ["--runner=FlinkRunner", "--flink_master=localhost:1"]
+    assert rows(argv)["Flink cluster"].level == "ok"
+    assert rows(argv)["Flink slots"].level == "ok"
+    assert rows([*argv, "--parallelism=3"])["Flink slots"].level == "refuse"
+    overview["slots-available"] = 1
+    assert rows(argv)["Flink slots"].level == "warn"
+    overview.update({"slots-total": 0, "taskmanagers": 0, "slots-available": 0})
+    assert rows(argv)["Flink slots"].mend == "start task managers"
+    overview["flink-version"] = "1.20.0"
+    assert rows(argv)["Flink cluster"].level == "warn"
+    overview["flink-version"] = "1.13.0"
+    assert rows(argv)["Flink cluster"].level == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("17.0.15", "ok"), ("21.0.1", "warn"), ("11.0.2", "warn"), ("1.8.0_402", "refuse")]
+)
+def test_java(version, level, tmp_path):
+    java = program(tmp_path, "java", f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    found = rows(["--runner=FlinkRunner", f"--job_server_java_launcher={java}"])
+    assert found["Java"].level == level
+
+
+def test_java_that_is_missing_or_broken(tmp_path):
+    assert rows(["--runner=SparkRunner", "--job_server_java_launcher=no-such"])["Java"].level == "refuse"
+    java = program(tmp_path, "java", "#!/bin/sh\nexit 3\n")
+    assert (
+        "does not run" in rows(["--runner=SparkRunner", f"--job_server_java_launcher={java}"])["Java"].found
+    )
+
+
+def test_the_job_server_jar(tmp_path):
+    found = rows(["--runner=FlinkRunner"])["job server"]
+    assert (found.level, found.mend) == (
+        "warn",
+        "run scripts/flink fetch; without it Beam fetches its own job server at start",
+    )
+    assert rows(["--runner=FlinkRunner", "--flink_job_server_jar=/no.jar"])["job server"].level == "refuse"
+    jar = options.spark_jar(options.cache_folder())
+    os.makedirs(os.path.dirname(jar))
+    open(jar, "w").close()
+    assert rows(["--runner=SparkRunner"])["job server"] == check.Row("job server", "ok", jar)
+
+
+def test_prism(tmp_path):
+    assert "scripts/prism" in rows(["--runner=PrismRunner"])["Prism"].mend
+    plain = tmp_path / "prism"
+    plain.write_text("")
+    found = rows(["--runner=PrismRunner", f"--prism_location={plain}"])["Prism"]
+    assert "not executable" in found.found
+
+
+def test_workers(tmp_path):
+    far = ["--runner=FlinkRunner", "--flink_master=far.invalid:8081"]
+    assert rows([*far, "--environment_type=LOOPBACK"])["workers"].level == "refuse"
+    assert rows([*far, "--environment_type=DOCKER"])["workers"].level == "refuse"
+    assert rows([*far, "--sdk_container_image=mine"])["workers"].level == "ok"
+    assert "must exist on every worker machine" in rows(far)["workers"].found
+    here = ["--runner=SparkRunner", "--spark_master_url=spark://localhost:1"]
+    missing = rows([*here, "--environment_option=process_command=/no/such"])["workers"]
+    assert (missing.level, missing.found) == ("refuse", "/no/such is missing")
+    worker = program(tmp_path, "worker", "#!/bin/sh\n")
+    assert rows([*here, f"--environment_option=process_command={worker}"])["workers"].level == "ok"
+
+
+def test_a_local_output_with_remote_workers_is_refused(tmp_path):
+    far = ["--runner=SparkRunner", "--spark_master_url=spark://far.invalid:7077"]
+    output = Path("--output", str(tmp_path / "out"), "output")
+    row = rows(far, output)[f"--output {output.value}"]
+    assert row.level == "refuse"
+    assert "workers run on far.invalid and do not see this disk" in row.found
+    temp = rows([*far, f"--temp_location={tmp_path}"])[f"--temp_location {tmp_path}"]
+    assert temp.level == "refuse"
+    shared = rows(far, output, shared_folders=[str(tmp_path)])[f"--output {output.value}"]
+    assert shared.level == "ok"
+    beside = rows(far, output, shared_folders=[str(tmp_path) + "-other"])[f"--output {output.value}"]
+    assert beside.level == "refuse"
+
+
+def test_the_same_output_with_local_workers_is_fine(tmp_path):
+    argv = ["--runner=FlinkRunner", "--flink_master=localhost:1"]
+    output = Path("--output", str(tmp_path / "out"), "output")
+    assert rows(argv, output)[f"--output {output.value}"].level == "ok"
+
+
+def test_paths(tmp_path):
+    (tmp_path / "a.parquet").touch()
+    there = Path("--input", str(tmp_path / "*.parquet"), "input")
+    assert rows([], there)[f"--input {there.value}"].found == "1 files"
+    none = Path("--input", str(tmp_path / "*.csv"), "input")
+    assert rows([], none)[f"--input {none.value}"].level == "refuse"
+    under_file = Path("--output", str(tmp_path / "a.parquet" / "x"), "output")
+    assert "is a file" in rows([], under_file)[f"--output {under_file.value}"].found
+    nowhere = Path("--output", "nosuchscheme://bucket/x", "output")
+    assert rows([], nowhere)["--output nosuchscheme://bucket/x"].level == "refuse"
+
+
+def test_a_disk_that_cannot_be_written(tmp_path, monkeypatch):
+    def full(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(check.tempfile, "TemporaryFile", full)
+    row = rows([], Path("--output", str(tmp_path / "x"), "output"))[f"--output {tmp_path / 'x'}"]
+    assert row.level == "refuse"
+    assert "No space left on device" in row.found
+
+
+def test_the_preflight_writes_nothing(tmp_path):
+    rows(
+        [],
+        Path("--output", str(tmp_path / "new" / "x"), "output"),
+        Path("--temp_location", str(tmp_path), "temp"),
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_bad_address_is_a_row_not_a_crash():
+    found = rows(["--runner=SparkRunner", "--spark_master_url=spark://h:x"])
+    assert found["flags"].level == "refuse"

@@ -1,0 +1,54 @@
+"""The tested matrix as data, and that the scripts fetch what it says."""
+
+import pathlib
+import re
+
+import pytest
+
+from dpbeam.runners import matrix
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_the_scripts_fetch_the_tested_versions():
+    text = (ROOT / "scripts/_engines/versions.sh").read_text()
+    found = dict(re.findall(r"^(\w+)=(\S+)", text, re.MULTILINE))
+    assert found.pop("SHADE_PLUGIN_VERSION")
+    assert found.pop("SLF4J_VERSION")
+    assert found == {
+        "FLINK_VERSION": matrix.FLINK,
+        "FLINK_MINOR": matrix.minor(matrix.FLINK),
+        "SPARK_VERSION": matrix.SPARK,
+        "RUNNER_VERSION": matrix.RUNNER_LIBRARIES,
+        "JOB_SERVICE_VERSION": matrix.JOB_SERVICE,
+        "PRISM_VERSION": matrix.PRISM,
+    }
+
+
+def test_the_docs_show_the_tested_matrix():
+    text = (ROOT / "docs/runners.md").read_text()
+    for row in matrix.TESTED:
+        assert f"| {row.runner} | {row.version} | {row.mode} | {row.workers} |" in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level"),
+    [
+        (matrix.flink("1.19.0"), "ok"),
+        (matrix.flink("1.19.3"), "ok"),
+        (matrix.flink("1.20.1"), "warn"),
+        (matrix.flink("2.2.0"), "warn"),
+        (matrix.flink("1.18.1"), "refuse"),
+        (matrix.flink("1.1.19"), "refuse"),
+        (matrix.java(17), "ok"),
+        (matrix.java(21), "warn"),
+        (matrix.java(8), "refuse"),
+        (matrix.beam("2.77.0"), "ok"),
+        (matrix.beam("2.70.0"), "warn"),
+        (matrix.python("3.11"), "ok"),
+        (matrix.python("3.13"), "warn"),
+    ],
+)
+def test_verdicts(verdict, level):
+    assert verdict.level == level
+    assert bool(verdict.mend) == (level != "ok")

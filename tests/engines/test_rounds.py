@@ -1,0 +1,114 @@
+"""The pattern of dpbeam's rounds gives the same bytes on every engine, and survives what breaks on clusters."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+import urllib.request
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def parent(process: int) -> int:
+    return int(pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()[1])
+
+
+def assert_same(job, run, expected):
+    assert run.code == 0, run.log[-4000:]
+    assert job.result() == expected
+
+
+def assert_failed_clearly(job, run, text):
+    assert run.code == 1
+    assert text in run.log
+    assert not job.output.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "direct-2",
+        "prism",
+        "flink-embedded",
+        "flink-cluster",
+        "spark-embedded",
+        "spark-cluster",
+    ],
+)
+def test_same_bytes_on_every_engine(name, rounds_job, expected):
+    job = rounds_job(name)
+    assert_same(job, job.run(), expected)
+    assert not job.engine.python_workers()
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("flink-cluster", "raise"),
+        ("flink-cluster", "kill"),
+        ("spark-cluster-uncached", "raise"),
+        ("spark-cluster", "kill"),
+    ],
+)
+def test_a_fault_of_one_worker_does_not_change_the_result(name, fault, rounds_job, expected):
+    job = rounds_job(name)
+    assert_same(job, job.run(f"--fault={fault}"), expected)
+    assert (job.state / "struck").exists(), "the fault never happened"
+
+
+@pytest.mark.parametrize("name", ["prism", "flink-cluster"])
+def test_a_lasting_fault_fails_with_its_reason(name, rounds_job):
+    job = rounds_job(name)
+    assert_failed_clearly(job, job.run("--fault=always"), "planted fault: always")
+
+
+def test_flink_survives_a_task_manager(rounds_job, expected, flink_cluster):
+    job = rounds_job("flink-cluster")
+    process = job.start("--fault=hold")
+    worker = job.reached()
+    os.kill(parent(worker), signal.SIGKILL)
+    assert "down" in flink_cluster.call("status").stdout
+    repaired = flink_cluster.call("up")
+    assert repaired.returncode == 0, repaired.stderr
+    job.go_on()
+    assert_same(job, job.finish(process), expected)
+    assert not pathlib.Path(f"/proc/{worker}").exists(), "the lost manager's Python worker lives on"
+
+
+def test_spark_survives_an_executor(rounds_job, expected):
+    job = rounds_job("spark-cluster")
+    process = job.start("--fault=hold", "--environment_cache_millis=30000")
+    worker = job.reached()
+    os.kill(parent(worker), signal.SIGKILL)
+    job.go_on()
+    assert_same(job, job.finish(process), expected)
+    assert not pathlib.Path(f"/proc/{worker}").exists(), "the lost executor's Python worker lives on"
+
+
+def test_ctrl_c_cancels_the_job_on_the_cluster(rounds_job, flink_cluster):
+    job = rounds_job("flink-cluster")
+    process = job.start("--fault=hold", "--job_name=cancelled-by-test")
+    job.reached()
+    process.send_signal(signal.SIGINT)
+    run = job.finish(process)
+    assert run.code == 130, run.log[-4000:]
+    assert f"job: http://{flink_cluster.address}/#/job/running/" in run.log
+    with urllib.request.urlopen(f"http://{flink_cluster.address}/jobs/overview", timeout=10) as answer:
+        states = [j["state"] for j in json.load(answer)["jobs"] if j["name"] == "cancelled-by-test"]
+    assert states == ["CANCELED"]
+    assert not job.output.exists()
+
+
+def test_no_worker_is_left_over(engine):
+    """Runs last in this file: Flink drops idle workers with their job, Spark with its executors."""
+    end = time.monotonic() + 60
+    left = {}
+    while time.monotonic() < end:
+        left = {**engine("flink-cluster").python_workers(), **engine("spark-cluster").python_workers()}
+        if not left:
+            return
+        time.sleep(1)
+    pytest.fail(f"left over: {left}")

@@ -1,0 +1,176 @@
+"""The worker's part of the contract with an engine: provision, staged files, environment, and its end."""
+
+import argparse
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    beam_runner_api_pb2,
+)
+
+from dpbeam.runners import worker
+
+CONTENT = b"staged bytes" * 1000
+
+
+class Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
+    def __init__(self):
+        self.ids = []
+
+    def GetProvisionInfo(self, request, context):
+        self.ids.append(dict(context.invocation_metadata())["worker_id"])
+        info = beam_provision_api_pb2.ProvisionInfo(runner_capabilities=["a", "b"])
+        info.pipeline_options["beam:option:job_name:v1"] = "named"
+        info.control_endpoint.url = "control:1"
+        info.logging_endpoint.url = "logging:2"
+        return beam_provision_api_pb2.GetProvisionInfoResponse(info=info)
+
+
+class Artifacts(beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer):
+    def ResolveArtifacts(self, request, context):
+        return beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=request.artifacts)
+
+    def GetArtifact(self, request, context):
+        for start in range(0, len(CONTENT), 1000):
+            yield beam_artifact_api_pb2.GetArtifactResponse(data=CONTENT[start : start + 1000])
+
+
+@pytest.fixture
+def services():
+    server = grpc.server(ThreadPoolExecutor(4))
+    provision = Provision()
+    beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server(provision, server)
+    beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server(Artifacts(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", provision
+    server.stop(None).wait()
+
+
+def staged(name):
+    return beam_runner_api_pb2.ArtifactInformation(
+        type_urn=common_urns.artifact_types.FILE.urn,
+        type_payload=beam_runner_api_pb2.ArtifactFilePayload(path="/on/the/launcher").SerializeToString(),
+        role_urn=common_urns.artifact_roles.STAGING_TO.urn,
+        role_payload=beam_runner_api_pb2.ArtifactStagingToRolePayload(staged_name=name).SerializeToString(),
+    )
+
+
+def test_it_asks_under_its_own_id(services):
+    address, provision = services
+    info = worker.provision_info(address, "worker-7")
+    assert provision.ids == ["worker-7"]
+    assert info.control_endpoint.url == "control:1"
+
+
+def test_staged_files_keep_name_and_content_and_stay_in_the_folder(services, tmp_path):
+    address, _ = services
+    folder = tmp_path / "staged"
+    assert worker.fetch_artifacts([staged("../../evil"), staged("session")], address, "w", str(folder)) == [
+        "evil",
+        "session",
+    ]
+    assert sorted(os.listdir(folder)) == ["evil", "session"]
+    assert hashlib.sha256((folder / "session").read_bytes()).digest() == hashlib.sha256(CONTENT).digest()
+    assert os.listdir(tmp_path) == ["staged"]
+
+
+def test_no_staged_files_need_no_service(tmp_path):
+    assert worker.fetch_artifacts([], "", "w", str(tmp_path / "staged")) == []
+
+
+def test_the_harness_environment(services):
+    address, _ = services
+    args = argparse.Namespace(
+        id="w", control_endpoint="flag:9", logging_endpoint=None, artifact_endpoint=None
+    )
+    found = worker.harness_environment(args, worker.provision_info(address, "w"), "/folder")
+    assert found["WORKER_ID"] == "w"
+    assert found["SEMI_PERSISTENT_DIRECTORY"] == "/folder"
+    assert found["RUNNER_CAPABILITIES"] == "a b"
+    assert json.loads(found["PIPELINE_OPTIONS"]) == {"beam:option:job_name:v1": "named"}
+    assert found["CONTROL_API_SERVICE_DESCRIPTOR"].strip() == 'url: "flag:9"', "a flag wins over the service"
+    assert found["LOGGING_API_SERVICE_DESCRIPTOR"].strip() == 'url: "logging:2"'
+    assert "STATUS_API_SERVICE_DESCRIPTOR" not in found
+
+
+def test_started_by_hand_it_says_so(capsys):
+    assert worker.main([]) == 2
+    assert "an engine starts it" in capsys.readouterr().out
+
+
+def test_it_ends_with_the_process_that_started_it(tmp_path):
+    """The worker waits for a service that never answers; its parent is killed and cannot clean up."""
+    program = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'dpbeam.runners.worker', '--id=w', "
+        "'--provision_endpoint=127.0.0.1:9'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    child = int(parent.stdout.readline())
+    try:
+        _wait(lambda: list(tmp_path.glob("dpbeam-worker-*")), "the worker to start")
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    _wait(lambda: not _lives(child), "the worker to end")
+    assert not list(tmp_path.glob("dpbeam-worker-*")), "its folder stayed"
+
+
+def test_it_ends_when_the_engine_closes_its_control_service(tmp_path):
+    """As after a cancelled job, while a user's function is busy."""
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    with socket.socket() as service:
+        service.bind(("127.0.0.1", 0))
+        service.listen(64)
+        program = (
+            "import sys, time\nfrom dpbeam.runners.worker import Watch\n"
+            "watch = Watch(sys.argv[1])\nwatch.control = sys.argv[2]\nwatch.start()\n"
+            "print('busy', flush=True)\ntime.sleep(600)\n"
+        )
+        argv = [sys.executable, "-c", program, str(folder), f"127.0.0.1:{service.getsockname()[1]}"]
+        busy = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert busy.stdout.readline() == "busy\n"
+        time.sleep(2 * worker.POLL_SECONDS)
+        assert busy.poll() is None, "it must live while the service listens"
+    try:
+        assert busy.wait(60) == 1
+        assert not folder.exists()
+    finally:
+        busy.kill()
+        busy.stdout.close()
+
+
+def _lives(process):
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rsplit(") ", 1)[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _wait(condition, what):
+    end = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < end, f"waited too long for {what}"
+        time.sleep(0.1)
