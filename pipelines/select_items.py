@@ -63,34 +63,15 @@ def _ledger(plan, job):
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.report.versions import code_revision, versions
 
-    config, spec = plan.config, job.spec
-    unit = "one user: one value of the user column"
-    if spec.complete_users:
-        unit = (
-            {
-                "line": "one user: one line of the input",
-                "file": "one user: one file of the input",
-            }[spec.text_layout]
-            if spec.format == "text"
-            else "one user: one row of the input"
-        )
-    parameters = config.public_parameters()
-    parameters["input"] = {
-        "layout": spec.layout,
-        "tokenizer": spec.tokenizer,
-        "token_pattern": spec.token_pattern,
-        "lowercase": spec.lowercase,
-        "ngrams": list(spec.ngrams),
-        "on_null": spec.on_null,
-        "on_bad_row": spec.on_bad_row,
-    }
+    config = plan.config
+    parameters = {**config.public_parameters(), "input": job.input_parameters()}
     return Ledger(
         method=config.method,
         epsilon=config.epsilon,
         delta=config.delta,
         accounting=config.accounting or "gaussian",
         events=plan.event,
-        privacy_unit=unit,
+        privacy_unit=job.privacy_unit,
         parameters=parameters,
         key_source=job.key_source,
         versions=versions(),
@@ -129,14 +110,14 @@ def _build(pipeline, folder, plan, job, public) -> None:
     import apache_beam as beam
 
     from dpbeam.io.sinks import OutputColumns, WriteReleased
-    from dpbeam.selection.public_items import ReleasePublicItems, RemovePublicItems, store_public_items
+    from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
     from dpbeam.selection.transforms import SelectPartitions
 
     complete = job.spec.complete_users
     pairs = job.read(pipeline, folder)
     if public is not None:
         store_public_items(folder.store, public)
-        pairs = pairs | "RemovePublicItems" >> RemovePublicItems(folder.store, complete=complete)
+        pairs = pairs | "RemovePublicItems" >> FilterItems(folder.store, complete=complete)
     released = pairs | "SelectPartitions" >> SelectPartitions(
         plan.config,
         run=folder,

@@ -152,6 +152,37 @@ class PeelingEvent:
 
 
 @dataclass(frozen=True)
+class LimitedDomainEvent:
+    """Peeling of at most `rounds` items of range epsilon0, stopped by a noisy mark `gap` above h_(kbar+1).
+
+    Costs what `PeelingEvent(epsilon0, rounds)` costs, and delta besides, outside the factor exp(epsilon), if
+    gap >= 1 + ln(max_changed / delta) / epsilon0; one user changes at most max_changed of the kbar places
+    (Durfee and Rogers 2019; `dpbeam.topk.limited_domain` has the argument).
+    """
+
+    epsilon0: float
+    rounds: int
+    gap: float
+    delta: float
+    max_changed: int
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            epsilon0=check_positive("epsilon0", self.epsilon0),
+            rounds=check_rounds(self.rounds),
+            gap=check_positive("gap", self.gap),
+            delta=check_delta(self.delta),
+            max_changed=check_rounds(self.max_changed, "max_changed"),
+            label=str(self.label),
+        )
+        needed = 1 + math.log(self.max_changed / self.delta) / self.epsilon0
+        if self.gap < needed * (1 - _TOLERANCE):
+            raise InconsistentEventError(f"gap is {self.gap:.17g}, its delta needs {needed:.17g}")
+
+
+@dataclass(frozen=True)
 class PureEvent:
     """An epsilon-DP mechanism."""
 
@@ -213,6 +244,7 @@ EVENT_TYPES = {
         ThresholdEvent,
         CumulativeThresholdEvent,
         PeelingEvent,
+        LimitedDomainEvent,
         PureEvent,
         ZCDPEvent,
         ComposedEvent,
@@ -221,7 +253,7 @@ EVENT_TYPES = {
 _THRESHOLDS = (ThresholdEvent, CumulativeThresholdEvent)
 _LEAVES = {
     "gaussian": (GaussianEvent, *_THRESHOLDS),
-    "zcdp": (GaussianEvent, PeelingEvent, PureEvent, ZCDPEvent, *_THRESHOLDS),
+    "zcdp": (GaussianEvent, PeelingEvent, LimitedDomainEvent, PureEvent, ZCDPEvent, *_THRESHOLDS),
 }
 _NESTED = {"gaussian": ("gaussian",), "zcdp": ("gaussian", "zcdp")}
 
@@ -332,7 +364,7 @@ def _rho(leaf) -> float:
     """zCDP cost of one mechanism; epsilon-DP implies epsilon^2/2-zCDP (Bun and Steinke 2016, Prop. 1.4)."""
     if type(leaf) is GaussianEvent:
         return gaussian_zcdp(leaf.sigma, leaf.sensitivity)
-    if type(leaf) is PeelingEvent:
+    if type(leaf) in (PeelingEvent, LimitedDomainEvent):
         return leaf.rounds * bounded_range_zcdp(leaf.epsilon0)
     if type(leaf) is PureEvent:
         return leaf.epsilon**2 / 2
@@ -378,7 +410,7 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
     epsilon = check_epsilon(epsilon)
     leaves = _leaves(event, event.kind)
-    deltas = [leaf.delta for leaf in leaves if type(leaf) in _THRESHOLDS]
+    deltas = [leaf.delta for leaf in leaves if type(leaf) in (*_THRESHOLDS, LimitedDomainEvent)]
     return Guarantee(epsilon, min(1.0, math.fsum([_noise_delta(leaves, epsilon), *deltas])))
 
 

@@ -38,7 +38,7 @@ class Job:
     Attributes:
       command: subcommand, for messages.
       given: the flags that were given.
-      spec, summary: the input; what preflight found.
+      spec, summary: the input; what preflight found; None where the command reads no pairs.
       target: the output.
       beam_arguments: Beam's flags, completed for the runner.
       temp_location: where the run's private folder goes.
@@ -47,8 +47,8 @@ class Job:
 
     command: str
     given: dict[str, Any]
-    spec: InputSpec
-    summary: InputSummary
+    spec: InputSpec | None
+    summary: InputSummary | None
     target: OutputTarget
     beam_arguments: list[str]
     temp_location: str
@@ -70,6 +70,37 @@ class Job:
         key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
         temp_location = check_runner(beam_arguments, given["input"], given["output"])
         return cls(command, given, spec, summary, target, complete(beam_arguments), temp_location, key)
+
+    @classmethod
+    def without_input(cls, command: str, given: dict[str, Any], beam_arguments: list[str]) -> Job:
+        """A job that reads no pairs, with the same checks otherwise."""
+        for name in ("input", "user_column", "item_column", "not_private_counts"):
+            if name in given:
+                raise InputError(f"--{name} does not apply here: nothing is read but the given file")
+        target = OutputTarget(
+            given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
+        )
+        target.check()
+        key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
+        temp_location = check_runner(beam_arguments, [], given["output"])
+        return cls(command, given, None, None, target, complete(beam_arguments), temp_location, key)
+
+    @property
+    def privacy_unit(self) -> str:
+        """What one user is, for the ledger."""
+        if self.spec is None:
+            return "one user: one unit of at most one count each"
+        if not self.spec.complete_users:
+            return "one user: one value of the user column"
+        part = self.spec.text_layout if self.spec.format == "text" else "row"
+        return f"one user: one {part} of the input"
+
+    def input_parameters(self) -> dict[str, Any] | None:
+        """Public settings of the input, for the ledger."""
+        if self.spec is None:
+            return None
+        names = ("layout", "tokenizer", "token_pattern", "lowercase", "on_null", "on_bad_row")
+        return {**{name: getattr(self.spec, name) for name in names}, "ngrams": list(self.spec.ngrams)}
 
     @property
     def pairs_estimate(self) -> int:

@@ -115,8 +115,13 @@ def write_shard(
     if weights is not None:
         weights = np.asarray(weights, np.float64)[order.to_numpy()]
         arrays.append(pa.array(weights, mask=np.isnan(weights)))
+    write_columns(file, arrays, columns.schema(), format)
+
+
+def write_columns(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema, format: str) -> None:
+    """Write columns in the order of their rows, as Parquet or as escaped, tab-separated text."""
     if format == "parquet":
-        _write_parquet(file, arrays, columns.schema())
+        _write_parquet(file, arrays, schema)
     elif format == "text":
         _write_text(file, arrays)
     else:
@@ -143,7 +148,7 @@ def text_column(array: pa.Array) -> pa.Array:
     if pa.types.is_large_binary(array.type):
         return pa.array([_escape_bytes(value) for value in array.to_pylist()], pa.large_string())
     if not pa.types.is_large_string(array.type):
-        return array.cast(pa.large_string()).fill_null("")
+        return array.cast(pa.large_string()).fill_null("")  # a number, or none
     for raw, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
         array = pc.replace_substring(array, raw, escaped)
     return array

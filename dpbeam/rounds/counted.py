@@ -1,4 +1,4 @@
-"""A selection that also counts, exactly, how many users hold each item of their *full* sets.
+"""Exact numbers of holders per item: alone, or riding on a selection.
 
 Top-k on an unknown domain selects a domain first and needs the counts of its items over all users' full, deduplicated
 sets. Blocks then hold full sets; the selection works on each user's sample, as always; and the counts ride on the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -57,7 +58,12 @@ class CountedProgram(Program):
         full = Csr(block.offsets, block.links)
         if trip == 0:
             keep = bottom_sample(
-                block.offsets, block.user_fp, block.item_fp, block.links, keys.pairs.sample, self.selection.cap
+                block.offsets,
+                block.user_fp,
+                block.item_fp,
+                block.links,
+                keys.pairs.sample,
+                self.selection.cap,
             )
             rows, inner = full.restrict(keep), {}
         else:
@@ -66,7 +72,11 @@ class CountedProgram(Program):
         view = replace(block, offsets=rows.offsets, links=rows.links, state=inner)
         sums, state = self.selection.weigh(trip, view, reply, keys)
         if trip == 0:
-            sums = {**sums, COUNT: _holders(full, block), _SAMPLED: (_holders(rows, block) > 0).astype(np.int64)}
+            sums = {
+                **sums,
+                COUNT: _holders(full, block),
+                _SAMPLED: (_holders(rows, block) > 0).astype(np.int64),
+            }
         kept = inner if state is None else state
         return sums, {**rows.to_state(_VIEW), **{f"inner.{name}": values for name, values in kept.items()}}
 
@@ -89,3 +99,39 @@ class CountedProgram(Program):
 
 def _holders(rows: Csr, block: Block) -> np.ndarray:
     return np.bincount(rows.links, minlength=block.num_items)
+
+
+class CountProgram(Program):
+    """One trip that counts the holders of every item; nothing is released.
+
+    Args:
+      max_items: D0, items of a user that count; None: all of them.
+    """
+
+    trips = 1
+    weight_grid = 1.0
+    reply_columns: ClassVar = {}
+
+    def __init__(self, max_items: int | None = None):
+        self.cap = FULL_SETS if max_items is None else max_items
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return (COUNT,)
+
+    def noise_round(self, trip: int) -> None:
+        return None
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        return {COUNT: _holders(Csr(block.offsets, block.links), block)}, None
+
+
+def candidates(program: Program, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+    """After the last trip: (items,) bool of the shard's domain items, and their exact (private) counts, (items,).
+
+    Of a counted selection these are the released items, of `CountProgram` all.
+    """
+    if isinstance(program, CountedProgram):
+        return shard.state["released"], shard.state[COUNT]
+    return np.ones(len(shard), bool), shard.sums[COUNT]

@@ -1,4 +1,4 @@
-"""Items that are public anyway: released without budget, whoever holds them, and removed from the selection."""
+"""Lists of public items: released without budget and removed from the selection, or a domain to keep to."""
 
 from __future__ import annotations
 
@@ -12,48 +12,55 @@ import pyarrow.compute as pc
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.transforms.store import RunStore
 
-_FILE = "public-items"
+PUBLIC_FILE = "public-items"
 _BATCH = 1_000_000
 
 
 def store_public_items(store: RunStore, items: pa.Array) -> None:
     """Put the items where the workers find them."""
-    store.write(_FILE, {"items": items})
+    store.write(PUBLIC_FILE, {"items": items})
 
 
-class _Remove(beam.DoFn):
-    """Drops the public items from batches; keyed elements keep their key."""
+class _Filter(beam.DoFn):
+    """Keeps or drops the listed items of batches; keyed elements keep their key."""
 
-    def __init__(self, store: RunStore):
+    def __init__(self, store: RunStore, file: str, keep: bool):
         self._store = store
-        self._public = None
+        self._file = file
+        self._keep = keep
+        self._listed = None
 
     def setup(self) -> None:
-        self._public = self._store.read(_FILE)["items"]
+        self._listed = self._store.read(self._file)["items"].cast(pa.large_binary())
 
     def process(self, element) -> Iterator:
         key, batch = element if isinstance(element, tuple) else (None, element)
         items = batch.column("item")
         if pa.types.is_dictionary(items.type):
-            known = pc.is_in(items.dictionary, value_set=self._public).take(items.indices)
+            listed = pc.is_in(items.dictionary, value_set=self._listed).take(items.indices)
         else:
-            known = pc.is_in(items, value_set=self._public)
-        if pc.any(known).as_py():
-            batch = batch.filter(pc.invert(known))
+            listed = pc.is_in(items, value_set=self._listed)
+        batch = batch.filter(listed if self._keep else pc.invert(listed))
         yield batch if key is None else (key, batch)
 
 
-class RemovePublicItems(beam.PTransform):
-    """Takes the public items out of every user's set before anything is counted."""
+class FilterItems(beam.PTransform):
+    """Takes listed items out of every user's set, or keeps to them, before anything is counted.
 
-    def __init__(self, store: RunStore, *, complete: bool):
+    Args:
+      file: name of the list in the run's folder.
+      keep: keep to the list instead of removing it.
+      complete: elements are (block id, record batch).
+    """
+
+    def __init__(self, store: RunStore, file: str = PUBLIC_FILE, *, keep: bool = False, complete: bool):
         super().__init__()
-        self._store = store
+        self._fn = _Filter(store, file, keep)
         self._complete = complete
 
     def expand(self, pcoll):
         element = tuple[int, pa.RecordBatch] if self._complete else pa.RecordBatch
-        return pcoll | "Filter" >> beam.ParDo(_Remove(self._store)).with_output_types(element)
+        return pcoll | "Filter" >> beam.ParDo(self._fn).with_output_types(element)
 
 
 class _Emit(beam.DoFn):
@@ -61,7 +68,7 @@ class _Emit(beam.DoFn):
         self._store, self._kinds = store, kinds
 
     def process(self, _) -> Iterator[pa.RecordBatch]:
-        items = self._store.read(_FILE)["items"]
+        items = self._store.read(PUBLIC_FILE)["items"]
         schema = pa.schema(
             [("item", pa.large_binary()), ("noisy_weight", pa.float64())], metadata=self._kinds.metadata()
         )

@@ -181,11 +181,9 @@ class SelectPartitions(beam.PTransform):
 
     def expand(self, pcoll):
         check_batch_input(pcoll)
-        store = (self._run or _own_folder(pcoll)).store
+        store = (self._run or own_folder(pcoll)).store
         program = self.plan.program
-        batches = pcoll
-        if not self._complete:
-            batches = pcoll | "ToBatches" >> beam.ParDo(_ToBatches()).with_output_types(pa.RecordBatch)
+        batches = pcoll if self._complete else to_batches(pcoll)
         released = (
             batches
             | "SubsamplePerUser"
@@ -229,7 +227,13 @@ def check_batch_input(pcoll) -> None:
         )
 
 
-def _own_folder(pcoll) -> RunFolder:
+def to_batches(pcoll):
+    """Tuples or record batches of ids -> PCollection[pa.RecordBatch] of canonical bytes."""
+    return pcoll | "ToBatches" >> beam.ParDo(_ToBatches()).with_output_types(pa.RecordBatch)
+
+
+def own_folder(pcoll) -> RunFolder:
+    """A run folder under the pipeline's temp_location, removed when this process exits."""
     options = pcoll.pipeline.options
     temp_location = options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()
     folder = RunFolder(temp_location)

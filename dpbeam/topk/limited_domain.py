@@ -20,31 +20,16 @@ whole is (epsilon', delta' + delta_stop)-DP, with no factor exp(epsilon').
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from dpbeam.accounting.events import LimitedDomainEvent
 from dpbeam.randomness import RunKey, gumbel, prf_bits
 from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
 
+__all__ = ["LimitedDomainEvent", "largest_needed", "limited_domain", "max_changed", "stop_gap"]
+
 _STOP_BLOCK = np.zeros((1, 2), np.uint64)
-
-
-@dataclass(frozen=True)
-class LimitedDomainEvent:
-    """Peeling of at most `rounds` items of range epsilon0, stopped by a noisy mark `gap` above h_(kbar+1).
-
-    The event is data for the accountant: it costs what `PeelingEvent(epsilon0, rounds)` costs, plus delta, if
-    gap >= 1 + ln(max_changed / delta) / epsilon0, where one user changes at most max_changed of the kbar
-    places.
-    """
-
-    epsilon0: float
-    rounds: int
-    gap: float
-    delta: float
-    max_changed: int
-    label: str = ""
 
 
 def max_changed(kbar: int | None, max_items_per_user: int | None) -> int:
@@ -84,9 +69,12 @@ def limited_domain(
 
     Args:
       counts, fingerprint: histogram of all items that somebody holds, (d,) and (d, 2); count 0 is never
-      returned. k: largest number of items to return; it may exceed d. epsilon0: range of one choice. gap:
-      distance of the stop mark above the (kbar+1)-th count. key, label: as in `cdp_peel`. kbar: number of
-      items considered, at least k; None for all.
+        returned.
+      k: largest number of items to return; it may exceed d.
+      epsilon0: range of one choice.
+      gap: distance of the stop mark above the (kbar+1)-th count.
+      key, label: as in `cdp_peel`.
+      kbar: number of items considered, at least k; None for all.
 
     Returns:
       (q,) int64 positions in rank order, 0 <= q <= k.
@@ -115,3 +103,9 @@ def limited_domain(
         return np.empty(0, np.int64)
     best = largest_positions(noisy[above], fingerprint[places[above]], min(k, len(above)))
     return places[above[best]]
+
+
+def largest_needed(mechanism) -> int | None:
+    """How many of the largest counts a mechanism looks at; None: all of them."""
+    kbar = getattr(mechanism, "kbar", None)
+    return None if kbar is None else kbar + 1

@@ -16,10 +16,12 @@ from dpbeam.topk.histogram import check_k
 
 @dataclass(frozen=True)
 class TopkErrors:
-    """Attributes:
-    missing_mass: (sum of the k largest counts - sum of the counts of the answer) / sum of all counts.
-    l1: sum over ranks i <= k of |N_(i) - N(x_i)|.
-    linf: largest |N_(i) - N(x_i)|.
+    """Distance of one answer from the truth.
+
+    Attributes:
+      missing_mass: (sum of the k largest counts - sum of the counts of the answer) / sum of all counts.
+      l1: sum over ranks i <= k of |N_(i) - N(x_i)|.
+      linf: largest |N_(i) - N(x_i)|.
     """
 
     missing_mass: float

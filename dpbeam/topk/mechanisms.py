@@ -143,7 +143,9 @@ class FastJoint(_Shortens):
 
     @classmethod
     def calibrate(cls, k: int, epsilon: float, beta: float = DEFAULT_BETA) -> FastJoint:
-        return cls(k, check_positive("epsilon", epsilon), check_delta(beta))
+        if not 0 < beta < 1:
+            raise ValueError(f"beta must lie in (0, 1), got {beta}")
+        return cls(k, check_positive("epsilon", epsilon), float(beta))
 
     @property
     def events(self) -> tuple[PeelingEvent]:

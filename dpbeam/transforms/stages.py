@@ -405,8 +405,8 @@ class _Release(beam.DoFn):
             yield pa.RecordBatch.from_arrays([items, pa.array(weight[mask])], schema=schema)
 
 
-class RunProgram(beam.PTransform):
-    """All trips of a program: PCollection[(int, Block)] -> PCollection[pa.RecordBatch(item, noisy_weight)]."""
+class RunTrips(beam.PTransform):
+    """All trips of a program: PCollection[(int, Block)] -> PCollection[(int, Shard)], after the last threshold."""
 
     def __init__(self, store: RunStore, program: Program):
         super().__init__()
@@ -430,7 +430,19 @@ class RunProgram(beam.PTransform):
                 )
             if trip in program.reply_columns:
                 flowing = flowing | f"Trip{number}RerouteExcess" >> RerouteExcess(store, program, trip)
-        return flowing | "Release" >> beam.ParDo(_Release(program)).with_output_types(pa.RecordBatch)
+        return flowing
+
+
+class RunProgram(beam.PTransform):
+    """All trips of a program: PCollection[(int, Block)] -> PCollection[pa.RecordBatch(item, noisy_weight)]."""
+
+    def __init__(self, store: RunStore, program: Program):
+        super().__init__()
+        self._store, self._program = store, program
+
+    def expand(self, blocks):
+        shards = blocks | "Trips" >> RunTrips(self._store, self._program)
+        return shards | "Release" >> beam.ParDo(_Release(self._program)).with_output_types(pa.RecordBatch)
 
 
 def _message(block: int, trip: int, sums: dict[str, np.ndarray]) -> Columns:

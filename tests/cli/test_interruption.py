@@ -45,7 +45,9 @@ def test_stopped_and_run_again(number, pairs, tmp_path):
     assert err.strip().splitlines()[-1] == "dpbeam select: error: interrupted"
     assert os.listdir(temp) == []
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
-    again = subprocess.run(command(pairs, tmp_path / "out" / "x", temp), cwd=ROOT, capture_output=True, text=True)
+    again = subprocess.run(
+        command(pairs, tmp_path / "out" / "x", temp), cwd=ROOT, capture_output=True, text=True
+    )
     assert again.returncode == 0, again.stderr
     assert len(os.listdir(tmp_path / "out")) == 2
     assert os.listdir(temp) == []

@@ -554,7 +554,9 @@ class TestFailure:
         def interrupt(*_, **__):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("apache_beam.runners.portability.fn_api_runner.FnApiRunner.run_pipeline", interrupt)
+        monkeypatch.setattr(
+            "apache_beam.runners.portability.fn_api_runner.FnApiRunner.run_pipeline", interrupt
+        )
         out = str(tmp_path / "items")
         code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")
         assert (code, err) == (1, "dpbeam select: error: interrupted\n")

@@ -44,7 +44,9 @@ def command(pairs: str, folder: pathlib.Path, method: str, shards: int) -> list[
 
 
 def output(folder: pathlib.Path) -> dict[str, bytes]:
-    return {os.path.basename(path): pathlib.Path(path).read_bytes() for path in glob.glob(f"{folder / 'out'}*")}
+    return {
+        os.path.basename(path): pathlib.Path(path).read_bytes() for path in glob.glob(f"{folder / 'out'}*")
+    }
 
 
 @pytest.fixture(scope="module")

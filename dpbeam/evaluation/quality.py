@@ -1,0 +1,145 @@
+"""How good a released set is, measured on the private data. NOT PRIVATE: for experiments and public data only.
+
+Missing mass and the bounds on it for the Weighted Gaussian Mechanism: spec of partition selection, "Missing mass";
+limits that no algorithm passes: `dpbeam.accounting.limits`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.accounting.gaussian import gaussian_sigma
+from dpbeam.accounting.limits import half_limit_users, release_probability_limit
+from dpbeam.accounting.threshold import novel_threshold
+from dpbeam.evaluation.indexed import IndexedSets, index_pairs, mask_of
+
+_EXPONENTS = np.linspace(1.01, 3.0, 200)
+BOUND_FAILURE = 0.05
+
+
+def evaluate_release(
+    batches: Iterable[tuple[pa.Array, pa.Array]],
+    released: pa.Array,
+    *,
+    epsilon: float,
+    delta: float,
+    max_items: int = 100,
+    failure_probability: float = BOUND_FAILURE,
+) -> dict[str, Any]:
+    """Compare released items with the data they come from. The result is NOT PRIVATE.
+
+    Args:
+      batches: (users, items) arrays of the data, see `index_pairs`.
+      released: the released items.
+      epsilon, delta: the budget spent, for the limits and bounds.
+      max_items: D0 of the bounds of the Weighted Gaussian Mechanism.
+      failure_probability: beta, the probability that a bound does not hold.
+
+    Returns:
+      A JSON-ready dictionary; "not_private" is true.
+
+    Raises:
+      InputError: no data, or types of items that differ.
+    """
+    indexed = index_pairs(batches)
+    mask, unknown = mask_of(indexed, released)
+    holders = indexed.holders
+    return {
+        "not_private": True,
+        "users": len(indexed.sets.offsets) - 1,
+        "items": indexed.num_items,
+        "entries": len(indexed.sets.links),
+        "released": {
+            "items": int(mask.sum()),
+            "not_in_data": unknown,
+            "share_of_items": float(mask.mean()),
+            "share_of_users_that_keep_an_item": share_of_users(indexed, mask),
+            "share_of_entries": float(holders[mask].sum() / holders.sum()),
+        },
+        "missing_mass": missing_mass(holders, mask),
+        "wgm_bounds": wgm_bounds(indexed, epsilon, delta, max_items, failure_probability),
+        "limit": physical_limit(holders, mask, epsilon, delta),
+    }
+
+
+def share_of_users(indexed: IndexedSets, mask: np.ndarray) -> float:
+    """Share of the users with at least one released item."""
+    kept = indexed.sets.row_sums(mask[indexed.sets.links].astype(np.int64))
+    return float(np.mean(kept > 0))
+
+
+def missing_mass(holders: np.ndarray, mask: np.ndarray) -> dict[str, float]:
+    """MM_p = || (N(x)/N) over x not released ||_p: p = 1 missing share of entries, 0 items missed, inf the largest.
+
+    Args:
+      holders: (items,) N(x); mask: (items,) bool, released.
+    """
+    missed = holders[~mask] / holders.sum()
+    return {
+        "p0": len(missed),
+        "p1": float(missed.sum()),
+        "p2": float(np.sqrt(np.square(missed).sum())),
+        "pinf": float(missed.max(initial=0.0)),
+    }
+
+
+def wgm_bounds(
+    indexed: IndexedSets, epsilon: float, delta: float, max_items: int, failure_probability: float
+) -> dict[str, float]:
+    """Bounds on the missing mass of the Weighted Gaussian Mechanism, each true with probability 1 - beta.
+
+    MM_inf <= 8/(p* N) max(ln(3N/beta), sqrt(q) T0) for any data; and for the Zipf law N_(r)/N <= C r^-s that fits
+    best, MM_1 <= C^(1/s)/(s-1) (9/(p* N))^((s-1)/s) max(sqrt(q) T0, ln(3 (C N)^(1/s)/beta))^((s-1)/s),
+    with q = min(max |W|, D0), p* = min(1, D0 / max |W|), T0 = rho + sigma sqrt(2 ln(6N/beta)). Bounds above 1 say
+    nothing.
+    """
+    sigma = gaussian_sigma(epsilon, delta / 2)
+    rho = novel_threshold(sigma, delta / 2, max_items, lambda t: 1 / np.sqrt(t))
+    largest = int(indexed.sets.degrees.max())
+    q, p_star = min(largest, max_items), min(1.0, max_items / largest)
+    total = len(indexed.sets.links)
+    beta = failure_probability
+    reach = math.sqrt(q) * (rho + sigma * math.sqrt(2.0 * math.log(6.0 * total / beta)))
+    bound_inf = 8.0 / (p_star * total) * max(math.log(3.0 * total / beta), reach)
+    share = np.sort(indexed.holders)[::-1] / total
+    log_ranks = np.log(np.arange(1, len(share) + 1))
+    log_share = np.log(share)
+    best = (math.inf, 1.0, 1.0)
+    for s in _EXPONENTS:
+        c = math.exp(float(np.max(log_share + s * log_ranks)))
+        inner = max(reach, math.log(3.0 * (c * total) ** (1.0 / s) / beta))
+        bound = c ** (1.0 / s) / (s - 1.0) * (9.0 / (p_star * total) * inner) ** ((s - 1.0) / s)
+        best = min(best, (bound, float(s), c))
+    return {
+        "failure_probability": beta,
+        "max_items": max_items,
+        "mm_inf": bound_inf,
+        "mm_1_zipf": best[0],
+        "zipf_exponent": best[1],
+        "zipf_factor": best[2],
+    }
+
+
+def physical_limit(holders: np.ndarray, mask: np.ndarray, epsilon: float, delta: float) -> dict[str, float]:
+    """What no algorithm can pass: the sum of p_N(x) bounds the expected number of released items of any.
+
+    An item of at most b* users is released with probability at most 1/2; items above b* are those that an ideal
+    algorithm would mostly release.
+    """
+    counts, index = np.unique(holders, return_inverse=True)
+    expected = np.asarray(release_probability_limit(counts, epsilon, delta))[index].sum()
+    bar = half_limit_users(epsilon, delta)
+    above = holders > bar
+    return {
+        "expected_items_at_most": float(expected),
+        "released_share_of_limit": float(mask.sum() / expected),
+        "half_limit_users": bar,
+        "items_above_half_limit": int(above.sum()),
+        "released_above_half_limit": int((above & mask).sum()),
+        "released_below_half_limit": int((~above & mask).sum()),
+    }

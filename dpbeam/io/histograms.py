@@ -1,0 +1,62 @@
+"""Histograms given as a file (`--histogram`): items and the number of users that hold each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from dpbeam.errors import InputError
+from dpbeam.io.files import match_files, open_input
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+
+_FLAG = "--histogram"
+
+
+def read_histogram(pattern: str) -> tuple[pa.Array, np.ndarray, Kinds]:
+    """Canonical items (n,) large_binary, counts (n,) int64, and the items' kind.
+
+    Args:
+      pattern: Parquet (`.parquet`) or CSV with columns `item` and `count`.
+
+    Raises:
+      InputError: a column is missing, null or of the wrong type, a count is negative, or an item occurs twice.
+    """
+    items, counts, kinds = [], [], set()
+    for file in match_files([pattern], _FLAG):
+        table = _read(file.path)
+        for name in ("item", "count"):
+            if table.schema.names.count(name) != 1:
+                raise InputError(f"{_FLAG}: {file.path} has no column '{name}'")
+            if table[name].null_count:
+                raise InputError(f"{_FLAG}: {file.path}: null in column '{name}'")
+        if not pa.types.is_integer(table["count"].type):
+            raise InputError(
+                f"{_FLAG}: {file.path}: column 'count' has type {table['count'].type}, not integers"
+            )
+        encoded, kind = canonical.encode(table["item"], f"{_FLAG}: {file.path}: column 'item'")
+        items.append(canonical.plain(encoded))
+        kinds.add(kind or canonical.STRING)
+        counts.append(table["count"].cast(pa.int64()).to_numpy())
+    if len(kinds) > 1:
+        raise InputError(f"{_FLAG}: item ids mix types across the files")
+    strings, totals = pa.concat_arrays(items), np.concatenate(counts)
+    if len(totals) and totals.min() < 0:
+        raise InputError(f"{_FLAG}: a count is negative")
+    if pc.count_distinct(strings).as_py() < len(strings):
+        raise InputError(f"{_FLAG}: an item occurs twice; add its counts up first")
+    return strings, totals, Kinds(None, (kinds.pop(),))
+
+
+def _read(path: str) -> pa.Table:
+    with open_input(path) as file:
+        try:
+            if path.lower().endswith(".parquet"):
+                return pq.read_table(file)
+            types = {"item": pa.string()}
+            return pacsv.read_csv(file, convert_options=pacsv.ConvertOptions(column_types=types))
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{_FLAG}: {path} cannot be read as Parquet or CSV") from None

@@ -1,0 +1,67 @@
+"""Writing a ranking: one file, in rank order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from dpbeam.io.files import write_atomically
+from dpbeam.io.sinks import OutputColumns, shard_name, write_columns
+from dpbeam.kernels import canonical
+from dpbeam.kernels.columns import decode, encode
+
+
+class _Write(beam.DoFn):
+    def __init__(self, folder: str, columns: OutputColumns, format: str, noisy_counts: bool):
+        self._folder = folder
+        self._columns = columns
+        self._format = format
+        self._noisy_counts = noisy_counts
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
+        parts = [decode(data) for data in element[1] if data]
+        rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
+        items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
+        arrays = [rank, *canonical.decode(items, self._columns.kinds)]
+        schema = replace(self._columns, noisy_weight=False).schema()
+        schema = schema.insert(0, pa.field("rank", pa.int64(), nullable=False))
+        if self._noisy_counts:
+            arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
+            schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
+        path = FileSystems.join(self._folder, f"shard-{shard_name(0, 1, self._format)}")
+        write_atomically(path, lambda file: write_columns(file, arrays, schema, self._format))
+        yield path
+
+
+def _encoded(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    if columns["noisy_count"].null_count:
+        del columns["noisy_count"]
+    return 0, encode({n: c if n == "item" else c.to_numpy() for n, c in columns.items()})
+
+
+class WriteRanked(beam.PTransform):
+    """Write one ranking (record batch of rank, item, noisy_count), or an empty one, to the staging folder.
+
+    Args:
+      folder, columns, format: as in `WriteReleased`.
+      noisy_counts: whether the column noisy_count is written.
+    """
+
+    def __init__(self, folder: str, columns: OutputColumns, format: str, *, noisy_counts: bool):
+        super().__init__()
+        self._fn = _Write(folder, columns, format, noisy_counts)
+
+    def expand(self, ranking):
+        empty = ranking.pipeline | "NoRanking" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
+        encoded = ranking | "Encode" >> beam.Map(_encoded).with_output_types(tuple[int, bytes])
+        return (
+            (encoded, empty)
+            | beam.Flatten()
+            | "OneFile" >> beam.GroupByKey()
+            | "WriteFile" >> beam.ParDo(self._fn).with_output_types(str)
+        )

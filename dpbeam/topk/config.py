@@ -1,0 +1,268 @@
+"""Settings of top-k, and the plan that divides the budget between selection, choice and noisy counts.
+
+Stages: a selection releases the domain, the exact counts of its items are taken over everybody's full set, and a
+known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
+choice more budget is used: basic composition, and zCDP, where a Gaussian selection costs 1/(2 sigma^2) and k choices of
+bounded range epsilon0 cost k epsilon0^2/8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dpbeam.accounting.budget import Budget, split_amount
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent, account
+from dpbeam.errors import InputError
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.topk.fast_joint import DEFAULT_BETA
+from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
+from dpbeam.topk.noisy_counts import NoisyCounts
+
+MAX_K = 100_000
+_DEFAULT_MECHANISM = "cdp-peel"
+_DEFAULT_SELECTOR_SHARE = 0.5
+_DEFAULT_COUNT_SHARE = 0.2
+_LIMITED_DOMAIN_ITEMS = 100
+_BISECTIONS = 50
+
+
+@dataclass(frozen=True)
+class TopKConfig:
+    """What a top-k job is asked to do.
+
+    Attributes:
+      epsilon, delta: the budget of all stages together.
+      k: number of items.
+      mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
+      selection: settings of the selection stage; its epsilon and delta are ignored, they follow from the shares.
+      selector_share: share of epsilon and delta that the selection gets.
+      public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
+      noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
+      kbar: of limited-domain, how many of the largest counts take part; None: k; 0: all.
+      max_items_per_user: of limited-domain with kbar = 0.
+      beta: pruning failure of fast-joint (utility only).
+    """
+
+    epsilon: float
+    delta: float
+    k: int
+    mechanism: str = _DEFAULT_MECHANISM
+    selection: SelectionConfig | None = None
+    selector_share: float | None = None
+    public_domain: bool = False
+    noisy_counts: bool = False
+    noisy_count_share: float | None = None
+    kbar: int | None = None
+    max_items_per_user: int | None = None
+    beta: float = DEFAULT_BETA
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is a selection stage."""
+        return not self.public_domain and self.mechanism != LimitedDomain.name
+
+
+@dataclass(frozen=True)
+class TopKPlan:
+    """A calibrated top-k job.
+
+    Attributes:
+      config: settings with all shares filled in.
+      selection: plan of the selection stage, or None.
+      mechanism: the calibrated choice.
+      counts: the calibrated noisy counts, or None.
+      event: what the ledger records.
+      composition: "basic" or "zcdp".
+      choice_budgets: the choice's parameter under each composition, for the ledger.
+    """
+
+    config: TopKConfig
+    selection: SelectionPlan | None
+    mechanism: Mechanism
+    counts: NoisyCounts | None
+    event: ComposedEvent
+    composition: str
+    choice_budgets: dict[str, float]
+
+
+def plan_topk(config: TopKConfig) -> TopKPlan:
+    """Check and calibrate; needs no data.
+
+    Raises:
+      InputError: a setting is out of range or does not belong to the mechanism; names the flag.
+    """
+    config = _resolved(config)
+    budgets = _split(config)
+    selection = None
+    if config.selects:
+        selection = make_plan(config.selection.with_budget(*budgets["selection"]))
+    counts = NoisyCounts.calibrate(config.k, *budgets["counts"]) if config.noisy_counts else None
+    return _compose(config, selection, counts, budgets)
+
+
+def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:
+    """(epsilon, delta) of each stage; a pure choice beside other stages leaves its delta to them."""
+    shares = {"selection": config.selector_share or 0.0, "counts": config.noisy_count_share or 0.0}
+    shares["choice"] = 1.0 - math.fsum(shares.values())
+    stages = [name for name, share in shares.items() if share > 0]
+    epsilons = dict(zip(stages, split_amount(config.epsilon, [shares[name] for name in stages])))
+    pure = MECHANISMS[config.mechanism].pure
+    spenders = [name for name in stages if not (pure and name == "choice")] or stages
+    total = math.fsum(shares[name] for name in spenders)
+    deltas = dict(zip(spenders, split_amount(config.delta, [shares[name] / total for name in spenders])))
+    return {name: (epsilons[name], deltas.get(name, 0.0)) for name in stages}
+
+
+def _compose(
+    config: TopKConfig,
+    selection: SelectionPlan | None,
+    counts: NoisyCounts | None,
+    budgets: dict[str, tuple[float, float]],
+) -> TopKPlan:
+    basic, basic_event, basic_budget = _basic(config, selection, counts, budgets)
+    budgets_of = {"basic": basic_budget}
+    plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
+    if config.mechanism == LimitedDomain.name:
+        return plan
+    found = _zcdp(config, selection, counts)
+    if found is None:
+        return plan
+    mechanism, event, budget = found
+    budgets_of["zcdp"] = budget
+    if budget > basic_budget:
+        return replace(plan, mechanism=mechanism, event=event, composition="zcdp")
+    return plan
+
+
+def _basic(config, selection, counts, budgets) -> tuple[Mechanism, ComposedEvent, float]:
+    epsilon, delta = budgets["choice"]
+    mechanism = _calibrated(config, epsilon, delta)
+    parts = [] if selection is None else [_at(selection.event, budgets["selection"][0])]
+    parts += [_at_epsilon(event, epsilon) for event in mechanism.events]
+    if counts is not None:
+        parts.append(_at_epsilon(counts.event, budgets["counts"][0]))
+    return mechanism, ComposedEvent("basic", tuple(parts), label="top-k"), choice_budget(mechanism)
+
+
+def _at(event: ComposedEvent, epsilon: float) -> ComposedEvent:
+    """A stage's event with the epsilon at which its delta is taken."""
+    return event if event.kind == "basic" or event.epsilon is not None else replace(event, epsilon=epsilon)
+
+
+def _at_epsilon(event, epsilon: float):
+    """A mechanism's event as a part of a basic composition."""
+    pure = type(event) is PureEvent or (
+        type(event) is PeelingEvent and event.epsilon0 * event.rounds <= epsilon
+    )
+    if pure:
+        return event
+    return ComposedEvent("gaussian" if type(event) is GaussianEvent else "zcdp", (event,), epsilon=epsilon)
+
+
+def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
+    """The largest choice that fits (epsilon, delta) when all stages are added up in zCDP; None if none fits."""
+    if selection is not None and selection.event.kind != "gaussian":
+        return None
+    fixed = () if selection is None else (replace(selection.event, epsilon=None),)
+    fixed += () if counts is None else (counts.event,)
+
+    def fits(parameter: float) -> tuple[Mechanism, ComposedEvent] | None:
+        mechanism = _with_parameter(config, parameter)
+        event = ComposedEvent("zcdp", (*fixed, *mechanism.events), epsilon=config.epsilon, label="top-k")
+        return (mechanism, event) if account(event).delta <= config.delta * (1 - 1e-12) else None
+
+    low, high, best = 0.0, 4.0 * config.epsilon, None
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        found = fits(middle)
+        if found is None:
+            high = middle
+        else:
+            low, best = middle, found
+    return None if best is None else (*best, low)
+
+
+def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
+    if config.mechanism == CdpPeel.name:
+        return CdpPeel.calibrate(config.k, epsilon, delta)
+    if config.mechanism == PnfPeel.name:
+        return PnfPeel.calibrate(config.k, epsilon)
+    if config.mechanism == Joint.name:
+        return Joint.calibrate(config.k, epsilon)
+    if config.mechanism == FastJoint.name:
+        return FastJoint.calibrate(config.k, epsilon, config.beta)
+    kbar = None if config.kbar == 0 else (config.kbar or config.k)
+    return LimitedDomain.calibrate(config.k, epsilon, delta, kbar, config.max_items_per_user)
+
+
+def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
+    if config.mechanism == CdpPeel.name:
+        return CdpPeel(config.k, parameter)
+    if config.mechanism == PnfPeel.name:
+        return PnfPeel(config.k, parameter / config.k)
+    return (
+        Joint(config.k, parameter)
+        if config.mechanism == Joint.name
+        else FastJoint(config.k, parameter, config.beta)
+    )
+
+
+def choice_budget(mechanism: Mechanism) -> float:
+    """The number that grows with a mechanism's budget: range per choice, or epsilon of the whole choice."""
+    if isinstance(mechanism, CdpPeel | LimitedDomain):
+        return mechanism.epsilon0
+    if isinstance(mechanism, PnfPeel):
+        return mechanism.k * mechanism.round_epsilon
+    return mechanism.epsilon
+
+
+def _resolved(config: TopKConfig) -> TopKConfig:
+    try:
+        Budget(config.epsilon, config.delta)
+    except InputError as error:
+        raise InputError(f"--{error}") from None
+    if config.mechanism not in MECHANISMS:
+        raise InputError(f"--mechanism must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}")
+    if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K:
+        raise InputError(f"--k must be an integer from 1 to {MAX_K}, got {config.k}")
+    if config.mechanism == LimitedDomain.name:
+        config = _resolved_limited(config)
+    elif config.kbar is not None:
+        raise InputError("--kbar applies to --mechanism=limited-domain alone")
+    if config.selects:
+        selection = config.selection or SelectionConfig(config.epsilon, config.delta)
+        config = replace(config, selection=selection)
+        config = replace(config, selector_share=_or(config.selector_share, _DEFAULT_SELECTOR_SHARE))
+    elif config.selector_share is not None:
+        raise InputError(
+            "--selector_share needs a selection stage: drop it, or --domain and --mechanism=limited-domain"
+        )
+    if config.noisy_counts:
+        config = replace(config, noisy_count_share=_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
+    elif config.noisy_count_share is not None:
+        raise InputError("--noisy_count_share needs --noisy_counts")
+    for name in ("selector_share", "noisy_count_share"):
+        share = getattr(config, name)
+        if share is not None and not 0 < share < 1:
+            raise InputError(f"--{name} must lie strictly between 0 and 1, got {share}")
+    if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
+        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
+    return config
+
+
+def _resolved_limited(config: TopKConfig) -> TopKConfig:
+    if config.public_domain:
+        raise InputError(
+            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain"
+        )
+    if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
+        raise InputError(f"--kbar must be 0 (all) or at least --k ({config.k}), got {config.kbar}")
+    if config.kbar == 0 and config.max_items_per_user is None:
+        config = replace(config, max_items_per_user=_LIMITED_DOMAIN_ITEMS)
+    return config
+
+
+def _or(value, default):
+    return default if value is None else value
