@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dpbeam.errors import InputError
 
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
-_STAGE = re.compile(r"(Trip\d+[A-Za-z]+|SubsamplePerUser|Read[A-Za-z]*|Write[A-Za-z]*|Release)")
+_STAGE = re.compile(r"(Trip\d+[A-Za-z]+|SubsamplePerUser|ReadUnits|ChooseTopK|WriteShard|WriteFile)")
 
 
 def run_command(command: str, body: Callable[[], int], *, verbose: bool = False) -> int:
@@ -159,4 +159,4 @@ class _StageHandler(logging.Handler):
         if str(record.msg).startswith("Running bundle for stage") and record.args:
             names = _STAGE.findall(str(record.args[0]))
             if names:
-                self._progress.stage(names[-1])
+                self._progress.stage(names[0])
