@@ -27,6 +27,23 @@ from dpbeam.transforms.store import RunFolder, RunStore
 
 DEFAULT_RUNNER = "FnApiRunner"
 _COUNTS = "counts"
+# Flags that say how pairs are read and partitioned.
+_OF_PAIRS = (
+    "input",
+    "input_format",
+    "input_layout",
+    "user_column",
+    "item_column",
+    "text_layout",
+    "tokenizer",
+    "token_pattern",
+    "lowercase",
+    "ngrams",
+    "on_null",
+    "on_bad_row",
+    "not_private_counts",
+    "num_shards",
+)
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
 _BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6}
 
@@ -74,7 +91,7 @@ class Job:
     @classmethod
     def without_input(cls, command: str, given: dict[str, Any], beam_arguments: list[str]) -> Job:
         """A job that reads no pairs, with the same checks otherwise."""
-        for name in ("input", "user_column", "item_column", "not_private_counts"):
+        for name in _OF_PAIRS:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
         target = OutputTarget(

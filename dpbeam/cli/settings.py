@@ -16,6 +16,11 @@ def selection_config(given: dict[str, Any]) -> SelectionConfig:
     return SelectionConfig(**{name: value for name, value in given.items() if name in _SELECTION})
 
 
+def selection_flags(given: dict[str, Any]) -> list[str]:
+    """Names of the given flags that set a selection, its budget apart."""
+    return [name for name in given if name in _SELECTION - {"epsilon", "delta"}]
+
+
 def input_spec(given: dict[str, Any]) -> InputSpec:
     """The input that the flags describe."""
     return InputSpec.create(

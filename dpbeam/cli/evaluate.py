@@ -1,0 +1,88 @@
+"""`dpbeam evaluate`: how much of the private data the released items cover. NOT PRIVATE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from dpbeam.cli.console import run_command
+from dpbeam.cli.flags import FlagParser, add_budget_flags, add_input_flags, require
+
+
+def _parser() -> FlagParser:
+    text = "Compare released items with the private data, in memory. What it prints is NOT PRIVATE."
+    parser = FlagParser("evaluate", text, beam=False)
+    add_input_flags(parser)
+    add_budget_flags(parser)
+    parser.add_argument("--released", metavar="FILE", help="output of a run (a file or glob); required")
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="its ledger, for epsilon, delta and D0, in place of the flags"
+    )
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point; returns the exit code."""
+    return run_command("evaluate", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    given, _ = _parser().parse(argv)
+    require(given, "input", "released")
+    if "ledger" in given:
+        given = {**_from_ledger(given["ledger"]), **given}
+    require(given, "epsilon", "delta")
+    from dpbeam.cli.settings import input_spec
+    from dpbeam.evaluation.quality import evaluate_release
+    from dpbeam.io.item_lists import read_items
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.io.sources import preflight
+
+    spec = input_spec(given)
+    summary = preflight(spec)
+    released = read_items(given["released"], OutputColumns.of(spec, summary.kinds), "--released")
+    result = evaluate_release(
+        _pairs(spec, summary),
+        released,
+        epsilon=given["epsilon"],
+        delta=given["delta"],
+        max_items=given.get("max_items_per_user", 100),
+    )
+    print(json.dumps(result, indent=2))
+    return 0
+
+
+def _from_ledger(path: str) -> dict:
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.errors import InputError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            ledger = Ledger.from_json(file.read())
+    except OSError as error:
+        raise InputError(f"--ledger: cannot read '{path}': {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
+    found = {"epsilon": ledger.epsilon, "delta": ledger.delta}
+    d0 = ledger.parameters.get("max_items_per_user")
+    return found if d0 is None else {**found, "max_items_per_user": d0}
+
+
+def _pairs(spec, summary) -> Iterator[tuple]:
+    """(users, items) arrays of the whole input, read in this process."""
+    import numpy as np
+    import pyarrow as pa
+
+    from dpbeam.io.readers import read_complete, read_scattered
+    from dpbeam.io.rows import Counts
+    from dpbeam.io.sources import plan_units
+    from dpbeam.kernels.canonical import encode_int64, encode_parts, plain
+
+    for unit in plan_units(summary.files, spec):
+        if not spec.complete_users:
+            for batch in read_scattered(unit, spec, summary.kinds, Counts()):
+                yield plain(batch.column("user")), plain(batch.column("item"))
+            continue
+        for block, batch in read_complete(unit, spec, summary.kinds, Counts()):
+            blocks = encode_int64(pa.array(np.full(batch.num_rows, block)))
+            yield encode_parts([blocks, encode_int64(batch.column("user"))]), plain(batch.column("item"))

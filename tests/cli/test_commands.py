@@ -1,0 +1,157 @@
+"""The `dpbeam` command itself, and the subcommands that need no job: plan, synth, check, evaluate."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam import __version__
+from dpbeam.accounting.limits import users_needed_limit
+from dpbeam.cli import COMMANDS, main
+
+
+def run(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+class TestDispatch:
+    def test_version_and_help(self, capsys):
+        assert run(capsys, "--version") == (0, f"dpbeam {__version__}\n", "")
+        code, out, _ = run(capsys, "--help")
+        assert code == 0 and all(name in out for name in COMMANDS)
+
+    def test_no_command(self, capsys):
+        assert run(capsys)[0] == 2
+
+    def test_unknown_command(self, capsys):
+        code, _, err = run(capsys, "selct")
+        assert code == 2 and err.startswith("dpbeam: error: unknown command 'selct'")
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_command_has_help(self, command, capsys):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        assert f"dpbeam {command}" in capsys.readouterr().out
+
+    def test_help_answers_without_starting_beam(self):
+        code = "import sys, dpbeam.cli; dpbeam.cli.main(['plan', '--epsilon=0', '--delta=1e-5']); print('apache_beam' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout.strip() == "False", done.stderr
+
+
+class TestPlan:
+    def test_json(self, capsys):
+        code, out, err = run(
+            capsys, "plan", "--epsilon=1", "--delta=1e-5", "--method=basic", "--json", "--degrees=1,4"
+        )
+        assert (code, err) == (0, "")
+        report = json.loads(out)
+        [row] = report["rounds"]
+        assert row["sigma"] == pytest.approx(3.8841, abs=1e-4)
+        # max over t <= 100 of 1/sqrt(t) + sigma z_t, from an independent normal quantile
+        assert row["threshold"] == pytest.approx(20.7897, abs=1e-3)
+        one, four = report["users_needed"]
+        assert (one["items_per_user"], four["weight"]) == (1, 0.5)
+        assert one["users_0.5"] == 21 and four["users_0.5"] == 42
+        limit = report["limit_of_any_algorithm"]
+        assert limit["users_0.5"] == users_needed_limit(0.5, 1.0, 1e-5) == 12
+        for name, least in limit.items():
+            assert least <= one[name]
+
+    @pytest.mark.parametrize("method", ["basic", "dp-sips", "mad", "mad2r", "gsu"])
+    def test_table(self, method, capsys):
+        code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-8", f"--method={method}")
+        assert (code, err) == (0, "")
+        assert "limit of any algorithm" in out and method in out
+
+    def test_bad_degrees(self, capsys):
+        assert run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--degrees=0")[0] == 2
+
+    def test_beam_flags_are_unknown_here(self, capsys):
+        code, _, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--runner=FnApiRunner")
+        assert code == 2 and "unknown flag --runner" in err
+
+
+class TestSynth:
+    def test_writes_shards(self, tmp_path, capsys):
+        out = tmp_path / "s"
+        arguments = [
+            "synth",
+            f"--output={out}",
+            "--users=100",
+            "--items=50",
+            "--mean_items_per_user=5",
+            "--shards=2",
+        ]
+        assert run(capsys, *arguments)[0] == 0
+        rows = sum(pq.read_table(path).num_rows for path in tmp_path.glob("s-*-of-00002.parquet"))
+        assert rows == 500
+        code, _, err = run(capsys, *arguments)
+        assert code == 2 and "--overwrite" in err
+
+    def test_bad_value(self, tmp_path, capsys):
+        code, _, err = run(capsys, "synth", f"--output={tmp_path / 's'}", "--users=0", "--items=5")
+        assert code == 2 and err == "dpbeam synth: error: --users: must be at least 1, got 0\n"
+
+
+class TestCheck:
+    def test_local_runner_is_ready(self, tmp_path, capsys):
+        code, out, err = run(capsys, "check", f"--output={tmp_path / 'x'}")
+        assert (code, err) == (0, "") and out.rstrip().endswith("ready")
+
+    def test_missing_input(self, tmp_path, capsys):
+        code, out, _ = run(capsys, "check", "--input", str(tmp_path / "none*"))
+        assert code == 1 and "NO" in out and "not ready" in out
+
+    def test_cluster_that_does_not_answer(self, capsys):
+        code, out, _ = run(capsys, "check", "--runner=FlinkRunner", "--flink_master=localhost:1")
+        assert code == 1 and "Flink cluster" in out
+
+
+class TestEvaluate:
+    def write(self, tmp_path):
+        rows = [(f"u{n}", "all") for n in range(300)] + [(f"u{n}", f"own {n}") for n in range(100)]
+        users, items = zip(*rows)
+        pq.write_table(pa.table({"user": users, "item": items}), tmp_path / "pairs.parquet")
+        columns = ["--input", str(tmp_path / "pairs.parquet"), "--user_column=user", "--item_column=item"]
+        out = str(tmp_path / "x")
+        assert main(["select", *columns, "--epsilon=1", "--delta=1e-9", f"--output={out}", "--quiet"]) == 0
+        return columns, out
+
+    def test_says_that_it_is_not_private(self, tmp_path, capsys):
+        columns, out = self.write(tmp_path)
+        arguments = [f"--released={out}-*.parquet", f"--ledger={out}.ledger.json"]
+        code, told, err = run(capsys, "evaluate", *columns, *arguments)
+        assert (code, err) == (0, "")
+        result = json.loads(told)
+        assert result["not_private"] is True
+        assert (result["users"], result["items"], result["entries"]) == (300, 101, 400)
+        assert result["released"]["items"] == 1
+        assert result["missing_mass"]["p1"] == pytest.approx(100 / 400)
+
+    def test_text_input(self, tmp_path, capsys):
+        (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
+        (tmp_path / "r.txt").write_text("a\n")
+        arguments = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}"]
+        code, told, _ = run(capsys, "evaluate", *arguments, "--epsilon=1", "--delta=1e-5")
+        assert code == 0 and json.loads(told)["users"] == 6
+
+    def test_bad_ledger(self, tmp_path, capsys):
+        columns, out = self.write(tmp_path)
+        bad = tmp_path / "bad.json"
+        bad.write_text("{}")
+        code, _, err = run(capsys, "evaluate", *columns, f"--released={out}-*.parquet", f"--ledger={bad}")
+        assert code == 2 and "is not a ledger of dpbeam" in err
+
+
+def test_the_console_script_is_the_command():
+    script = Path(sys.executable).parent / "dpbeam"
+    done = subprocess.run([str(script), "--version"], capture_output=True, text=True)
+    assert done.stdout == f"dpbeam {__version__}\n"
