@@ -80,7 +80,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _config(given: dict):
-    from dpbeam.cli.settings import selection_config
+    from dpbeam.cli.settings import selection_config, selection_flags
     from dpbeam.topk.config import TopKConfig
 
     settings = {
@@ -99,7 +99,11 @@ def _config(given: dict):
         raise InputError(
             "--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain"
         )
-    if config.mechanism == "limited-domain":
+    limited = config.mechanism == "limited-domain"
+    for name in selection_flags(given):
+        if not (limited and name == "max_items_per_user"):
+            raise InputError(f"--{name} belongs to a selection stage, and this job has none: drop it")
+    if limited:
         return TopKConfig(**{**config.__dict__, "max_items_per_user": given.get("max_items_per_user")})
     return config
 
@@ -167,6 +171,8 @@ def _input_job(plan, job, domain):
     from dpbeam.topk.transforms import DOMAIN_FILE, TopKItems, store_domain
 
     complete = job.spec.complete_users
+    columns = OutputColumns.of(job.spec, job.summary.kinds)
+    write = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=plan.counts is not None)
 
     def build(pipeline, folder):
         pairs = job.read(pipeline, folder)
@@ -183,10 +189,7 @@ def _input_job(plan, job, domain):
             num_shards=job.given.get("num_shards"),
             complete=complete,
         )
-        columns = OutputColumns.of(job.spec, job.summary.kinds)
-        _ = ranking | "WriteRanked" >> WriteRanked(
-            job.target.staging, columns, job.target.format, noisy_counts=plan.counts is not None
-        )
+        _ = ranking | "WriteRanked" >> write
 
     return build
 

@@ -12,6 +12,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.files import match_files, open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.topk.histogram import COUNT_LIMIT
 
 _FLAG = "--histogram"
 
@@ -23,7 +24,8 @@ def read_histogram(pattern: str) -> tuple[pa.Array, np.ndarray, Kinds]:
       pattern: Parquet (`.parquet`) or CSV with columns `item` and `count`.
 
     Raises:
-      InputError: a column is missing, null or of the wrong type, a count is negative, or an item occurs twice.
+      InputError: a column is missing, null or of the wrong type, a count is negative or above 2^52, or an
+        item occurs twice.
     """
     items, counts, kinds = [], [], set()
     for file in match_files([pattern], _FLAG):
@@ -33,22 +35,28 @@ def read_histogram(pattern: str) -> tuple[pa.Array, np.ndarray, Kinds]:
                 raise InputError(f"{_FLAG}: {file.path} has no column '{name}'")
             if table[name].null_count:
                 raise InputError(f"{_FLAG}: {file.path}: null in column '{name}'")
-        if not pa.types.is_integer(table["count"].type):
+        if not (pa.types.is_integer(table["count"].type) or len(table) == 0):
             raise InputError(
                 f"{_FLAG}: {file.path}: column 'count' has type {table['count'].type}, not integers"
             )
         encoded, kind = canonical.encode(table["item"], f"{_FLAG}: {file.path}: column 'item'")
         items.append(canonical.plain(encoded))
         kinds.add(kind or canonical.STRING)
-        counts.append(table["count"].cast(pa.int64()).to_numpy())
+        counts.append(_int64(table["count"], file.path))
     if len(kinds) > 1:
         raise InputError(f"{_FLAG}: item ids mix types across the files")
     strings, totals = pa.concat_arrays(items), np.concatenate(counts)
-    if len(totals) and totals.min() < 0:
-        raise InputError(f"{_FLAG}: a count is negative")
     if pc.count_distinct(strings).as_py() < len(strings):
         raise InputError(f"{_FLAG}: an item occurs twice; add its counts up first")
     return strings, totals, Kinds(None, (kinds.pop(),))
+
+
+def _int64(column: pa.ChunkedArray, path: str) -> np.ndarray:
+    if not len(column):
+        return np.empty(0, np.int64)
+    if pc.min(column).as_py() < 0 or pc.max(column).as_py() > COUNT_LIMIT:
+        raise InputError(f"{_FLAG}: {path}: column 'count' must hold numbers from 0 to 2^52")
+    return column.cast(pa.int64()).to_numpy()
 
 
 def _read(path: str) -> pa.Table:

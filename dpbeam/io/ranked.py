@@ -9,6 +9,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
+from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.sinks import OutputColumns, shard_name, write_columns
 from dpbeam.kernels import canonical
@@ -50,10 +51,16 @@ class WriteRanked(beam.PTransform):
     Args:
       folder, columns, format: as in `WriteReleased`.
       noisy_counts: whether the column noisy_count is written.
+
+    Raises:
+      InputError: an item column has the name of a column of the ranking.
     """
 
     def __init__(self, folder: str, columns: OutputColumns, format: str, *, noisy_counts: bool):
         super().__init__()
+        for name in ("rank", "noisy_count"):
+            if name in columns.names:
+                raise InputError(f"--item_column: '{name}' is a column of the ranking; rename yours")
         self._fn = _Write(folder, columns, format, noisy_counts)
 
     def expand(self, ranking):

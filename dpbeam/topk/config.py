@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dpbeam.accounting.budget import Budget, split_amount
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent, account
 from dpbeam.errors import InputError
-from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
@@ -225,7 +225,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         raise InputError(f"--{error}") from None
     if config.mechanism not in MECHANISMS:
         raise InputError(f"--mechanism must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}")
-    if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K:
+    if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
         raise InputError(f"--k must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.mechanism == LimitedDomain.name:
         config = _resolved_limited(config)
@@ -259,7 +259,12 @@ def _resolved_limited(config: TopKConfig) -> TopKConfig:
         )
     if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
         raise InputError(f"--kbar must be 0 (all) or at least --k ({config.k}), got {config.kbar}")
-    if config.kbar == 0 and config.max_items_per_user is None:
+    largest = config.max_items_per_user
+    if largest is not None and not 1 <= largest <= MAX_ITEMS_PER_USER:
+        raise InputError(
+            f"--max_items_per_user must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
+        )
+    if config.kbar == 0 and largest is None:
         config = replace(config, max_items_per_user=_LIMITED_DOMAIN_ITEMS)
     return config
 

@@ -88,7 +88,7 @@ class _Choose(beam.DoFn):
         kinds = common_kinds(parts)
         items = [part["items"].cast(pa.large_binary()) for part in parts]
         counts = [part["counts"] for part in parts]
-        if not items:
+        if not any(map(len, items)):
             return
         strings = pa.concat_arrays(items)
         first, inverse = unique_fingerprints(fp := fingerprints(Keys(key).pairs.item, strings))

@@ -12,6 +12,7 @@ from dpbeam.accounting.events import (
     CumulativeThresholdEvent,
     GaussianEvent,
     InconsistentEventError,
+    LimitedDomainEvent,
     PeelingEvent,
     PureEvent,
     ThresholdEvent,
@@ -169,6 +170,51 @@ def test_cumulative_thresholds():
         account(lacking, 1.0)
 
 
+def gap_of(epsilon0, delta, changed):
+    return 1 + math.log(changed / delta) / epsilon0
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 200])
+def test_limited_domain_costs_its_peeling_and_its_delta(rounds):
+    """The delta of the stop mark is added whole, once, whatever the epsilon and the number of rounds."""
+    event = LimitedDomainEvent(0.2, rounds, gap_of(0.2, 3e-7, 40), 3e-7, 40)
+    for epsilon in (0.1, 1.0, 30.0):
+        got = account(ComposedEvent("zcdp", (event,), epsilon=epsilon))
+        assert got.epsilon == epsilon
+        assert got.delta == pytest.approx(zcdp_delta(rounds * 0.2**2 / 8, epsilon) + 3e-7, rel=1e-9)
+
+
+def test_limited_domain_is_never_pure():
+    """Its peeling alone would fit epsilon at delta = 0; the zCDP bound and the mark are charged."""
+    event = LimitedDomainEvent(0.1, 5, gap_of(0.1, 1e-6, 3), 1e-6, 3)
+    assert account(ComposedEvent("zcdp", (PeelingEvent(0.1, 5),), epsilon=0.5)).delta == 0
+    assert account(ComposedEvent("zcdp", (event,), epsilon=0.5)).delta >= 1e-6
+    with pytest.raises(UnknownEventError, match="a basic composition cannot hold an event of type Limited"):
+        account(ComposedEvent("basic", (event,)))
+    with pytest.raises(UnknownEventError, match="a gaussian composition cannot hold"):
+        account(ComposedEvent("gaussian", (GaussianEvent(4.0), event)), 1.0)
+
+
+def test_limited_domain_beside_other_mechanisms():
+    event = LimitedDomainEvent(0.1, 5, gap_of(0.1, 1e-6, 3), 1e-6, 3)
+    got = account(ComposedEvent("zcdp", (event, GaussianEvent(20.0)), epsilon=1.0))
+    assert got.delta == pytest.approx(zcdp_delta(5 * 0.01 / 8 + 1 / 800, 1.0) + 1e-6, rel=1e-9)
+    staged = ComposedEvent("zcdp", (event,), epsilon=0.25)
+    both = account(ComposedEvent("basic", (staged, PureEvent(0.5))))
+    assert (both.epsilon, both.delta) == (0.75, account(staged).delta)
+
+
+@pytest.mark.parametrize("short", [1e-6, 0.5, 1.0])
+def test_a_gap_too_small_for_its_delta_is_refused(short):
+    """Below 1 + ln(t/delta)/epsilon0, for example without the 1, or for one changed place out of forty."""
+    needed = gap_of(0.2, 1e-6, 40)
+    assert LimitedDomainEvent(0.2, 3, needed, 1e-6, 40).gap == needed
+    with pytest.raises(InconsistentEventError, match=r"gap is .*, its delta needs"):
+        LimitedDomainEvent(0.2, 3, needed - short, 1e-6, 40)
+    with pytest.raises(InconsistentEventError):
+        LimitedDomainEvent(0.2, 3, gap_of(0.2, 1e-6, 39), 1e-6, 40)
+
+
 @dataclass(frozen=True)
 class LaplaceEvent:
     scale: float = 1.0
@@ -231,6 +277,11 @@ def test_epsilon_of_the_root():
         lambda: CumulativeThresholdEvent((math.nan,), (1.0,), 1e-6, 0.5, D0),
         lambda: CumulativeThresholdEvent((), (), 1e-6, 0.5, D0),
         lambda: PeelingEvent(0.1, 0),
+        lambda: LimitedDomainEvent(0.0, 3, 1e3, 1e-6, 5),
+        lambda: LimitedDomainEvent(0.1, 0, 1e3, 1e-6, 5),
+        lambda: LimitedDomainEvent(0.1, 3, math.inf, 1e-6, 5),
+        lambda: LimitedDomainEvent(0.1, 3, 1e3, 0.0, 5),
+        lambda: LimitedDomainEvent(0.1, 3, 1e3, 1e-6, 0),
         lambda: PureEvent(-1.0),
         lambda: ZCDPEvent(math.inf),
         lambda: ComposedEvent("basic", ()),
@@ -251,6 +302,7 @@ def test_round_trip_through_plain_values():
             ComposedEvent("gaussian", (GaussianEvent(np.float64(4.0), label="r1"),)),
             CumulativeThresholdEvent((None, 1.5), (0.25, 0.75), 1e-3, 0.5, np.int64(7)),
             PeelingEvent(0.1, 3),
+            LimitedDomainEvent(0.1, 3, np.float64(200.0), 1e-6, np.int64(4)),
             PureEvent(0.2),
             ZCDPEvent(0.3),
         ),

@@ -1,0 +1,476 @@
+"""`dpbeam top-k` as its users meet it: rankings, ledgers, and one-line errors."""
+
+import glob
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from dpbeam.randomness import RunKey, fingerprints
+from dpbeam.rounds.program import Keys
+from dpbeam.topk.config import TopKConfig, plan_topk
+
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+KEY = "--insecure_test_key=00ff"
+QUICK = "--selector=basic"  # one trip; the default takes eight
+COLUMNS = ["--user_column=user", "--item_column=item"]
+MECHANISMS = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
+
+
+@pytest.fixture(autouse=True)
+def own_temp(tmp_path, monkeypatch):
+    """Run folders go below the test's own folder, so that leftovers are seen."""
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    yield
+    assert os.listdir(temp) == []
+
+
+def table(users=1_111, seed=0):
+    """Popularity like 1/rank; counts of at least three digits for the items on top, rows that repeat."""
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), 6)
+    item = (40 ** rng.random(len(user))).astype(int)
+    order = rng.permutation(len(user))
+    return pa.table({"user": [f"u{u}" for u in user[order]], "item": [f"i{i}" for i in item[order]]})
+
+
+def true_counts():
+    return Counter(item for _, item in {tuple(row.values()) for row in table().to_pylist()})
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(table(), path)
+    return str(path)
+
+
+@pytest.fixture
+def histogram(tmp_path):
+    path = tmp_path / "histogram.csv"
+    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
+    return str(path)
+
+
+def top_k(capsys, *arguments):
+    code = main(["top-k", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def read(prefix):
+    [path] = glob.glob(f"{prefix}-*.parquet")
+    return pq.read_table(path)
+
+
+def ledger_of(prefix):
+    return Ledger.from_json(Path(f"{prefix}.ledger.json").read_text())
+
+
+def fails(capsys, message, *arguments, output):
+    code, _, err = top_k(capsys, *arguments, f"--output={output}")
+    assert code == 2, err
+    assert re.fullmatch(rf"dpbeam top-k: error: {message}\n", err), err
+    assert not glob.glob(f"{output}*"), "a failed run left output"
+
+
+def public_reference(counts, settings):
+    """Items in rank order, and noisy counts, of a public domain under KEY."""
+    plan = plan_topk(settings)
+    names = np.array(sorted(counts))
+    values = np.array([counts[name] for name in names], np.int64)
+    key = RunKey.insecure_fixed("00ff")
+    strings = pa.array([name.encode() for name in names], pa.large_binary())
+    fp = fingerprints(Keys(key).pairs.item, strings)
+    chosen = plan.mechanism.at_most(len(names)).select(values, fp, key)
+    noisy = plan.counts.release(values[chosen], fp[chosen], key).tolist() if plan.counts else None
+    return names[chosen].tolist(), noisy
+
+
+class TestOutput:
+    @pytest.mark.parametrize("mechanism", ["cdp-peel", "limited-domain"])
+    def test_ranking_and_ledger(self, mechanism, pairs, tmp_path, capsys):
+        out = str(tmp_path / "out" / "top")
+        flags = [f"--mechanism={mechanism}", "--k=5", f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "")
+        assert sorted(os.listdir(tmp_path / "out")) == ["top-00000-of-00001.parquet", "top.ledger.json"]
+        found = read(out)
+        assert found.schema.names == ["rank", "item"]
+        assert found["rank"].to_pylist() == list(range(1, found.num_rows + 1))
+        items = found["item"].to_pylist()
+        # Counts fall from 1,100 by tenths, noise is a few dozen at most.
+        assert 3 <= len(items) <= 5 and items[0] in ("i1", "i2") and set(items) <= set(true_counts())
+        ledger = ledger_of(out)
+        assert ledger.private and ledger.method == "top-k"
+        assert ledger.neighbouring_relation == "add/remove one user"
+        spent = ledger.verify()
+        assert spent.epsilon <= 2.0 * (1 + 1e-12) and spent.delta <= 1e-3 * (1 + 1e-12)
+        assert f"ledger: {out}.ledger.json" in told
+        budgets = ledger.parameters["choice_budget"]
+        assert ledger.accounting == max(budgets, key=budgets.get)
+        if mechanism == "cdp-peel":
+            assert set(budgets) == {"basic", "zcdp"} and ledger.accounting == "zcdp"
+            assert ledger.parameters["selector"] == "gsu" and ledger.parameters["selector_share"] == 0.5
+
+    @pytest.mark.parametrize("flags", [["--k=5", QUICK], ["--k=5", "--mechanism=limited-domain"]])
+    def test_no_exact_count_in_ledger_or_stdout(self, flags, pairs, tmp_path, capsys):
+        """Noisy counts are off by dozens; exact ones, and the numbers of users and rows, appear nowhere."""
+        out = str(tmp_path / "top")
+        flags = [*flags, "--noisy_counts", KEY, f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert code == 0
+        numbers = set(
+            re.findall(r"(?<![\d.])\d+(?![\d.])", told + err + Path(f"{out}.ledger.json").read_text())
+        )
+        exact = {str(count) for count in true_counts().values() if count > 99} | {"1111", "6666"}
+        assert len(exact) > 8 and not numbers & exact
+
+    def test_noisy_counts(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        flags = [
+            "--k=5",
+            "--noisy_counts",
+            "--noisy_count_share=0.5",
+            "--selector_share=0.3",
+            f"--output={out}",
+        ]
+        assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
+        found, parameters = read(out), json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]
+        assert found.schema.names == ["rank", "item", "noisy_count"]
+        assert parameters["noisy_count_share"] == 0.5
+        deviation = parameters["noisy_count_deviation"]
+        # Laplace noise of scale 5: beyond 25 deviations with probability e^-35.
+        assert 5 < deviation < 10
+        true = true_counts()
+        errors = [n - true[i] for i, n in zip(found["item"].to_pylist(), found["noisy_count"].to_pylist())]
+        assert max(map(abs, errors)) < 25 * deviation
+        assert any(errors)
+
+    def test_same_key_same_bytes_whatever_the_shards(self, pairs, tmp_path, capsys):
+        outs = []
+        for shards in ("1", "5"):
+            out = str(tmp_path / f"out{shards}")
+            flags = [KEY, QUICK, f"--num_shards={shards}", "--noisy_counts", "--k=9", f"--output={out}"]
+            assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
+            assert not ledger_of(out).private
+            outs.append([Path(p).read_bytes() for p in sorted(glob.glob(f"{out}*"))])
+        assert outs[0] == outs[1] and len(outs[0]) == 2
+
+    def test_text_in_rank_order(self, pairs, tmp_path, capsys):
+        rows = []
+        for form in ("parquet", "text"):
+            out = str(tmp_path / form)
+            flags = [
+                KEY,
+                QUICK,
+                "--k=6",
+                "--noisy_counts",
+                f"--output_format={form}",
+                "--quiet",
+                f"--output={out}",
+            ]
+            assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", "")
+        expected = zip(*read(str(tmp_path / "parquet")).to_pydict().values())
+        rows = Path(tmp_path / "text-00000-of-00001.txt").read_text().splitlines()
+        assert [tuple(row.split("\t")) for row in rows] == [tuple(map(str, row)) for row in expected]
+        assert len(rows) == 6
+
+    def test_module_is_the_same_command(self, histogram, tmp_path):
+        out = str(tmp_path / "top")
+        command = [sys.executable, "-m", "pipelines.top_k", "--histogram", histogram, *BUDGET, KEY, "--k=3"]
+        done = subprocess.run(
+            [*command, f"--output={out}", f"--temp_location={tmp_path / 'temp'}"],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "NOT PRIVATE: --insecure_test_key" in done.stdout and "3 items released" in done.stdout
+
+    def test_dry_run_reads_and_writes_nothing(self, pairs, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        flags = ["--k=5", "--dry_run", f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "")
+        assert "cdp-peel" in told and "zcdp composition" in told and "nothing was read or written" in told
+        assert not glob.glob(f"{out}*")
+
+    def test_ledgers_of_neighbours_are_identical(self, tmp_path, capsys):
+        """One user more, with 900 items of its own: not a byte of the ledger may tell."""
+        ledgers = []
+        for number in range(2):
+            path, rows = tmp_path / f"in{number}.parquet", table(300)
+            new = pa.table({"user": ["new"] * 900, "item": [f"n{i}" for i in range(900)]})
+            pq.write_table(pa.concat_tables([rows, new]) if number else rows, path)
+            out = str(tmp_path / f"out{number}")
+            top_k(capsys, "--input", str(path), *COLUMNS, *BUDGET, KEY, QUICK, "--k=5", f"--output={out}")
+            ledgers.append(Path(f"{out}.ledger.json").read_bytes())
+        assert ledgers[0] == ledgers[1]
+
+
+class TestDomain:
+    def test_public_domain(self, pairs, tmp_path, capsys):
+        """Chosen from the list alone, with items that nobody holds; the ranking of the mechanism itself."""
+        domain = tmp_path / "domain.txt"
+        listed = [f"i{n}" for n in range(5, 15)] + ["nobody 1", "nobody 2"]
+        domain.write_text("\n".join(listed) + "\n")
+        out = str(tmp_path / "top")
+        flags = [f"--domain={domain}", "--k=11", "--noisy_counts", KEY, f"--output={out}"]
+        code, _, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "")
+        true = true_counts()
+        settings = TopKConfig(2.0, 1e-3, 11, public_domain=True, noisy_counts=True)
+        items, noisy = public_reference({item: true[item] for item in listed}, settings)
+        found = read(out).to_pydict()
+        assert found == {"rank": list(range(1, 12)), "item": items, "noisy_count": noisy}
+        assert any(item.startswith("nobody") for item in items)
+        parameters = ledger_of(out).parameters
+        assert parameters["public_domain"] is True and parameters["selection"] is None
+
+    def test_grouped_rows(self, tmp_path, capsys):
+        path, domain = tmp_path / "grouped.jsonl", tmp_path / "domain.txt"
+        rows = [{"items": ["x", "y", "x", f"own {n}"][: 1 + n % 4]} for n in range(400)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        domain.write_text("y\nx\nz\n")
+        out = str(tmp_path / "top")
+        flags = ["--input_layout=grouped", "--item_column=items", f"--domain={domain}", "--k=2"]
+        assert top_k(capsys, "--input", str(path), *flags, *BUDGET, KEY, f"--output={out}")[0] == 0
+        assert read(out)["item"].to_pylist() == ["x", "y"]  # 400 and 300 holders, noise of scale 3
+        assert "one row" in ledger_of(out).privacy_unit
+
+    def test_integer_users_and_composite_items(self, tmp_path, capsys):
+        path, domain = tmp_path / "wide.parquet", tmp_path / "domain.parquet"
+        users = list(range(300)) + list(range(200))
+        hosts, ports = ["a"] * 300 + ["b"] * 200, [80] * 300 + [443] * 200
+        pq.write_table(pa.table({"user": users, "host": hosts, "port": ports}), path)
+        pq.write_table(pa.table({"host": ["b", "a", "c"], "port": [443, 80, 1]}), domain)
+        columns = ["--user_column=user", "--item_column=host", "--item_column=port", "--k=2"]
+        for name, more in (("unknown", [QUICK]), ("listed", [f"--domain={domain}"])):
+            out = str(tmp_path / name)
+            assert top_k(capsys, "--input", str(path), *columns, *BUDGET, *more, f"--output={out}")[0] == 0
+            assert read(out).to_pydict() == {"rank": [1, 2], "host": ["a", "b"], "port": [80, 443]}
+
+    def test_fewer_than_k_says_so(self, pairs, tmp_path, capsys):
+        domain = tmp_path / "domain.txt"
+        domain.write_text("i1\ni2\n")
+        out = str(tmp_path / "top")
+        flags = [f"--domain={domain}", "--k=5", f"--output={out}"]
+        code, told, _ = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert code == 0 and read(out).num_rows == 2
+        assert "fewer items than --k=5: the domain, or the mechanism, gives no more" in told
+        code, told, _ = top_k(
+            capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags[:1], "--k=2", "--overwrite", f"--output={out}"
+        )
+        assert code == 0 and "fewer items than" not in told
+
+    def test_an_empty_domain_is_an_empty_valid_output(self, pairs, tmp_path, capsys):
+        domain = tmp_path / "domain.txt"
+        domain.write_text("")
+        out = str(tmp_path / "top")
+        flags = [f"--domain={domain}", "--k=5", f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "") and "0 items released" in told and read(out).num_rows == 0
+
+
+class TestHistogram:
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_choice_from_a_file(self, mechanism, histogram, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        flags = [f"--mechanism={mechanism}", "--k=7", "--noisy_counts", KEY, f"--output={out}"]
+        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, *flags)
+        assert (code, err) == (0, "")
+        counts = {f"i{n}": 100_000 // n for n in range(1, 31)}
+        settings = TopKConfig(2.0, 1e-3, 7, mechanism=mechanism, public_domain=True, noisy_counts=True)
+        items, noisy = public_reference(counts, settings)
+        assert read(out).to_pydict() == {"rank": list(range(1, 8)), "item": items, "noisy_count": noisy}
+        assert ledger_of(out).privacy_unit == "one user: one unit of at most one count each"
+
+    def test_parquet_with_integer_items(self, tmp_path, capsys):
+        path, out = tmp_path / "h.parquet", str(tmp_path / "top")
+        pq.write_table(pa.table({"item": [7, -7, 8], "count": [10_000, 20_000, 0]}), path)
+        assert top_k(capsys, f"--histogram={path}", *BUDGET, "--k=2", f"--output={out}")[0] == 0
+        assert read(out).to_pydict() == {"rank": [1, 2], "item": [-7, 7]}
+
+    def test_one_item(self, histogram, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        flags = ["--k=1", "--output_format=text", f"--output={out}"]
+        assert top_k(capsys, f"--histogram={histogram}", *BUDGET, *flags)[0] == 0
+        assert Path(f"{out}-00000-of-00001.txt").read_text() == "1\ti1\n"
+
+    @pytest.mark.parametrize(
+        "flag",
+        [
+            "--input=x.parquet",
+            "--user_column=user",
+            "--item_column=item",
+            "--input_format=csv",
+            "--tokenizer=words",
+            "--lowercase",
+            "--on_null=drop",
+            "--num_shards=3",
+            "--not_private_counts=x",
+        ],
+    )
+    def test_flags_of_pairs_do_not_apply(self, flag, histogram, tmp_path, capsys):
+        name = flag.split("=")[0]
+        message = rf"{name} does not apply here: nothing is read but the given file"
+        fails(capsys, message, f"--histogram={histogram}", *BUDGET, "--k=3", flag, output=tmp_path / "x")
+
+    @pytest.mark.parametrize(
+        "text,message",
+        [
+            ("item,count\na,1\na,2\n", r"--histogram: an item occurs twice; add its counts up first"),
+            (
+                "item,count\na,-1\n",
+                r"--histogram: .*h\.csv: column 'count' must hold numbers from 0 to 2\^52",
+            ),
+            ("item,n\na,1\n", r"--histogram: .*h\.csv has no column 'count'"),
+            ("", r"--histogram: .*h\.csv cannot be read as Parquet or CSV"),
+        ],
+    )
+    def test_bad_files(self, text, message, tmp_path, capsys):
+        path = tmp_path / "h.csv"
+        path.write_text(text)
+        fails(capsys, message, f"--histogram={path}", *BUDGET, "--k=3", output=tmp_path / "x")
+
+    def test_no_items_is_an_empty_valid_output(self, tmp_path, capsys):
+        path, out = tmp_path / "h.csv", str(tmp_path / "top")
+        path.write_text("item,count\n")
+        code, told, err = top_k(capsys, f"--histogram={path}", *BUDGET, "--k=3", f"--output={out}")
+        assert (code, err) == (0, "") and "0 items released" in told and read(out).num_rows == 0
+
+
+class TestEdges:
+    def test_no_data_is_an_empty_valid_output(self, tmp_path, capsys):
+        path, out = tmp_path / "empty.parquet", str(tmp_path / "top")
+        pq.write_table(pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}), path)
+        flags = [QUICK, "--k=5", "--noisy_counts", f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", str(path), *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "") and "0 items released" in told
+        assert read(out).schema.names == ["rank", "item", "noisy_count"] and read(out).num_rows == 0
+        assert ledger_of(out).private
+
+    def test_a_single_user_releases_nothing(self, tmp_path, capsys):
+        path, out = tmp_path / "one.parquet", str(tmp_path / "top")
+        pq.write_table(pa.table({"user": ["u"] * 50, "item": [f"i{n}" for n in range(50)]}), path)
+        budget = ["--epsilon=1", "--delta=1e-9", "--k=3", QUICK]
+        code, told, _ = top_k(capsys, "--input", str(path), *COLUMNS, *budget, f"--output={out}")
+        assert code == 0 and read(out).num_rows == 0 and "fewer items than --k=3" in told
+
+    @pytest.mark.parametrize("kbar,expected", [(["--kbar=25"], 25), (["--kbar=0"], 0)])
+    def test_limited_domain(self, kbar, expected, pairs, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        flags = ["--mechanism=limited-domain", "--k=5", *kbar, f"--output={out}"]
+        assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
+        assert 1 <= read(out).num_rows <= 5
+        ledger = ledger_of(out)
+        assert ledger.parameters["kbar"] == expected
+        text = Path(f"{out}.ledger.json").read_text()
+        assert f'"max_changed": {expected or 100}' in text and math.isfinite(ledger.verify().delta)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "flags,message",
+        [
+            (["--delta=1e-5", "--k=3"], r"--epsilon is required"),
+            (["--epsilon=1", "--k=3"], r"--delta is required"),
+            (BUDGET, r"--k is required"),
+            ([*BUDGET, "--k=0"], r"--k must be an integer from 1 to 100000, got 0"),
+            ([*BUDGET, "--k=x"], r"argument --k: invalid int value: 'x'"),
+            (
+                ["--epsilon=0", "--delta=1e-5", "--k=3"],
+                r"--epsilon must be a finite number above 0, got 0\.0",
+            ),
+            ([*BUDGET, "--k=3", "--mechanism=best"], r"--mechanism must be one of .*, got 'best'"),
+            ([*BUDGET, "--k=3", "--selector=best"], r"--method must be one of .*, got 'best'"),
+            ([*BUDGET, "--k=3", "--selector_share=1.5"], r"--selector_share must lie strictly .*, got 1\.5"),
+            ([*BUDGET, "--k=3", "--noisy_count_share=0.1"], r"--noisy_count_share needs --noisy_counts"),
+            ([*BUDGET, "--k=3", "--kbar=5"], r"--kbar applies to --mechanism=limited-domain alone"),
+            (
+                [*BUDGET, "--k=3", "--mechanism=limited-domain", "--kbar=2"],
+                r"--kbar must be 0 \(all\) or at least --k \(3\), got 2",
+            ),
+            (
+                [*BUDGET, "--k=3", "--mechanism=limited-domain", "--selector=gsu"],
+                r"--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain",
+            ),
+            (
+                [*BUDGET, "--k=3", "--mechanism=limited-domain", "--rounds=4"],
+                r"--rounds belongs to a selection stage, and this job has none: drop it",
+            ),
+            (
+                [*BUDGET, "--k=3", "--domain=x", "--max_items_per_user=4"],
+                r"--max_items_per_user belongs to a selection stage, and this job has none: drop it",
+            ),
+            (
+                [*BUDGET, "--k=3", "--mechanism=limited-domain", "--max_items_per_user=0"],
+                r"--max_items_per_user must be an integer from 1 to 1000000, got 0",
+            ),
+            (
+                [*BUDGET, "--k=3", "--domain=x", "--mechanism=limited-domain"],
+                r"--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain",
+            ),
+            (
+                [*BUDGET, "--k=3", "--domain=x", "--histogram=y"],
+                r"--domain and --histogram exclude each other: a histogram names its items",
+            ),
+            ([*BUDGET, "--k=3", "--domain=/none"], r"--domain: .*/none.*"),
+            ([*BUDGET, "--k=3", "--method=gsu"], r"--method does not apply to top-k; use --selector"),
+            ([*BUDGET, "--k=3", "--public_items=x"], r"--public_items does not apply to top-k"),
+            ([*BUDGET, "--k=3", "--noisy_weights"], r"--noisy_weights does not apply to top-k"),
+            ([*BUDGET, "--k=3", "--num_output_shards=2"], r"--num_output_shards does not apply to top-k"),
+            ([*BUDGET, "--k=3", "--num_shards=0"], r"--num_shards must be from 1 to 65536, got 0"),
+            (
+                [*BUDGET, "--k=3", "--mechanisms=joint"],
+                r"unknown flag --mechanisms; did you mean --mechanism\?",
+            ),
+        ],
+    )
+    def test_flags(self, flags, message, pairs, tmp_path, capsys):
+        fails(capsys, message, "--input", pairs, *COLUMNS, *flags, output=tmp_path / "x")
+
+    def test_required(self, pairs, histogram, tmp_path, capsys):
+        fails(capsys, "--input is required", *BUDGET, "--k=3", output=tmp_path / "x")
+        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, "--k=3")
+        assert (code, err) == (2, "dpbeam top-k: error: --output is required\n")
+
+    def test_an_item_column_named_like_the_rankings(self, tmp_path, capsys):
+        path = tmp_path / "wide.parquet"
+        pq.write_table(pa.table({"user": ["u"], "host": ["a"], "rank": ["b"]}), path)
+        columns = ["--user_column=user", "--item_column=host", "--item_column=rank", "--k=3"]
+        message = r"--item_column: 'rank' is a column of the ranking; rename yours"
+        fails(capsys, message, "--input", str(path), *columns, *BUDGET, output=tmp_path / "x")
+
+    def test_no_overwriting_unless_asked(self, histogram, tmp_path, capsys):
+        out = str(tmp_path / "top")
+        arguments = [f"--histogram={histogram}", *BUDGET, "--k=3", f"--output={out}"]
+        assert top_k(capsys, *arguments)[0] == 0
+        before = {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")}
+        code, _, err = top_k(capsys, *arguments)
+        assert code == 2 and "exists; pass --overwrite to replace it" in err
+        assert {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")} == before
+
+    def test_a_failed_run_leaves_nothing(self, histogram, tmp_path, capsys, monkeypatch):
+        def crash(*_):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("dpbeam.io.ranked.write_columns", crash)
+        out = str(tmp_path / "out" / "top")
+        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, "--k=3", f"--output={out}")
+        assert code == 1 and err.startswith("dpbeam top-k: error: ") and err.count("\n") == 1
+        assert "disk full" in err and not glob.glob(f"{out}*")

@@ -1,0 +1,145 @@
+"""Histograms from files: what is read, and each refusal word for word."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.errors import InputError
+from dpbeam.io.histograms import read_histogram
+from dpbeam.kernels.canonical import Kinds
+
+LIMIT = 2**52
+
+
+def parquet(tmp_path, name="h.parquet", **columns):
+    pq.write_table(pa.table(columns), tmp_path / name)
+    return str(tmp_path / name)
+
+
+def refused(path, message):
+    with pytest.raises(InputError) as caught:
+        read_histogram(path)
+    assert str(caught.value) == f"--histogram: {message}"
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("number", [pa.int64(), pa.int32(), pa.uint64(), pa.uint8()])
+def test_strings_and_counts_of_any_integer_type(kind, number, tmp_path):
+    path = parquet(tmp_path, item=pa.array(["a", "é", ""]).cast(kind), count=pa.array([7, 0, 255], number))
+    items, counts, kinds = read_histogram(path)
+    assert items.type == pa.large_binary() and items.to_pylist() == [b"a", "é".encode(), b""]
+    assert counts.dtype == np.int64 and counts.tolist() == [7, 0, 255]
+    assert kinds == Kinds(None, ("string",))
+
+
+def test_integer_and_bytes_items(tmp_path):
+    items, counts, kinds = read_histogram(parquet(tmp_path, item=[1, -1], count=[2, LIMIT]))
+    assert kinds.item == ("int",) and counts.tolist() == [2, LIMIT]
+    assert items.to_pylist() == [(1).to_bytes(8, "big"), b"\xff" * 8]
+    items, _, kinds = read_histogram(parquet(tmp_path, item=[b"\x00", b"\xff"], count=[2, 3]))
+    assert kinds.item == ("bytes",) and items.to_pylist() == [b"\x00", b"\xff"]
+
+
+def test_csv_items_are_strings_even_where_they_look_like_numbers(write_file):
+    path = write_file("h.csv", 'count,item,more\n5,007,x\n4,"a,b",y\n')
+    items, counts, kinds = read_histogram(path)
+    assert items.to_pylist() == [b"007", b"a,b"] and counts.tolist() == [5, 4]
+    assert kinds == Kinds(None, ("string",))
+
+
+def test_several_files(tmp_path, write_file):
+    write_file("b.csv", "item,count\nc,1\n")
+    parquet(tmp_path, "a.parquet", item=["a", "b"], count=[3, 2])
+    items, counts, _ = read_histogram(str(tmp_path / "*"))
+    assert items.to_pylist() == [b"a", b"b", b"c"] and counts.tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["h.csv", "h.parquet"])
+def test_no_items(name, tmp_path, write_file):
+    if name == "h.csv":
+        path = write_file(name, "item,count\n")
+    else:
+        path = parquet(tmp_path, item=pa.array([], pa.string()), count=pa.array([], pa.int64()))
+    items, counts, kinds = read_histogram(path)
+    assert (len(items), len(counts), kinds.item) == (0, 0, ("string",))
+
+
+def test_row_groups(tmp_path):
+    path = tmp_path / "h.parquet"
+    many = pa.table({"item": [f"i{n}" for n in range(1_000)], "count": list(range(1_000))})
+    pq.write_table(many, path, row_group_size=64)
+    items, counts, _ = read_histogram(str(path))
+    assert items[999].as_py() == b"i999" and counts.tolist() == list(range(1_000))
+
+
+class TestRefusals:
+    def test_missing_columns(self, tmp_path, write_file):
+        path = parquet(tmp_path, name_of_item=["a"], count=[1])
+        refused(path, f"{path} has no column 'item'")
+        path = write_file("h.csv", "item,counts\na,1\n")
+        refused(path, f"{path} has no column 'count'")
+
+    def test_a_column_twice(self, write_file):
+        path = write_file("h.csv", "item,count,count\na,1,2\n")
+        refused(path, f"{path} has no column 'count'")
+
+    def test_nulls(self, tmp_path, write_file):
+        path = parquet(tmp_path, item=["a", None], count=[1, 2])
+        refused(path, f"{path}: null in column 'item'")
+        path = write_file("h.csv", "item,count\na,1\nsecret,\n")
+        refused(path, f"{path}: null in column 'count'")
+
+    def test_types(self, tmp_path, write_file):
+        path = parquet(tmp_path, item=["a"], count=[1.0])
+        refused(path, f"{path}: column 'count' has type double, not integers")
+        path = write_file("h.csv", "item,count\na,many\n")
+        refused(path, f"{path}: column 'count' has type string, not integers")
+        path = parquet(tmp_path, item=["a"], count=[True])
+        refused(path, f"{path}: column 'count' has type bool, not integers")
+        path = parquet(tmp_path, item=[0.5], count=[1])
+        refused(
+            path,
+            f"{path}: column 'item' has type double; users and items are strings, integers or bytes; "
+            "convert the column to one of these",
+        )
+
+    @pytest.mark.parametrize("count", [-1, LIMIT + 1, 2**63 - 1])
+    def test_counts_out_of_range(self, count, tmp_path):
+        path = parquet(tmp_path, item=["a", "b"], count=[1, count])
+        refused(path, f"{path}: column 'count' must hold numbers from 0 to 2^52")
+
+    def test_counts_beyond_64_bits(self, tmp_path):
+        path = parquet(tmp_path, item=["a"], count=pa.array([2**64 - 1], pa.uint64()))
+        refused(path, f"{path}: column 'count' must hold numbers from 0 to 2^52")
+
+    def test_an_item_twice(self, tmp_path, write_file):
+        refused(
+            parquet(tmp_path, item=["a", "b", "a"], count=[1, 2, 3]),
+            "an item occurs twice; add its counts up first",
+        )
+        write_file("x.csv", "item,count\na,1\n")
+        write_file("y.csv", "item,count\na,1\n")
+        refused(str(tmp_path / "?.csv"), "an item occurs twice; add its counts up first")
+
+    def test_types_mixed_across_files(self, tmp_path):
+        parquet(tmp_path, "a.parquet", item=["a"], count=[1])
+        parquet(tmp_path, "b.parquet", item=[1], count=[1])
+        refused(str(tmp_path / "*.parquet"), "item ids mix types across the files")
+
+    @pytest.mark.parametrize(
+        "name,data",
+        [
+            ("h.csv", ""),
+            ("h.csv", "item,count\na,1,secret\n"),
+            ("h.csv", b"item,count\n\xff\xfe,1\n"),
+            ("h.parquet", "PAR1 but not really"),
+        ],
+    )
+    def test_unreadable(self, name, data, write_file):
+        path = write_file(name, data)
+        refused(path, f"{path} cannot be read as Parquet or CSV")
+
+    def test_missing_file(self, tmp_path):
+        with pytest.raises(InputError, match=r"^--histogram: .*none\.parquet"):
+            read_histogram(str(tmp_path / "none.parquet"))

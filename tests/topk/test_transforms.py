@@ -1,0 +1,322 @@
+"""`TopKItems` on Beam against a reference: counts from a dictionary, then the mechanism called directly."""
+
+from collections import Counter
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from dpbeam.errors import InputError
+from dpbeam.kernels.canonical import Kinds
+from dpbeam.randomness import RunKey, fingerprints
+from dpbeam.rounds.in_process import run_in_process
+from dpbeam.rounds.program import Keys
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.public_items import FilterItems, _Filter
+from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.histogram import COUNT_LIMIT
+from dpbeam.topk.transforms import DOMAIN_FILE, ChooseTopK, TopKItems, histogram_columns, store_domain
+from dpbeam.transforms.store import RunFolder
+from tests.support.instances import batches
+from tests.support.reference import Data
+
+KEY = RunKey.insecure_fixed("top-k on beam")
+STRINGS = Kinds("string", ("string",))
+UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
+
+
+def skewed_pairs(seed=1, users=400, items=60):
+    """Popularity like 1/rank, rows that repeat, and two users who hold everything, far above D0."""
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), rng.geometric(0.15, users))
+    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
+    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
+    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
+    return pairs + pairs[::3]
+
+
+PAIRS = skewed_pairs()
+
+
+def config(mechanism="cdp-peel", k=8, selector="basic", epsilon=2.0, delta=1e-3, **more):
+    selection = None
+    if selector is not None:
+        selection = SelectionConfig(1.0, 0.5, method=selector, max_items_per_user=6)
+    return TopKConfig(epsilon, delta, k, mechanism=mechanism, selection=selection, **more)
+
+
+def reference(plan, pairs, domain=None):
+    """[(rank, item, noisy count)] from a dictionary of true counts and the mechanism alone."""
+    counts = Counter(item for _, item in set(pairs))
+    if plan.selection is not None:
+        released = run_in_process(plan.selection.program, batches(pairs), KEY, num_blocks=3, num_shards=2)
+        domain = [item.decode() for item in released.items.to_pylist()]
+    names = np.array(sorted(counts if domain is None else set(domain)))
+    histogram = np.array([counts[name] for name in names], np.int64)
+    strings = pa.array([name.encode() for name in names], pa.large_binary())
+    fp = fingerprints(Keys(KEY).pairs.item, strings)
+    chosen = plan.mechanism.at_most(len(names)).select(histogram, fp, KEY)
+    noisy = [None] * len(chosen)
+    if plan.counts is not None:
+        noisy = plan.counts.release(histogram[chosen], fp[chosen], KEY).tolist()
+    return [(rank, names[p].encode(), n) for rank, (p, n) in enumerate(zip(chosen, noisy), start=1)]
+
+
+def _rows(batch):
+    assert batch.schema.names == ["rank", "item", "noisy_count"]
+    return list(zip(*(column.to_pylist() for column in batch.columns)))
+
+
+def _save(parts, path):
+    with open(path, "w") as file:
+        file.write(repr(parts))
+
+
+def run(tmp_path, source, build, prepare=None):
+    """Rows of every ranking that `build(source, folder)` emits."""
+    out = str(tmp_path / "ranking")
+    with RunFolder(str(tmp_path), KEY) as folder:
+        if prepare is not None:
+            prepare(folder.store)
+        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+            ranking = build(pipeline | "Source" >> source, folder)
+            rows = ranking | "Rows" >> beam.Map(_rows)
+            _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
+    with open(out) as file:
+        return eval(file.read())  # literals that this test wrote
+
+
+def rank_tuples(tmp_path, settings, pairs=PAIRS, **arguments):
+    return run(
+        tmp_path,
+        beam.Create(pairs),
+        lambda source, folder: source | TopKItems(settings, run=folder, **arguments),
+    )
+
+
+@pytest.mark.parametrize("mechanism,noisy_counts,num_shards", list(zip(UNKNOWN, [1, 0, 1, 0], [7, 1, 1, 4])))
+def test_beam_equals_the_reference(mechanism, noisy_counts, num_shards, tmp_path):
+    settings = config(mechanism, noisy_counts=bool(noisy_counts))
+    expected = reference(plan_topk(settings), PAIRS)
+    assert len(expected) == 8 and all((noisy is not None) == bool(noisy_counts) for *_, noisy in expected)
+    assert rank_tuples(tmp_path, settings, num_shards=num_shards) == [expected]
+
+
+@pytest.mark.parametrize("selector", ["mad2r", "gsu"])
+def test_every_selector_gives_the_domain(selector, tmp_path):
+    selection = SelectionConfig(1.0, 0.5, method=selector, max_items_per_user=60)
+    settings = TopKConfig(2.0, 1e-3, 6, selection=selection, noisy_counts=True)
+    expected = reference(plan_topk(settings), PAIRS)
+    assert len(expected) == 6
+    assert rank_tuples(tmp_path, settings, num_shards=3) == [expected]
+
+
+@pytest.mark.parametrize("k,kbar,num_shards", [(5, 25, 4), (30, 30, 1), (30, 30, 3)])
+def test_limited_domain_needs_the_largest_counts_of_each_shard_alone(k, kbar, num_shards, tmp_path):
+    """Also the (kbar+1)-th count, and ties at it, are the same from any number of shards."""
+    tied = PAIRS + [(f"many {u}", f"tied {i}") for i in range(40) for u in range(30)]
+    settings = config("limited-domain", k, None, epsilon=8.0, kbar=kbar)
+    expected = reference(plan_topk(settings), tied)
+    # The mark stands above the 30 holders of the tied items; without the count after the last place they enter.
+    assert 5 <= len(expected) <= (k if k == 5 else k - 5)
+    assert rank_tuples(tmp_path, settings, tied, num_shards=num_shards) == [expected]
+
+
+def test_limited_domain_among_all_counts_samples_each_user(tmp_path):
+    """kbar = 0: counts are those of D0 items per user, or the mark would be too low."""
+    settings = config("limited-domain", 5, None, epsilon=8.0, kbar=0, max_items_per_user=3)
+    plan = plan_topk(settings)
+    sampled = [(u, i) for u, items in Data(PAIRS, Keys(KEY)).capped(3).items() for i in items]
+    assert len(sampled) < len(set(PAIRS))
+    expected = reference(plan, sampled)
+    assert 1 <= len(expected) <= 5
+    assert rank_tuples(tmp_path, settings, num_shards=3) == [expected]
+
+
+def test_record_batches_and_dictionaries_equal_tuples(tmp_path):
+    settings = config(noisy_counts=True)
+    users, items = zip(*PAIRS)
+    plain = pa.RecordBatch.from_arrays([pa.array(users), pa.array(items)], ["user", "item"])
+    coded = pa.RecordBatch.from_arrays(
+        [pa.array(users), pa.array(items).dictionary_encode()], ["user", "item"]
+    )
+    source = beam.Create([plain.slice(0, 700), coded.slice(700)]).with_output_types(pa.RecordBatch)
+    found = run(tmp_path, source, lambda s, folder: s | TopKItems(settings, run=folder, num_shards=2))
+    assert found == [reference(plan_topk(settings), PAIRS)]
+
+
+def complete_batches(sets):
+    """(block, batch of whole users), rows repeated, as grouped input is read."""
+    schema = pa.schema(
+        [("user", pa.int64()), ("item", pa.large_binary())], metadata=Kinds(None, ("string",)).metadata()
+    )
+    for block in range(2):
+        part = sets[block::2]
+        user = [n for n, items in enumerate(part) for _ in items for _ in range(2)]
+        item = [i.encode() for items in part for i in items for _ in range(2)]
+        yield (
+            block,
+            pa.RecordBatch.from_arrays([pa.array(user), pa.array(item, pa.large_binary())], schema=schema),
+        )
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_complete_users(listed, tmp_path):
+    """Whole users in blocks, with a public domain or only counted: counts of distinct items per user."""
+    sets = [[f"item {i}" for i in range(1 + u % 20)] for u in range(300)]
+    pairs = [(str(u), item) for u, items in enumerate(sets) for item in items]
+    source = beam.Create(list(complete_batches(sets))).with_output_types(tuple[int, pa.RecordBatch])
+    if listed:
+        settings, domain = config(k=4, selector=None, public_domain=True), ["item 3", "item 9", "nobody"]
+    else:
+        settings, domain = config("limited-domain", 4, None, epsilon=8.0), None
+
+    def prepare(store):
+        if listed:
+            items = pa.array([d.encode() for d in domain], pa.large_binary())
+            store_domain(store, items, Kinds(None, ("string",)))
+
+    def build(users, folder):
+        if listed:
+            users = users | FilterItems(folder.store, DOMAIN_FILE, keep=True, complete=True)
+        return users | TopKItems(settings, run=folder, domain=listed, complete=True, num_shards=2)
+
+    expected = reference(plan_topk(settings), pairs, domain)
+    assert len(expected) == (3 if listed else 4)
+    assert run(tmp_path, source, build, prepare) == [expected]
+
+
+@pytest.mark.parametrize("mechanism", ["cdp-peel", "fast-joint"])
+def test_public_domain(mechanism, tmp_path):
+    """Items outside it are never chosen, items that nobody holds take part with a count of 0."""
+    domain = [f"item {i}" for i in range(10, 30)] + [f"nobody {i}" for i in range(30)]
+    settings = config(mechanism, 12, None, epsilon=0.3, public_domain=True, noisy_counts=True)
+
+    def build(pairs, folder):
+        batch = pairs | FilterItems(folder.store, DOMAIN_FILE, keep=True, complete=False)
+        return batch | TopKItems(settings, run=folder, domain=True, num_shards=3)
+
+    def prepare(store):
+        store_domain(store, pa.array([d.encode() for d in domain], pa.large_binary()), STRINGS)
+
+    users, items = (pa.array([p[side].encode() for p in PAIRS], pa.large_binary()) for side in (0, 1))
+    schema = pa.schema(
+        [("user", pa.large_binary()), ("item", pa.large_binary())], metadata=STRINGS.metadata()
+    )
+    source = beam.Create([pa.RecordBatch.from_arrays([users, items], schema=schema)])
+    expected = reference(plan_topk(settings), PAIRS, domain)
+    assert len(expected) == 12 and any(item.startswith(b"nobody") for _, item, _ in expected)
+    found = run(tmp_path, source.with_output_types(pa.RecordBatch), build, prepare)
+    assert found == [expected]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("complete", [True, False])
+def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
+    """Plain and dictionary columns; a batch of which nothing is left stays a batch."""
+    with RunFolder(str(tmp_path), KEY) as folder:
+        store_domain(folder.store, pa.array([b"a", b"c", b"z"], pa.large_binary()), STRINGS)
+        fn = _Filter(folder.store, DOMAIN_FILE, keep)
+        fn.setup()
+        items = pa.array([b"a", b"b", b"a", b"c", b"d"], pa.large_binary())
+        for column in (items, items.dictionary_encode(), items.slice(1), items.dictionary_encode().slice(1)):
+            user = pa.array(np.arange(len(column)))
+            batch = pa.RecordBatch.from_arrays([user, column], ["user", "item"])
+            [found] = fn.process((7, batch) if complete else batch)
+            if complete:
+                assert found[0] == 7
+                found = found[1]
+            listed = [(u, i) for u, i in zip(user.to_pylist(), column.to_pylist()) if (i in b"ac") == keep]
+            assert list(zip(found["user"].to_pylist(), found["item"].to_pylist())) == listed
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.array([1]), pa.array([b"b" if keep else b"a"])], ["user", "item"]
+        )
+        [found] = fn.process((7, nothing) if complete else nothing)
+        assert (found[1] if complete else found).num_rows == 0
+
+
+def choose_from(tmp_path, settings, items, counts):
+    plan = plan_topk(settings)
+    columns = histogram_columns(pa.array(items, pa.large_binary()), np.array(counts, np.int64), STRINGS)
+    nothing = beam.Create([]).with_output_types(tuple[int, bytes])
+    return plan, run(
+        tmp_path,
+        nothing,
+        lambda source, folder: source | ChooseTopK(folder.store, plan, domain=True),
+        lambda store: store.write(DOMAIN_FILE, columns),
+    )
+
+
+def test_choice_from_a_given_histogram(tmp_path):
+    counts = [int(1e6 / (i + 1)) for i in range(50)] + [0, 0, COUNT_LIMIT]
+    items = [f"item {i}".encode() for i in range(53)]
+    plan, [found] = choose_from(tmp_path, config(k=10, selector=None, public_domain=True), items, counts)
+    fp = fingerprints(Keys(KEY).pairs.item, pa.array(items, pa.large_binary()))
+    chosen = plan.mechanism.select(np.array(counts), fp, KEY)
+    assert found == [(rank, items[p], None) for rank, p in enumerate(chosen, start=1)]
+    assert found[0][1] == b"item 52"
+
+
+@pytest.mark.parametrize("mechanism,size", list(zip(UNKNOWN, [1, 3, 1, 3])))
+def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size, tmp_path):
+    items = [f"item {i}".encode() for i in range(size)]
+    settings = config(mechanism, 50, None, public_domain=True, noisy_counts=True)
+    _, [found] = choose_from(tmp_path, settings, items, [9] * size)
+    assert [rank for rank, *_ in found] == list(range(1, size + 1))
+    assert {item for _, item, _ in found} == set(items)
+
+
+def test_an_empty_domain_gives_no_ranking(tmp_path):
+    assert choose_from(tmp_path, config(selector=None, public_domain=True), [], [])[1] == []
+
+
+@pytest.mark.parametrize("mechanism,selector", [("cdp-peel", "basic"), ("limited-domain", None)])
+def test_no_data_gives_no_ranking(mechanism, selector, tmp_path):
+    settings = TopKConfig(
+        1.0, 1e-6, 3, mechanism=mechanism, selection=selector and SelectionConfig(1, 0.5, selector)
+    )
+    assert rank_tuples(tmp_path, settings, []) == []
+
+
+def test_a_selection_that_releases_nothing_gives_no_ranking(tmp_path):
+    own = [(f"user {u}", f"own {u} {i}") for u in range(20) for i in range(50)]
+    assert rank_tuples(tmp_path, config(epsilon=1.0, delta=1e-12), own, num_shards=3) == []
+
+
+def test_the_most_popular_item(tmp_path):
+    """k = 1 with a large budget: the item that everybody holds, found from full sets."""
+    pairs = PAIRS + [(f"user {u}", "everybody's") for u in range(400)]
+    [[(rank, item, noisy)]] = rank_tuples(tmp_path, config(k=1, epsilon=20.0, noisy_counts=True), pairs)
+    assert (rank, item) == (1, b"everybody's")
+    # Laplace noise of scale 1/4: off by 10 with probability e^-40.
+    assert abs(noisy - 400) < 10
+
+
+def test_kinds_travel(tmp_path):
+    """Integer items come back with their kind, whatever the users are."""
+    settings = config(k=2, epsilon=20.0)
+    pairs = [(f"u{u}", i) for u in range(200) for i in range(1 + u % 5)]
+    seen = str(tmp_path / "kinds")
+    with RunFolder(str(tmp_path), KEY) as folder, beam.Pipeline(runner="FnApiRunner") as pipeline:
+        ranking = pipeline | beam.Create(pairs) | TopKItems(settings, run=folder)
+        _ = ranking | beam.Map(lambda batch, path: _save([Kinds.of(batch.schema).item], path), seen)
+    with open(seen) as file:
+        assert file.read() == "[('int',)]"
+
+
+def test_settings_are_checked_when_the_transform_is_made():
+    with pytest.raises(InputError, match="--k must be an integer"):
+        TopKItems(config(k=0))
+
+
+def test_unbounded_input_is_refused(tmp_path):
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    source = pipeline | beam.Create([("u", "a")])
+    source.is_bounded = False
+    with (
+        RunFolder(str(tmp_path)) as folder,
+        pytest.raises(ValueError, match="dpbeam needs a bounded PCollection"),
+    ):
+        _ = source | TopKItems(config(), run=folder)
