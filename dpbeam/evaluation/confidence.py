@@ -22,11 +22,7 @@ def mean_lower_bound(values: np.ndarray, alpha: float) -> float:
     l_t >= 0, known before round t, on values above m would own prod_t (1 + l_t (x_t - m)), a non-negative
     martingale; it reaches 1/alpha with probability at most alpha (Ville). The bound is the largest m that this refutes.
     """
-    n = len(values)
-    rounds = np.arange(1, n + 1)
-    mean = (0.5 + np.concatenate(([0.0], np.cumsum(values)[:-1]))) / rounds
-    squares = np.concatenate(([0.0], np.cumsum(np.square(values - mean))[:-1]))
-    stake = np.sqrt(2.0 * math.log(1.0 / alpha) * rounds / ((0.25 + squares) * n))
+    stake = stakes(values, alpha)
 
     def refuted(m: float) -> bool:
         share = np.minimum(stake, 0.5 / m)  # wealth stays above one half of itself in every round
@@ -37,6 +33,15 @@ def mean_lower_bound(values: np.ndarray, alpha: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if middle > 0 and refuted(middle) else (low, middle)
     return low
+
+
+def stakes(values: np.ndarray, alpha: float) -> np.ndarray:
+    """l_t of the betting bound, near the best for the variance seen in rounds before t. (n,) float64."""
+    n = len(values)
+    rounds = np.arange(1, n + 1)
+    mean = (0.5 + np.concatenate(([0.0], np.cumsum(values)[:-1]))) / rounds
+    squares = np.concatenate(([0.0], np.cumsum(np.square(values - mean))[:-1]))
+    return np.sqrt(2.0 * math.log(1.0 / alpha) * rounds / ((0.25 + squares) * n))
 
 
 def gaussian_spread_factor(samples: int, dimensions: int, alpha: float) -> float:

@@ -41,7 +41,10 @@ class TestDispatch:
         assert f"dpbeam {command}" in capsys.readouterr().out
 
     def test_help_answers_without_starting_beam(self):
-        code = "import sys, dpbeam.cli; dpbeam.cli.main(['plan', '--epsilon=0', '--delta=1e-5']); print('apache_beam' in sys.modules)"
+        code = (
+            "import sys, dpbeam.cli; dpbeam.cli.main(['plan', '--epsilon=0', '--delta=1e-5']); "
+            "print('apache_beam' in sys.modules)"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.stdout.strip() == "False", done.stderr
 
