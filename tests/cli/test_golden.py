@@ -1,0 +1,32 @@
+"""Released words of the bundled sample under a fixed key: any change of algorithm, noise or sampling shows here."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbeam.cli import main
+
+SAMPLE = Path(__file__).resolve().parents[2] / "dpbeam" / "data" / "wordnet_glosses.txt.gz"
+GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+
+
+def released(method: list[str], folder: Path) -> dict:
+    out = folder / "words"
+    flags = [
+        "--lowercase",
+        "--epsilon=1",
+        "--delta=1e-6",
+        "--insecure_test_key=901d",
+        "--quiet",
+        "--output_format=text",
+    ]
+    assert main(["select", f"--input={SAMPLE}", f"--output={out}", *flags, *method]) == 0
+    data = Path(f"{out}-00000-of-00001.txt").read_bytes()
+    return {"items": data.count(b"\n"), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+@pytest.mark.parametrize("method", GOLDEN)
+def test_released_words(method, tmp_path):
+    assert released(method.split(), tmp_path) == GOLDEN[method]
