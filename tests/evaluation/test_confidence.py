@@ -97,3 +97,12 @@ def test_event_excess_of_equal_laws_is_nothing():
         estimate, lower, _ = event_excess(outcomes(rng, 0.3, 2_000), outcomes(rng, 0.3, 2_000), 0.1, 1e-6)
         assert lower == 0.0
         assert estimate < 0.05
+
+
+def test_event_is_not_tested_on_the_half_that_chose_it():
+    """Of 2^14 equally likely outcomes 500 trials see each once or never: the chosen event fits its own half only."""
+    rng = np.random.default_rng(7)
+    first, second = outcomes(rng, 0.5, 500, 14), outcomes(rng, 0.5, 500, 14)
+    estimate, lower, _ = event_excess(first, second, 0.1, 1e-6)
+    assert estimate < 0.2
+    assert lower == 0.0
