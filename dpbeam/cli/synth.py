@@ -21,6 +21,12 @@ def _parser() -> FlagParser:
         "--user_exponent", type=float, metavar="X", help="power law of the users (default 0.5)"
     )
     parser.add_argument("--item_exponent", type=float, metavar="X", help="power law of the items (default 1)")
+    parser.add_argument(
+        "--item_bytes",
+        type=int,
+        metavar="N",
+        help="shortest length of an item, as of web addresses (default 0)",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="default 0")
     parser.add_argument("--shards", type=int, metavar="N", help="number of files (default 1)")
     parser.add_switch("overwrite", "replace earlier files of the same prefix")

@@ -113,12 +113,19 @@ class OutputTarget:
             raise InputError(
                 f"--output: '{existing[0]}' has appeared during the run; pass --overwrite to replace it"
             )
+        # What can run out of space comes first: older output is still whole if it does.
+        ledger = FileSystems.join(self.staging, "ledger.json")
+        write_atomically(ledger, lambda file: file.write(ledger_json.encode()))
         # Old ledger first: from here on nothing looks finished until the new one is there.
         for path in existing:
             FileSystems.delete([path])
-        for name, final in zip(staged, finals):
-            rename(FileSystems.join(self.staging, f"shard-{name}"), final)
-        write_atomically(self.ledger_path, lambda file: file.write(ledger_json.encode()))
+        try:
+            for name, final in zip(staged, finals):
+                rename(FileSystems.join(self.staging, f"shard-{name}"), final)
+            rename(ledger, self.ledger_path)
+        except (BeamIOError, OSError):
+            delete_quietly([self.ledger_path, *finals])
+            raise
         self.abort()
         return [*finals, self.ledger_path]
 

@@ -9,6 +9,7 @@ of x^-exponent over [k, k + 1), up to its constant: a Zipf law, smoothed at the 
 
 from __future__ import annotations
 
+import hashlib
 from typing import BinaryIO
 
 import numpy as np
@@ -32,6 +33,7 @@ def write_synthetic(
     mean_items_per_user: float,
     user_exponent: float = 0.5,
     item_exponent: float = 1.0,
+    item_bytes: int = 0,
     seed: int = 0,
     shards: int = 1,
     format: str = "parquet",
@@ -43,12 +45,14 @@ def write_synthetic(
       users, items: sizes of the universes; rare ranks may not occur.
       mean_items_per_user: rows divided by users.
       user_exponent, item_exponent: of the power laws, at least 0 (0 is uniform).
+      item_bytes: shortest length of an item; shorter names are padded in front with a scrambled text, as addresses of
+        web pages are long and hardly compress together.
       seed: the same arguments and seed write the same bytes.
 
     Raises:
       InputError: naming the flag, for a value out of range or output that exists.
     """
-    _check(users, items, mean_items_per_user, user_exponent, item_exponent, shards, format)
+    _check(users, items, mean_items_per_user, user_exponent, item_exponent, item_bytes, shards, format)
     if not overwrite and (existing := list_prefix(f"{prefix}-")):
         raise InputError(
             f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
@@ -62,7 +66,9 @@ def write_synthetic(
         generator = np.random.default_rng(seeds[shard])
         count = bounds[shard + 1] - bounds[shard]
         chunks = (
-            _draw(generator, min(_CHUNK, count - start), users, items, user_exponent, item_exponent)
+            _draw(
+                generator, min(_CHUNK, count - start), users, items, user_exponent, item_exponent, item_bytes
+            )
             for start in range(0, count, _CHUNK)
         )
         write_atomically(path, lambda file, chunks=chunks: _write(file, chunks, format))
@@ -70,8 +76,14 @@ def write_synthetic(
     return paths
 
 
-def _check(users, items, mean, user_exponent, item_exponent, shards, format) -> None:
-    for flag, value, low in (("--users", users, 1), ("--items", items, 1), ("--shards", shards, 1)):
+def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, format) -> None:
+    lows = (
+        ("--users", users, 1),
+        ("--items", items, 1),
+        ("--shards", shards, 1),
+        ("--item_bytes", item_bytes, 0),
+    )
+    for flag, value, low in lows:
         if value < low:
             raise InputError(f"{flag}: must be at least {low}, got {value}")
     if not (np.isfinite(mean) and mean > 0):
@@ -94,11 +106,30 @@ def power_law_ranks(uniform: np.ndarray, n: int, exponent: float) -> np.ndarray:
 
 
 def _draw(
-    generator, count: int, users: int, items: int, user_exponent: float, item_exponent: float
+    generator,
+    count: int,
+    users: int,
+    items: int,
+    user_exponent: float,
+    item_exponent: float,
+    item_bytes: int,
 ) -> pa.Table:
     user = power_law_ranks(generator.random(count), users, user_exponent)
     item = power_law_ranks(generator.random(count), items, item_exponent)
-    return pa.table({"user": _names("user-", user), "item": _names("item-", item)})
+    names = _names("item-", item)
+    if item_bytes:
+        names = _padded(names, item_bytes)
+    return pa.table({"user": _names("user-", user), "item": names})
+
+
+def _padded(names: pa.Array, length: int) -> pa.Array:
+    """Names of at least `length` characters: text made from the name that hardly compresses, then the name."""
+    encoded = names.dictionary_encode()
+    padded = []
+    for name in encoded.dictionary.to_pylist():
+        text = hashlib.shake_128(name.encode()).hexdigest(length)
+        padded.append(text[: max(0, length - len(name))] + name)
+    return pa.array(padded, pa.string()).take(encoded.indices)
 
 
 def _names(prefix: str, numbers: np.ndarray) -> pa.Array:

@@ -9,6 +9,7 @@ the job server, so it ends with it.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import signal
 import sys
@@ -89,7 +90,12 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:
-    """Tell every new state until the job ends. The engine's errors are left to the waiting thread."""
+    """Tell every new state until the job ends. The engine's errors are left to the waiting thread.
+
+    Beam's `state` also stores what it read in the result, where the waiting thread keeps its own: asked of a copy, an
+    answer that arrives late cannot overwrite DONE.
+    """
+    result = copy.copy(result)
     last, address = None, None
     while not ended.is_set():
         try:

@@ -24,10 +24,10 @@ from urllib.parse import urlsplit
 from dpbeam.errors import InputError
 from dpbeam.runners import matrix
 
-#: How long the engine keeps an idle Python worker of a running job. Starting one costs seconds, and every stage would.
-WORKER_CACHE_MILLIS = 30_000
-#: A worker that dies is replaced by Flink's restart, so Flink may keep workers. Spark retries on the same executor,
-#: and a kept dead worker fails all retries: there every stage starts its own.
+#: How long Flink keeps an idle Python worker of a job: longer than the gap between two stages, since starting a worker
+#: takes seconds, but shorter than the delay before a restart (1 s by default), since a kept worker may be a dead one
+#: and every attempt would fail on it. Spark retries at once and on the same executor: there every stage starts its own.
+WORKER_CACHE_MILLIS = 500
 _KEEPS_WORKERS = ("FlinkRunner",)
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _SECONDS = 5.0

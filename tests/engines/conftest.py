@@ -23,7 +23,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from dpbeam.runners import options
+from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENGINES = (
@@ -57,17 +57,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def wait_until(condition: Callable[[], object], seconds: float, what: str):
-    """The first true value of `condition`; fails the test after `seconds`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.2)
-    pytest.fail(f"{what}: not within {seconds} s")
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
@@ -128,7 +117,7 @@ class Engine:
 
     def python_workers(self) -> dict[int, str]:
         """Python worker processes that this engine started and that still live."""
-        return tagged_processes(self.tag, "dpbeam.runners.worker")
+        return tagged_processes(self.tag, "dpbeam-worker")
 
 
 @dataclass

@@ -214,3 +214,35 @@ def crash_at(monkeypatch, step, target):
         except Crash:
             return True
     return False
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
+    """A write that fails leaves older output whole, a move that fails leaves nothing: never shards without a ledger."""
+    from apache_beam.io.filesystems import FileSystems
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    for step, name in enumerate(["create", "rename", "rename", "rename", "rename"]):
+        prefix = f"{tmp_path}/{step}/out"
+        os.makedirs(os.path.dirname(prefix))
+        if overwrite:
+            commit(prefix, "old", 3)
+        target = OutputTarget(prefix, overwrite=overwrite)
+        stage(target, 2, "new")
+        original, calls = getattr(FileSystems, name), []
+
+        def nth(*args, original=original, calls=calls, step=step, **kwargs):
+            calls.append(args)
+            return full() if len(calls) == max(step, 1) else original(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FileSystems, name, nth)
+            with pytest.raises(OSError, match="No space left"):
+                target.commit(ledger("new", 2))
+        target.abort()
+        left = finished(prefix)
+        assert left == (["old0", "old1", "old2"] if overwrite and step <= 1 else None)
+        if left is None:
+            assert os.listdir(os.path.dirname(prefix)) == []

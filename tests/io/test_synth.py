@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chisquare
 
@@ -62,6 +63,7 @@ def test_refusals(tmp_path):
     for change, message in (
         ({"users": 0}, "--users: must be at least 1, got 0"),
         ({"items": 0}, "--items: must be at least 1, got 0"),
+        ({"item_bytes": -1}, "--item_bytes: must be at least 0, got -1"),
         ({"shards": 0}, "--shards: must be at least 1, got 0"),
         ({"mean_items_per_user": 0.0}, "--mean_items_per_user: must be positive, got 0.0"),
         ({"mean_items_per_user": float("nan")}, "--mean_items_per_user: must be positive, got nan"),
@@ -76,3 +78,17 @@ def test_refusals(tmp_path):
         write_synthetic(f"{tmp_path}/x", **good)
     assert str(error.value) == f"--output: '{path}' exists; pass --overwrite to replace it, or another prefix"
     assert write_synthetic(f"{tmp_path}/x", **good, overwrite=True) == [path]
+
+
+def test_padded_items(tmp_path):
+    """The same pairs up to the items' names, which are long and stay distinct."""
+
+    def table(name, item_bytes):
+        options = {"users": 50, "items": 40, "mean_items_per_user": 5.0, "item_bytes": item_bytes}
+        return pq.read_table(write_synthetic(f"{tmp_path}/{name}", **options)).to_pydict()
+
+    short, long = table("short", 0), table("long", 100)
+    assert short["user"] == long["user"]
+    assert {len(item) for item in long["item"]} == {100}
+    assert len(set(long["item"])) == len(set(short["item"]))
+    assert all(padded.endswith(name) for padded, name in zip(long["item"], short["item"]))

@@ -1,0 +1,192 @@
+"""The pipelines write the same bytes on every engine for a fixed key, and survive what breaks on clusters."""
+
+import contextlib
+import glob
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+#: name -> module below `pipelines`, its flags, the rows it releases at least
+PIPELINES = {
+    "basic": ("select_items", ["--method=basic", "--noisy_weights"], 50),
+    "mad": ("select_items", ["--method=mad", "--noisy_weights"], 50),
+    "mad2r": ("select_items", ["--method=mad2r", "--noisy_weights"], 50),
+    "gsu": ("select_items", ["--method=gsu", "--rounds=4", "--noisy_weights"], 50),
+    "top-k": ("top_k", ["--selector=mad2r", "--k=20", "--noisy_counts"], 20),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> str:
+    """Eight files of 12,000 users' pairs in random order."""
+    folder = tmp_path_factory.mktemp("pairs")
+    rng = np.random.default_rng(5)
+    user = np.repeat(np.arange(12_000), rng.geometric(0.08, 12_000))
+    item = (4_000 ** rng.random(len(user))).astype(int)
+    order = rng.permutation(len(user))
+    for part, rows in enumerate(np.array_split(order, 8)):
+        table = pa.table({"user": user[rows], "item": pa.array([f"item {i}" for i in item[rows]])})
+        pq.write_table(table, folder / f"part-{part}.parquet")
+    return str(folder / "*.parquet")
+
+
+def command(pairs: str, folder: pathlib.Path, name: str, shards: int) -> list[str]:
+    module, flags, _ = PIPELINES[name]
+    (folder / "temp").mkdir(exist_ok=True)
+    return [
+        *(
+            sys.executable,
+            "-m",
+            f"pipelines.{module}",
+            "--input",
+            pairs,
+            "--user_column=user",
+            "--item_column=item",
+        ),
+        *("--epsilon=1", "--delta=1e-6", f"--num_shards={shards}", "--insecure_test_key=5e1ec7", *flags),
+        *(f"--output={folder / 'out' / 'x'}", f"--temp_location={folder / 'temp'}"),
+    ]
+
+
+def output(folder: pathlib.Path) -> dict[str, bytes]:
+    """Output files by name; the ledger less the commit, which may move while the tests run in a work tree."""
+    found = {}
+    for path in (folder / "out").glob("*"):
+        data = path.read_bytes()
+        if path.suffix == ".json":
+            data = json.dumps({**json.loads(data), "code_revision": ""}).encode()
+        found[path.name] = data
+    return found
+
+
+@pytest.fixture(scope="module")
+def released(engine, pairs, tmp_path_factory):
+    """What the in-process runner writes, by pipeline."""
+    made: dict[str, dict[str, bytes]] = {}
+
+    def get(name: str) -> dict[str, bytes]:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(f"direct-{name}")
+            run = engine("direct").run(command(pairs, folder, name, 1), folder / "log")
+            assert run.code == 0, run.log[-4000:]
+            made[name] = output(folder)
+            assert pq.read_table(glob.glob(f"{folder}/out/*.parquet")).num_rows >= PIPELINES[name][2]
+        return made[name]
+
+    return get
+
+
+def assert_done(run, folder, expected):
+    assert run.code == 0, run.log[-4000:]
+    assert output(folder) == expected
+    assert os.listdir(folder / "temp") == [], "private intermediates were left behind"
+
+
+def assert_left_nothing(folder):
+    assert output(folder) == {}
+    assert os.listdir(folder / "temp") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "shards"),
+    [
+        ("direct-2", "mad2r", 5),
+        ("direct-2", "top-k", 3),
+        ("prism", "mad2r", 3),
+        ("prism", "gsu", 7),
+        ("prism", "top-k", 2),
+        ("flink-embedded", "mad", 2),
+        ("flink-cluster", "mad2r", 5),
+        ("flink-cluster", "gsu", 3),
+        ("flink-cluster", "top-k", 4),
+        ("spark-embedded", "basic", 4),
+        ("spark-cluster", "mad2r", 3),
+        ("spark-cluster", "top-k", 2),
+        ("spark-cluster-uncached", "gsu", 5),
+    ],
+)
+def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, released, tmp_path):
+    run = engine(name).run(command(pairs, tmp_path, pipeline, shards), tmp_path / "log")
+    assert_done(run, tmp_path, released(pipeline))
+
+
+@pytest.mark.parametrize("name", ["prism", "flink-cluster"])
+def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
+    (tmp_path / "a.csv").write_text("user,item\n" + "u,i\n" * 50 + "only one\n")
+    run = engine(name).run(command(str(tmp_path / "a.csv"), tmp_path, "basic", 1), tmp_path / "log")
+    assert run.code == 2, run.log[-4000:]
+    last = run.log.strip().splitlines()[-1]
+    assert last.startswith("dpbeam select: error: ") and "a.csv:52: " in last
+    assert_left_nothing(tmp_path)
+
+
+def in_rounds(folder) -> None:
+    """Wait until a job has stored blocks of private data."""
+    wait_until(lambda: glob.glob(f"{folder}/temp/dpbeam-run-*/block-*"), 120, "blocks in the run's folder")
+
+
+def kill_one(processes) -> bool:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its stage
+            os.kill(process, signal.SIGKILL)
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster"])
+def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, released, tmp_path):
+    on = engine(name)
+    before = set(on.python_workers())
+    process = on.start(command(pairs, tmp_path, "mad2r", 4), tmp_path / "log")
+    in_rounds(tmp_path)
+    wait_until(lambda: kill_one(on.python_workers().keys() - before), 30, "a Python worker of the job")
+    assert_done(on.finish(process, tmp_path / "log"), tmp_path, released("mad2r"))
+
+
+def test_a_cancelled_job_leaves_nothing_and_runs_again(engine, pairs, released, tmp_path):
+    on = engine("flink-cluster")
+    argv = command(pairs, tmp_path, "gsu", 4)
+    process = on.start(argv, tmp_path / "log")
+    in_rounds(tmp_path)
+    process.send_signal(signal.SIGINT)
+    run = on.finish(process, tmp_path / "log")
+    assert run.code == 1, run.log[-4000:]
+    assert run.log.strip().endswith("dpbeam select: error: interrupted")
+    assert_left_nothing(tmp_path)
+    assert_done(on.run(argv, tmp_path / "log"), tmp_path, released("gsu"))
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """The output folder on a filesystem with 4 kB left; needs the right to mount one."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mounted = subprocess.run(argv, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small filesystem here: {mounted.stderr.strip()}")
+    (folder / "filler").write_bytes(b"\0" * 60_000)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster"])
+def test_a_full_disk_fails_clearly_and_leaves_no_output(name, engine, pairs, full_disk, tmp_path):
+    run = engine(name).run(command(pairs, tmp_path, "mad", 2), tmp_path / "log")
+    assert run.code == 1, run.log[-4000:]
+    last = run.log.strip().splitlines()[-1]
+    assert last.startswith("dpbeam select: error: ") and "No space left on device" in last
+    assert os.listdir(full_disk) == ["filler"]
+    assert os.listdir(tmp_path / "temp") == []

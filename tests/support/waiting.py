@@ -1,0 +1,19 @@
+"""Waiting for something that another process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str):
+    """The first true value of `condition`; fails the test after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"{what}: not within {seconds} s")
