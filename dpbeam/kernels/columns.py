@@ -3,8 +3,9 @@
 Everything that crosses a shuffle or lies in a private file is encoded here. Not pickle: pickling an Arrow slice
 writes its whole parent buffer, and pickle is neither self-describing nor stable.
 
-Layout: one record batch with a single row; each array is one large-list cell, so lengths may differ. Decoding
-is zero-copy, and decoded numpy arrays are read-only.
+Layout: one record batch with a single row; each array is one large-list cell, so lengths may differ. Numeric columns
+decode without a copy, and decoded numpy arrays are read-only. Byte strings travel as narrow lengths and compressed
+bytes: items are most of what the first shuffles carry, and a short one would take as much in offsets as in text.
 """
 
 from __future__ import annotations
@@ -16,16 +17,27 @@ import pyarrow as pa
 
 Columns = dict[str, "np.ndarray | pa.Array"]
 
+_LENGTHS, _PLAIN, _ZSTD = ".lengths", ".plain", ".zstd"
+_COMPRESS_BYTES = 1024  # below it, headers and calls cost more than they save
+
 
 def encode(columns: Mapping[str, np.ndarray | pa.Array]) -> bytes:
-    """Arrow IPC bytes of named arrays: numpy 1-D, numpy (n, 2), or Arrow arrays without nulls."""
-    names, cells = [], []
+    """Arrow IPC bytes of named arrays: numpy 1-D, numpy (n, 2), or Arrow arrays without nulls.
+
+    Raises:
+      ValueError: an array of another shape, or a name that ends like the parts of packed strings.
+    """
+    cells: dict[str, pa.Array] = {}
     for name, values in columns.items():
-        array = values if isinstance(values, pa.Array) else _to_arrow(np.asarray(values))
-        offsets = pa.array([0, len(array)], pa.int64())
-        names.append(name)
-        cells.append(pa.LargeListArray.from_arrays(offsets, array))
-    batch = pa.RecordBatch.from_arrays(cells, names=names)
+        if name.endswith((_LENGTHS, _PLAIN, _ZSTD)):
+            raise ValueError(f"cannot encode a column of the name {name!r}")
+        if not isinstance(values, pa.Array):
+            cells[name] = _cell(_to_arrow(np.asarray(values)))
+        elif pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+            cells.update({name + key: _cell(part) for key, part in _pack_strings(values).items()})
+        else:
+            cells[name] = _cell(values)
+    batch = pa.RecordBatch.from_arrays(list(cells.values()), names=list(cells))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -33,10 +45,49 @@ def encode(columns: Mapping[str, np.ndarray | pa.Array]) -> bytes:
 
 
 def decode(data: bytes) -> Columns:
-    """The named arrays of `encode`; binary and string columns stay Arrow arrays, all others become numpy."""
+    """The named arrays of `encode`; byte strings become large_binary, other strings stay as they were, all others
+    become numpy."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         batch = reader.read_next_batch()
-    return {name: _from_arrow(batch.column(i).flatten()) for i, name in enumerate(batch.schema.names)}
+    columns: Columns = {}
+    lengths: dict[str, np.ndarray] = {}
+    for i, key in enumerate(batch.schema.names):
+        values = batch.column(i).flatten()
+        name, dot, kind = key.rpartition(".")
+        if dot + kind == _LENGTHS:
+            lengths[name] = values.to_numpy()
+        elif dot + kind in (_PLAIN, _ZSTD) and name in lengths:
+            columns[name] = _unpack_strings(lengths[name], values, dot + kind)
+        else:
+            columns[key] = _from_arrow(values)
+    return columns
+
+
+def _cell(array: pa.Array) -> pa.Array:
+    return pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
+
+
+def _pack_strings(values: pa.Array) -> dict[str, pa.Array]:
+    """Lengths and concatenated bytes; the order of the keys is what `decode` relies on."""
+    kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    _, offset_buffer, text = values.buffers()
+    offsets = np.frombuffer(offset_buffer, kind)[values.offset : values.offset + len(values) + 1]
+    start, size = (int(offsets[0]), int(offsets[-1] - offsets[0])) if len(values) else (0, 0)
+    text = text.slice(start, size) if size else pa.py_buffer(b"")
+    key = _PLAIN if size < _COMPRESS_BYTES else _ZSTD
+    if key == _ZSTD:
+        text = pa.Codec("zstd", compression_level=1).compress(text)
+    lengths = narrow(np.diff(offsets)) if len(values) else np.zeros(0, np.uint8)
+    return {_LENGTHS: pa.array(lengths), key: pa.Array.from_buffers(pa.uint8(), text.size, [None, text])}
+
+
+def _unpack_strings(lengths: np.ndarray, text: pa.Array, key: str) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    buffer = text.buffers()[1].slice(text.offset, len(text)) if len(text) else pa.py_buffer(b"")
+    if key == _ZSTD:
+        buffer = pa.Codec("zstd").decompress(buffer, decompressed_size=int(offsets[-1]))
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), buffer])
 
 
 def _to_arrow(values: np.ndarray) -> pa.Array:

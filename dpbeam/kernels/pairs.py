@@ -217,7 +217,7 @@ def partition_pairs(
                 "user_fp": user_fp[some],
                 "rows": narrow(np.diff(offsets[some.start : some.stop + 1])),
                 "item": local,
-                "dictionary": short_offsets(part),
+                "dictionary": part,
                 "kinds": kinds_column(kinds),
             },
         )
@@ -233,11 +233,6 @@ def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
         dictionary = dictionary.cast(pa.large_string())
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
-
-
-def short_offsets(values: pa.Array) -> pa.Array:
-    """The same bytes with 4-byte offsets where these suffice: half the overhead of a short string."""
-    return values.cast(pa.binary()) if values.nbytes < 1 << 30 else values
 
 
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
@@ -367,7 +362,7 @@ def build_complete_block(
 def _concat_dictionaries(parts: Sequence[tuple[np.ndarray, pa.Array]]) -> tuple[np.ndarray, pa.Array]:
     base = np.cumsum([0] + [len(dictionary) for _, dictionary in parts])
     index = np.concatenate([item.astype(np.int64) + start for (item, _), start in zip(parts, base)])
-    return index, pa.concat_arrays([dictionary.cast(pa.large_binary()) for _, dictionary in parts])
+    return index, pa.concat_arrays([dictionary for _, dictionary in parts])
 
 
 def _assemble(

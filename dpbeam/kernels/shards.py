@@ -115,7 +115,7 @@ def build_shard(
     ids = np.asarray(block_ids, np.int64)[order]
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
-    strings = pa.concat_arrays([items[i].cast(pa.large_binary()) for i in order])
+    strings = pa.concat_arrays([items[i] for i in order])
     fp = fingerprints(item_key, strings)
     first, slots = unique_fingerprints(fp)
     return Shard(

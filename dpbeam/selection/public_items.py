@@ -31,7 +31,7 @@ class _Filter(beam.DoFn):
         self._listed = None
 
     def setup(self) -> None:
-        self._listed = self._store.read(self._file)["items"].cast(pa.large_binary())
+        self._listed = self._store.read(self._file)["items"]
 
     def process(self, element) -> Iterator:
         key, batch = element if isinstance(element, tuple) else (None, element)

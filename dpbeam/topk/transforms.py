@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import Columns, decode, encode
-from dpbeam.kernels.pairs import common_kinds, kinds_column, short_offsets, unique_fingerprints
+from dpbeam.kernels.pairs import common_kinds, kinds_column, unique_fingerprints
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints
 from dpbeam.rounds.counted import CountedProgram, CountProgram, candidates
@@ -59,7 +59,7 @@ class _Candidates(beam.DoFn):
 
 
 def _part(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
-    return {"items": short_offsets(items), "counts": counts, "kinds": kinds_column(kinds)}
+    return {"items": items, "counts": counts, "kinds": kinds_column(kinds)}
 
 
 def histogram_columns(items: pa.Array, counts: np.ndarray, kinds: Kinds) -> Columns:
@@ -86,7 +86,7 @@ class _Choose(beam.DoFn):
         if self._domain:
             parts.append(self._store.read(DOMAIN_FILE))
         kinds = common_kinds(parts)
-        items = [part["items"].cast(pa.large_binary()) for part in parts]
+        items = [part["items"] for part in parts]
         counts = [part["counts"] for part in parts]
         if not any(map(len, items)):
             return

@@ -38,12 +38,33 @@ def test_numpy_columns_survive(columns):
         assert np.array_equal(found[name], values)
 
 
-@given(st.lists(st.binary(max_size=30), max_size=20))
-def test_arrow_columns_survive(values):
-    columns = {"long": pa.array(values, pa.large_binary()), "short": pa.array(values, pa.binary())}
+@given(st.lists(st.binary(max_size=30), max_size=20), st.integers(0, 3), st.integers(1, 200))
+def test_byte_strings_survive(values, start, times):
+    """Short and long enough to be compressed; slices too. They decode as large_binary."""
+    expected = pa.array(values * times, pa.large_binary())[start:]
+    for kind in (pa.binary(), pa.large_binary()):
+        found = decode(encode({"x": pa.array(values * times, kind)[start:], "n": np.arange(3)}))
+        found["x"].validate(full=True)
+        assert found["x"].equals(expected)
+        assert np.array_equal(found["n"], np.arange(3))
+
+
+def test_other_arrow_columns_survive():
+    columns = {"text": pa.array(["a", ""]), "list": pa.array([[1], []])}
     found = decode(encode(columns))
-    for name, array in columns.items():
-        assert found[name].equals(array)
+    assert all(found[name].equals(array) for name, array in columns.items())
+
+
+def test_strings_take_few_bytes():
+    """A byte of length each, and text that compresses."""
+    names = pa.array([b"item-%07d" % i for i in range(10_000)], pa.large_binary())
+    assert len(encode({"items": names})) < 10_000 * 6
+
+
+@pytest.mark.parametrize("name", ["x.lengths", "x.plain", "x.zstd"])
+def test_names_of_packed_parts_are_refused(name):
+    with pytest.raises(ValueError, match="cannot encode a column of the name"):
+        encode({name: np.zeros(1)})
 
 
 def test_slices_are_written_without_their_parents():
