@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ from dpbeam.transforms.store import RunFolder, RunStore
 
 DEFAULT_RUNNER = "FnApiRunner"
 _COUNTS = "counts"
+# Measured on two cores: 30 percent less time at 30 million pairs for 25 percent more memory; starting the second worker
+# takes a third of a second.
+PAIRS_FOR_THREADS = 3_000_000
+MAX_THREADS = 4
 # Flags that say how pairs are read and partitioned.
 _OF_PAIRS = (
     "input",
@@ -86,7 +91,9 @@ class Job:
         target.check()
         key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
         temp_location = check_runner(beam_arguments, given["input"], given["output"])
-        return cls(command, given, spec, summary, target, complete(beam_arguments), temp_location, key)
+        job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key)
+        job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
+        return job
 
     @classmethod
     def without_input(cls, command: str, given: dict[str, Any], beam_arguments: list[str]) -> Job:
@@ -240,6 +247,14 @@ def pipeline_options(arguments: list[str]) -> PipelineOptions:
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     return options
+
+
+def _threads(pairs: int) -> int:
+    """Bundles at once on the in-process runner: the kernels let go of the interpreter for most of their time."""
+    if pairs < PAIRS_FOR_THREADS:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_THREADS)
 
 
 def _check_counts(given: dict[str, Any]) -> None:

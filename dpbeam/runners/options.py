@@ -60,6 +60,8 @@ class EngineFlags:
     spark_submit_uber_jar: bool
     spark_rest_url: str | None
     prism_location: str | None
+    direct_num_workers: str | None
+    direct_running_mode: str | None
     job_endpoint: str | None
     job_name: str | None
     environment_type: str | None
@@ -123,12 +125,13 @@ def read(argv: Sequence[str]) -> EngineFlags:
     return EngineFlags(**found)
 
 
-def complete(argv: Sequence[str], cache: str | None = None) -> list[str]:
+def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1) -> list[str]:
     """The user's Beam flags, followed by what the chosen engine needs besides.
 
     Args:
       argv: Beam flags as on a command line.
       cache: folder of job servers and Prism; default `cache_folder()`.
+      threads: bundles at once on the in-process runner, unless a flag says how it runs.
 
     Raises:
       InputError: the engine's version is refused, or a flag of an engine contradicts another.
@@ -136,6 +139,7 @@ def complete(argv: Sequence[str], cache: str | None = None) -> list[str]:
     flags = read(argv)
     cache = cache or cache_folder()
     added = {
+        "FnApiRunner": lambda *_: _in_process(flags, threads),
         "PrismRunner": _prism,
         "FlinkRunner": _flink,
         "SparkRunner": _spark,
@@ -203,6 +207,12 @@ def host_and_port(address: str) -> tuple[str, int | None]:
         return parts.hostname or address, parts.port
     except ValueError:
         raise InputError(f"{address!r} is no HOST:PORT") from None
+
+
+def _in_process(flags: EngineFlags, threads: int) -> list[str]:
+    if threads < 2 or flags.direct_num_workers or flags.direct_running_mode:
+        return []
+    return [f"--direct_num_workers={threads}"]
 
 
 def _prism(flags: EngineFlags, cache: str) -> list[str]:

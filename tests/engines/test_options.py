@@ -66,6 +66,15 @@ def test_nothing_is_added_for_runners_without_needs(cache):
     assert options.complete(["--runner", "DirectRunner"], cache) == ["--runner", "DirectRunner"]
 
 
+def test_threads_of_the_in_process_runner(cache):
+    def threads(*argv):
+        return options.complete(argv, cache, threads=3)[len(argv) :]
+
+    assert threads() == threads("--runner=DirectRunner") == ["--direct_num_workers=3"]
+    assert threads("--direct_num_workers=2") == threads("--direct_running_mode=multi_processing") == []
+    assert threads("--runner=DataflowRunner") == []
+
+
 def test_prism_comes_from_the_cache(cache, tmp_path):
     assert added(["--runner=PrismRunner"], cache) == {"prism_location": options.prism_binary(cache)}
     assert added(["--runner=PrismRunner", "--prism_location=/x"], cache) == {}
