@@ -10,6 +10,12 @@ from dataclasses import dataclass
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
 LINKS_PER_PAIR = 0.25
+# Larger data take larger blocks, which have fewer links: a worker needs up to 600 MB.
+BLOCKS = 1_000
+MAX_PAIRS_PER_BLOCK = 4_000_000
+# A worker numbers the items of a shard's links at once, at about 100 bytes a link: 1 GB. Above 10^9 pairs this bound
+# decides; messages become smaller than they should, which costs less than a worker that dies.
+LINKS_PER_SHARD = 10_000_000
 MIN_PARALLELISM = 4
 MAX_BLOCKS = 1 << 20
 DEFAULT_PAIRS = 8_000_000
@@ -26,18 +32,18 @@ class Sizes:
 def choose_sizes(pairs: int | None, num_shards: int | None = None) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
 
-    Memory per worker is one block or one shard. A shard holds about pairs * 0.25 / shards links of 4 bytes, plus
-    its items; at 10^9 pairs the rule gives 1,000 blocks and 25 shards of 10^7 links.
+    Memory per worker is one block or one shard. docs/scaling.md says what that means for 4.3e10 and 7.8e11 pairs.
 
     Args:
       num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more.
     """
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
+    per_block = min(max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK)
     blocks = min(
-        max(math.ceil(pairs / PAIRS_PER_BLOCK), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
+        max(math.ceil(pairs / per_block), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
     )
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
-    links_per_block = pairs * LINKS_PER_PAIR / blocks
-    shards = max(1, min(blocks, round(links_per_block / LINKS_PER_MESSAGE)))
-    return Sizes(blocks, shards)
+    links = pairs * LINKS_PER_PAIR
+    shards = max(round(links / blocks / LINKS_PER_MESSAGE), math.ceil(links / LINKS_PER_SHARD))
+    return Sizes(blocks, max(1, min(blocks, shards)))

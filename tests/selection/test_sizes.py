@@ -2,7 +2,16 @@
 
 import pytest
 
-from dpbeam.selection.sizes import DEFAULT_PAIRS, MAX_BLOCKS, PAIRS_PER_BLOCK, Sizes, choose_sizes
+from dpbeam.selection.sizes import (
+    DEFAULT_PAIRS,
+    LINKS_PER_PAIR,
+    LINKS_PER_SHARD,
+    MAX_BLOCKS,
+    MAX_PAIRS_PER_BLOCK,
+    PAIRS_PER_BLOCK,
+    Sizes,
+    choose_sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +25,10 @@ from dpbeam.selection.sizes import DEFAULT_PAIRS, MAX_BLOCKS, PAIRS_PER_BLOCK, S
         (1_000_000, Sizes(4, 4)),
         (8_000_000, Sizes(8, 8)),
         (10**9, Sizes(1000, 25)),
-        (8 * 10**11, Sizes(800_000, 25)),
-        (10**13, Sizes(MAX_BLOCKS, 238)),
+        (4 * 10**9, Sizes(1000, 100)),
+        (43 * 10**9, Sizes(10_750, 1_075)),
+        (78 * 10**10, Sizes(195_000, 19_500)),
+        (10**13, Sizes(MAX_BLOCKS, 250_000)),
     ],
 )
 def test_sizes_by_number_of_pairs(pairs, expected):
@@ -27,9 +38,13 @@ def test_sizes_by_number_of_pairs(pairs, expected):
 def test_blocks_and_shards_grow_and_stay_within_bounds():
     before = Sizes(0, 0)
     for exponent in range(130):
-        sizes = choose_sizes(int(10 ** (exponent / 10)))
+        pairs = int(10 ** (exponent / 10))
+        sizes = choose_sizes(pairs)
         assert sizes.num_blocks >= before.num_blocks
         assert 1 <= sizes.num_shards <= sizes.num_blocks <= MAX_BLOCKS
+        assert pairs * LINKS_PER_PAIR / sizes.num_shards <= max(LINKS_PER_SHARD, PAIRS_PER_BLOCK)
+        if sizes.num_blocks < MAX_BLOCKS:
+            assert pairs / sizes.num_blocks <= MAX_PAIRS_PER_BLOCK
         before = sizes
     assert choose_sizes(None) == choose_sizes(DEFAULT_PAIRS)
     assert choose_sizes(40 * PAIRS_PER_BLOCK).num_blocks == 40
