@@ -81,7 +81,7 @@ def _run(argv: list[str]) -> int:
 
 def _config(given: dict):
     from dpbeam.cli.settings import selection_config, selection_flags
-    from dpbeam.topk.config import TopKConfig
+    from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig
 
     settings = {
         n: given[n]
@@ -93,7 +93,7 @@ def _config(given: dict):
     public = "domain" in given or "histogram" in given
     config = TopKConfig(given["epsilon"], given["delta"], given["k"], public_domain=public, **settings)
     if config.selects:
-        chosen = {**given, "method": given.get("selector", "gsu")}
+        chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
         return TopKConfig(**{**config.__dict__, "selection": selection_config(chosen)})
     if "selector" in given:
         raise InputError(

@@ -22,6 +22,8 @@ from dpbeam.topk.noisy_counts import NoisyCounts
 
 MAX_K = 100_000
 _DEFAULT_MECHANISM = "cdp-peel"
+#: The selector that leaves the least missing mass at equal budget (docs/topk.md).
+DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
@@ -36,7 +38,8 @@ class TopKConfig:
       epsilon, delta: the budget of all stages together.
       k: number of items.
       mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
-      selection: settings of the selection stage; its epsilon and delta are ignored, they follow from the shares.
+      selection: settings of the selection stage (default: `DEFAULT_SELECTOR`); its epsilon and delta are ignored,
+        they follow from the shares.
       selector_share: share of epsilon and delta that the selection gets.
       public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
@@ -232,7 +235,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
     elif config.kbar is not None:
         raise InputError("--kbar applies to --mechanism=limited-domain alone")
     if config.selects:
-        selection = config.selection or SelectionConfig(config.epsilon, config.delta)
+        selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
         config = replace(config, selection=selection)
         config = replace(config, selector_share=_or(config.selector_share, _DEFAULT_SELECTOR_SHARE))
     elif config.selector_share is not None:

@@ -266,3 +266,12 @@ def test_refusals(settings, message):
 
 def test_names_are_those_of_the_command_line():
     assert list(MECHANISMS) == [*UNKNOWN, "limited-domain"]
+
+
+def test_the_default_selector_is_that_of_the_command():
+    from pipelines.top_k import _config
+
+    library = plan_topk(TopKConfig(1.0, 1e-6, 5))
+    command = plan_topk(_config({"epsilon": 1.0, "delta": 1e-6, "k": 5}))
+    assert library.selection.config == command.selection.config
+    assert library.selection.config.method == "gsu"
