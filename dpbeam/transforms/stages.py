@@ -38,6 +38,7 @@ KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand fo
 # Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
 # worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
 PARTITION_ROWS = 2_000_000
+PARTITION_BYTES = 256_000_000  # long items
 
 
 class _RunDoFn(beam.DoFn):
@@ -59,10 +60,10 @@ class _PartitionPairs(_RunDoFn):
         self._num_blocks = num_blocks
         self._cap = cap
         self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def start_bundle(self) -> None:
-        self._held, self._rows = [], 0
+        self._held, self._rows, self._bytes = [], 0, 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         if not batch.num_rows:
@@ -71,7 +72,8 @@ class _PartitionPairs(_RunDoFn):
             yield from self._flush()
         self._held.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= PARTITION_ROWS:
+        self._bytes += batch.nbytes
+        if self._rows >= PARTITION_ROWS or self._bytes >= PARTITION_BYTES:
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -83,7 +85,7 @@ class _PartitionPairs(_RunDoFn):
         if not self._rows:
             return
         held = self._held
-        self._held, self._rows = [], 0
+        self._held, self._rows, self._bytes = [], 0, 0
         users, items = _joined(held, "user"), _joined(held, "item")
         kinds = (held[0].schema.metadata or {}).get(KINDS_KEY, b"")
         del held

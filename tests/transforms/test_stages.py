@@ -12,12 +12,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from dpbeam.kernels.columns import encode, pack
-from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.pairs import Block, partition_pairs
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.rounds.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.transforms import stages
 from dpbeam.transforms.coders import BlockCoder, RecordBatchCoder, ShardCoder
 from dpbeam.transforms.stages import (
     AddNoise,
@@ -128,6 +129,26 @@ def test_blocks_and_shards_do_not_matter(num_blocks, num_shards, tmp_path):
     expected = in_process(plan, users, items)
     batches = batches_of(users, items, rows=777)[::-1]
     assert released_by_beam(plan, batches, str(tmp_path), num_blocks, num_shards) == expected
+
+
+@pytest.mark.parametrize("limit", [{"PARTITION_ROWS": 1_500}, {"PARTITION_BYTES": 50_000}])
+def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeypatch):
+    """Many rows or long items: a worker holds no more at once, and the release is the same."""
+    partitioned = []
+
+    def counted(users, items, *arguments):
+        partitioned.append(len(users))
+        return partition_pairs(users, items, *arguments)
+
+    monkeypatch.setattr(stages, "partition_pairs", counted)
+    for name, value in limit.items():
+        monkeypatch.setattr(stages, name, value)
+    users, items = sample_pairs()
+    plan = plan_of("mad2r")
+    found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 3, 2)
+    assert found == in_process(plan, users, items)
+    assert sum(partitioned) == len(users)
+    assert max(partitioned) <= 3_000
 
 
 class _EveryStageAlone(beam.PTransform):
