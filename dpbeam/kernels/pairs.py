@@ -21,6 +21,9 @@ from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.randomness import fingerprints, pair_bits
 
 
+_FEW = 16  # a dictionary this many times longer than the rows is not walked through
+
+
 @dataclass(frozen=True)
 class PairKeys:
     """Derived keys of the steps that build blocks, 32 bytes each."""
@@ -236,7 +239,11 @@ def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
 
 
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Restrict a dictionary to the entries in use."""
+    """Restrict a dictionary to the entries in use, in its order."""
+    if len(index) * _FEW < len(dictionary):
+        # One of very many blocks: no step may take as long as the dictionary.
+        entries, local = np.unique(index, return_inverse=True)
+        return narrow(local), dictionary.take(pa.array(entries))
     used = np.zeros(len(dictionary), bool)
     used[index] = True
     count = int(np.count_nonzero(used))
