@@ -38,6 +38,7 @@ from google.protobuf import json_format, text_format
 PROVISION_SECONDS = 60  # a cluster that starts on a loaded machine answers within seconds
 POLL_SECONDS = 1.0
 GONE_SIGNS = 5  # polls in a row; gives a harness that ends by itself the time to flush its log
+MESSAGE_BYTES = 1 << 20
 _STAGED = "staged"  # the folder name that Beam's harness looks into
 
 
@@ -57,12 +58,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
         os.environ.update(harness_environment(args, info, folder))
         watch.control = args.control_endpoint or info.control_endpoint.url
+        send_small_messages()
         from apache_beam.runners.worker import sdk_worker_main  # reads the environment
 
         sdk_worker_main.main([])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def send_small_messages(limit: int = MESSAGE_BYTES) -> None:
+    """Send output to the engine in messages of about `limit` bytes (a single larger element goes alone).
+
+    An engine queues up to 100 unread messages of every running bundle on its heap and only then holds the worker back.
+    With Beam's 10 MB a message, that is a gigabyte, and Beam has no option for it.
+    """
+    from apache_beam.runners.worker import data_plane
+
+    default = data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD
+    data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD = limit
+    for stream in (
+        data_plane.SizeBasedBufferingClosableOutputStream,
+        data_plane.TimeBasedBufferingClosableOutputStream,
+    ):
+        values = stream.__init__.__defaults__
+        stream.__init__.__defaults__ = tuple(limit if value == default else value for value in values)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -174,3 +174,22 @@ def _wait(condition, what):
     while not condition():
         assert time.monotonic() < end, f"waited too long for {what}"
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("time_limit", [0, 1000])
+def test_output_travels_in_small_messages(time_limit):
+    """In a process of its own: the limit holds for all streams that Beam makes later."""
+    program = f"""
+from dpbeam.runners import worker
+from apache_beam.runners.worker import data_plane
+worker.send_small_messages(1000)
+sent = []
+stream = data_plane.ClosableOutputStream.create(sent.append, sent.append, {time_limit})
+for _ in range(20):
+    stream.write(b"x" * 300)
+    stream.maybe_flush()
+assert [len(message) for message in sent] == [1200] * 5, sent
+assert data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD == 1000
+stream.close()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,5 +1,7 @@
 """From raw pairs to user blocks: identity, distinct pairs, uniform and mergeable samples."""
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -81,6 +83,41 @@ def test_blocks_hold_the_distinct_pairs_of_whole_users():
 )
 def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
     assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
+
+
+def test_messages_are_bounded_and_keep_users_whole(monkeypatch):
+    """Long items: a block travels in several messages, none of them larger than the bound by more than a user."""
+    monkeypatch.setattr(pairs_module, "MESSAGE_BYTES", 1_000)
+    pairs = [(user, "x" * 30 + item) for user, item in random_pairs(3, users=100, max_degree=8)]
+    messages = messages_of(pairs, num_blocks=2)
+    assert set(messages) == {0, 1} and all(len(found) > 5 for found in messages.values())
+    users = []
+    for message in itertools.chain(*messages.values()):
+        users += map(tuple, message["user_fp"].tolist())
+        assert message["rows"].sum() == len(message["item"])
+        assert len(message["item"]) * 40 + 16 * len(message["user_fp"]) <= 1_000 + 8 * 45 + 16
+    assert len(users) == len(set(users)) == len({user for user, _ in pairs})
+    assert all_sets(pairs, num_blocks=2) == true_sets(pairs)
+
+
+def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):
+    """Both ways to restrict a dictionary name the same items in the same order."""
+    pairs = random_pairs(4, users=200)
+    found = []
+    for few in (0, 10**9):
+        monkeypatch.setattr(pairs_module, "_FEW", few)
+        messages = messages_of(pairs, num_blocks=40)
+        found.append(
+            {
+                block: [(m["item"].tolist(), m["dictionary"].to_pylist()) for m in part]
+                for block, part in messages.items()
+            }
+        )
+        assert all(
+            sorted(set(m["item"].tolist())) == list(range(len(m["dictionary"])))
+            for m in itertools.chain(*messages.values())
+        )
+    assert found[0] == found[1]
 
 
 def test_a_block_does_not_depend_on_the_order_of_its_messages():
