@@ -22,6 +22,7 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from dpbeam.runners import options as engine_options
+from dpbeam.runners.worker import tune_data_plane
 
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 30.0
@@ -48,6 +49,8 @@ def run_and_wait(
       KeyboardInterrupt: SIGINT or SIGTERM came; the job has been cancelled.
     """
     flags = engine_options.read(argv)
+    if flags.runner != "FnApiRunner":
+        tune_data_plane()  # with LOOPBACK the worker is this process
     ended = threading.Event()
     result = None
     try:

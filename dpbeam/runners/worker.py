@@ -12,6 +12,7 @@ An engine calls it with `--id=... --provision_endpoint=...` and, depending on it
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import signal
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
         os.environ.update(harness_environment(args, info, folder))
         watch.control = args.control_endpoint or info.control_endpoint.url
-        send_small_messages()
+        tune_data_plane()
         from apache_beam.runners.worker import sdk_worker_main  # reads the environment
 
         sdk_worker_main.main([])
@@ -67,22 +68,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def send_small_messages(limit: int = MESSAGE_BYTES) -> None:
-    """Send output to the engine in messages of about `limit` bytes (a single larger element goes alone).
+@functools.cache
+def tune_data_plane(message_bytes: int = MESSAGE_BYTES) -> None:
+    """Let a worker finish a bundle whatever its output, and send it in messages of about `message_bytes`.
 
-    An engine queues up to 100 unread messages of every running bundle on its heap and only then holds the worker back.
-    With Beam's 10 MB a message, that is a gigabyte, and Beam has no option for it.
+    Beam's Java runner (2.70) reads a bundle's output only after the worker has said that the bundle is done; until
+    then it queues 100 messages on its heap. Beam's Python worker (2.77) stops working once 200 MB wait to be sent,
+    so a bundle with more output than both hold would wait for ever. Here the worker holds the rest, as Beam's did
+    before. With Beam's 10 MB a message the runner's queue could take a gigabyte of heap. Beam has no options for
+    either. Calling it again changes nothing.
     """
     from apache_beam.runners.worker import data_plane
+    from apache_beam.utils.byte_limited_queue import ByteLimitedQueue
 
+    start = data_plane._GrpcDataChannel._start_send_forwarder
+
+    def start_with_room(channel) -> None:
+        channel._pending_send = ByteLimitedQueue()
+        start(channel)
+
+    data_plane._GrpcDataChannel._start_send_forwarder = start_with_room
     default = data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD
-    data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD = limit
+    data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD = message_bytes
     for stream in (
         data_plane.SizeBasedBufferingClosableOutputStream,
         data_plane.TimeBasedBufferingClosableOutputStream,
     ):
         values = stream.__init__.__defaults__
-        stream.__init__.__defaults__ = tuple(limit if value == default else value for value in values)
+        stream.__init__.__defaults__ = tuple(message_bytes if value == default else value for value in values)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -182,7 +182,7 @@ def test_output_travels_in_small_messages(time_limit):
     program = f"""
 from dpbeam.runners import worker
 from apache_beam.runners.worker import data_plane
-worker.send_small_messages(1000)
+worker.tune_data_plane(1000)
 sent = []
 stream = data_plane.ClosableOutputStream.create(sent.append, sent.append, {time_limit})
 for _ in range(20):
@@ -193,3 +193,23 @@ assert data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD == 1000
 stream.close()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_worker_can_finish_a_bundle_that_nobody_reads_yet():
+    """300 MB wait to be sent; without the worker's setting the last write never returns."""
+    program = """
+from dpbeam.runners import worker
+from apache_beam.runners.worker import data_plane
+worker.tune_data_plane()
+channel = data_plane._GrpcDataChannel()
+stream = channel.output_stream("instruction", "transform")
+for _ in range(300):
+    stream.write(bytes(1 << 20))
+    stream.maybe_flush()
+stream.close()
+print("finished", flush=True)
+import os
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "finished\n", done.stderr
