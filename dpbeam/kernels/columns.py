@@ -69,16 +69,18 @@ def _cell(array: pa.Array) -> pa.Array:
 
 def _pack_strings(values: pa.Array) -> dict[str, pa.Array]:
     """Lengths and concatenated bytes; the order of the keys is what `decode` relies on."""
+    if not len(values):
+        return {_LENGTHS: pa.array([], pa.uint8()), _PLAIN: pa.array([], pa.uint8())}
     kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     _, offset_buffer, text = values.buffers()
     offsets = np.frombuffer(offset_buffer, kind)[values.offset : values.offset + len(values) + 1]
-    start, size = (int(offsets[0]), int(offsets[-1] - offsets[0])) if len(values) else (0, 0)
-    text = text.slice(start, size) if size else pa.py_buffer(b"")
+    size = int(offsets[-1] - offsets[0])
+    text = text.slice(int(offsets[0]), size) if size else pa.py_buffer(b"")
     key = _PLAIN if size < _COMPRESS_BYTES else _ZSTD
     if key == _ZSTD:
         text = pa.Codec("zstd", compression_level=1).compress(text)
-    lengths = narrow(np.diff(offsets)) if len(values) else np.zeros(0, np.uint8)
-    return {_LENGTHS: pa.array(lengths), key: pa.Array.from_buffers(pa.uint8(), text.size, [None, text])}
+    packed = pa.Array.from_buffers(pa.uint8(), text.size, [None, text])
+    return {_LENGTHS: pa.array(narrow(np.diff(offsets))), key: packed}
 
 
 def _unpack_strings(lengths: np.ndarray, text: pa.Array, key: str) -> pa.Array:

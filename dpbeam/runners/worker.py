@@ -12,6 +12,7 @@ An engine calls it with `--id=... --provision_endpoint=...` and, depending on it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import shutil
@@ -79,15 +80,17 @@ def tune_data_plane(message_bytes: int = MESSAGE_BYTES) -> None:
     either. Calling it again changes nothing.
     """
     from apache_beam.runners.worker import data_plane
-    from apache_beam.utils.byte_limited_queue import ByteLimitedQueue
 
-    start = data_plane._GrpcDataChannel._start_send_forwarder
+    with contextlib.suppress(ImportError, AttributeError):  # an older Beam, whose queue has no limit
+        from apache_beam.utils.byte_limited_queue import ByteLimitedQueue
 
-    def start_with_room(channel) -> None:
-        channel._pending_send = ByteLimitedQueue()
-        start(channel)
+        start = data_plane._GrpcDataChannel._start_send_forwarder
 
-    data_plane._GrpcDataChannel._start_send_forwarder = start_with_room
+        def start_with_room(channel) -> None:
+            channel._pending_send = ByteLimitedQueue()
+            start(channel)
+
+        data_plane._GrpcDataChannel._start_send_forwarder = start_with_room
     default = data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD
     data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD = message_bytes
     for stream in (
