@@ -244,6 +244,9 @@ class ReadInput(beam.PTransform):
         self._target_pairs = target_pairs
         self._with_counts = with_counts
         units = plan_units(self.summary.files, spec, desired_split_bytes)
+        # First ranges of all files, then second ones: engines deal units out in turn, and where a file is a single row
+        # group of two ranges, every other unit is empty. In the files' order one of two workers would read everything.
+        units = sorted(units, key=lambda unit: unit.pieces[0].start)
         # Plain tuples: a coder for them is the same on every runner.
         self._units = [tuple((p.path, p.start, p.end) for p in unit.pieces) for unit in units]
 

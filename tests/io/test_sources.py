@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import apache_beam as beam
 import numpy as np
@@ -231,3 +232,18 @@ def test_display_data(tmp_path):
     (tmp_path / "a.csv").write_text("user,item\nu,i\n")
     read = ReadInput(pairs_spec(f"{tmp_path}/a.csv"))
     assert read.display_data() == {"input": f"{tmp_path}/a.csv", "format": "csv", "work_units": 1}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_row_groups_are_dealt_out_evenly(tmp_path, workers):
+    """Files of one row group and two ranges: in the files' order every other unit would be empty."""
+    for n in range(12):
+        table = pa.table({"user": [f"u{n}-{i}" for i in range(500)], "item": [f"i{i}" for i in range(500)]})
+        pq.write_table(table, tmp_path / f"{n:02d}.parquet")
+    size = os.path.getsize(tmp_path / "00.parquet")
+    spec = InputSpec.create([f"{tmp_path}/*.parquet"], user_column="user", item_columns=["item"])
+    read = ReadInput(spec, desired_split_bytes=size // 2)
+    starts = [unit[0][1] for unit in read._units]
+    assert len(starts) == 24 and starts.count(0) == 12
+    dealt = [starts[worker::workers].count(0) for worker in range(workers)]
+    assert max(dealt) - min(dealt) <= 1
