@@ -22,8 +22,8 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.randomness import fingerprints, pair_bits
 
-# Uncompressed bytes of one message; engines hold many unread ones in memory.
-MESSAGE_BYTES = 4_000_000
+# Uncompressed bytes of one message: engines hold hundreds of them in memory when they queue and merge.
+MESSAGE_BYTES = 2_000_000
 _FEW = 16  # a dictionary this many times longer than the rows is not walked through
 
 
