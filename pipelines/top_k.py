@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpbeam.cli.console import run_command
 from dpbeam.cli.flags import (
@@ -94,7 +95,7 @@ def _config(given: dict):
     config = TopKConfig(given["epsilon"], given["delta"], given["k"], public_domain=public, **settings)
     if config.selects:
         chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
-        return TopKConfig(**{**config.__dict__, "selection": selection_config(chosen)})
+        return replace(config, selection=selection_config(chosen))
     if "selector" in given:
         raise InputError(
             "--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain"
@@ -104,7 +105,7 @@ def _config(given: dict):
         if not (limited and name == "max_items_per_user"):
             raise InputError(f"--{name} belongs to a selection stage, and this job has none: drop it")
     if limited:
-        return TopKConfig(**{**config.__dict__, "max_items_per_user": given.get("max_items_per_user")})
+        return replace(config, max_items_per_user=given.get("max_items_per_user"))
     return config
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.randomness.prf import string_buffers
+
 Columns = dict[str, "np.ndarray | pa.Array"]
 
 _LENGTHS, _PLAIN, _ZSTD = ".lengths", ".plain", ".zstd"
@@ -71,9 +73,7 @@ def _pack_strings(values: pa.Array) -> dict[str, pa.Array]:
     """Lengths and concatenated bytes; the order of the keys is what `decode` relies on."""
     if not len(values):
         return {_LENGTHS: pa.array([], pa.uint8()), _PLAIN: pa.array([], pa.uint8())}
-    kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    _, offset_buffer, text = values.buffers()
-    offsets = np.frombuffer(offset_buffer, kind)[values.offset : values.offset + len(values) + 1]
+    offsets, text = string_buffers(values)
     size = int(offsets[-1] - offsets[0])
     text = text.slice(int(offsets[0]), size) if size else pa.py_buffer(b"")
     key = _PLAIN if size < _COMPRESS_BYTES else _ZSTD

@@ -149,14 +149,7 @@ def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
 
 def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Start (int64), length (int64) of each string, and a view of the bytes as overlapping 8-byte words."""
-    if pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type):
-        offset_type = np.int64
-    elif pa.types.is_binary(values.type) or pa.types.is_string(values.type):
-        offset_type = np.int32
-    else:
-        raise TypeError(f"cannot fingerprint values of type {values.type}")
-    _, offset_buffer, data = values.buffers()
-    offsets = np.frombuffer(offset_buffer, offset_type)[values.offset : values.offset + len(values) + 1]
+    offsets, data = string_buffers(values)
     begin, end = int(offsets[0]), int(offsets[-1])
     raw = np.zeros(end - begin + 16, np.uint8)  # padding: words may be read past the last byte
     if end > begin:
@@ -164,3 +157,15 @@ def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     words = np.ndarray(shape=(len(raw) - 7,), dtype="<u8", buffer=raw, strides=(1,))
     starts = offsets[:-1].astype(np.int64) - begin
     return starts, np.diff(offsets).astype(np.int64), words
+
+
+def string_buffers(values: pa.Array) -> tuple[np.ndarray, pa.Buffer | None]:
+    """Offsets (n + 1,) of a non-empty (large_)binary or (large_)string array, and the buffer that they point into."""
+    if pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type):
+        kind = np.int64
+    elif pa.types.is_binary(values.type) or pa.types.is_string(values.type):
+        kind = np.int32
+    else:
+        raise TypeError(f"cannot fingerprint values of type {values.type}")
+    _, offsets, data = values.buffers()
+    return np.frombuffer(offsets, kind)[values.offset : values.offset + len(values) + 1], data

@@ -6,7 +6,7 @@ fixed key it releases the identical items as any runner, for any number of block
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,16 +48,22 @@ def run_in_process(
       batches: pairs of equally long arrays of users and items (strings or canonical bytes, no nulls).
     """
     keys = Keys(key)
+    blocks = build_blocks(batches, keys, program.cap, num_blocks=num_blocks, num_shards=num_shards)
+    return run_blocks(program, list(blocks), keys)
+
+
+def build_blocks(
+    batches: Iterable[tuple[pa.Array, pa.Array]], keys: Keys, cap: int, *, num_blocks: int, num_shards: int
+) -> Iterator[Block]:
+    """The blocks of (user, item) pairs, in the order of their numbers; blocks without pairs are left out."""
     messages: dict[int, list] = {}
     for users, items in batches:
-        for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, program.cap):
+        for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, cap):
             messages.setdefault(block, []).append(columns)
-    blocks = []
     for number in sorted(messages):
-        block = build_block(number, messages.pop(number), keys.pairs, num_shards, program.cap)
+        block = build_block(number, messages.pop(number), keys.pairs, num_shards, cap)
         if block is not None:
-            blocks.append(block)
-    return run_blocks(program, blocks, keys)
+            yield block
 
 
 def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:

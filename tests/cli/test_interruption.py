@@ -11,6 +11,7 @@ import time
 import pytest
 
 from dpbeam.io.synth import write_synthetic
+from tests.support.disks import fill, small_disk
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -54,26 +55,19 @@ def test_stopped_and_run_again(number, pairs, tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def full_soon(tmp_path):
     """A filesystem of 64 kB; needs the right to mount one."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small filesystem here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "small") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("place", ["output", "temp"])
-def test_full_disk(place, pairs, small_disk, tmp_path):
-    temp = small_disk if place == "temp" else tmp_path / "temp"
-    output = tmp_path / "out" / "x" if place == "temp" else small_disk / "x"
+def test_full_disk(place, pairs, full_soon, tmp_path):
+    temp = full_soon if place == "temp" else tmp_path / "temp"
+    output = tmp_path / "out" / "x" if place == "temp" else full_soon / "x"
     if place == "output":
         temp.mkdir()
-        (small_disk / "filler").write_bytes(b"\0" * 60_000)
+        fill(full_soon)
     done = subprocess.run(command(pairs, output, temp), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("dpbeam select: error: ") and "No space left on device" in done.stderr

@@ -16,28 +16,17 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
+from tests.support.instances import popular_table
+
+pytestmark = pytest.mark.usefixtures("own_temp")
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
 COLUMNS = ["--user_column=user", "--item_column=item"]
 
 
-@pytest.fixture(autouse=True)
-def own_temp(tmp_path, monkeypatch):
-    """Run folders go below the test's own folder, so that leftovers are seen."""
-    temp = tmp_path / "temp"
-    temp.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temp))
-    yield
-    assert os.listdir(temp) == []
-
-
 def table(users=300, seed=0):
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), 6)
-    item = (40 ** rng.random(len(user))).astype(int)
-    order = rng.permutation(len(user))
-    return pa.table({"user": [f"u{u}" for u in user[order]], "item": [f"i{i}" for i in item[order]]})
+    return popular_table(users, seed)
 
 
 @pytest.fixture

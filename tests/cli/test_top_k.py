@@ -20,6 +20,9 @@ from dpbeam.cli import main
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.rounds.program import Keys
 from dpbeam.topk.config import TopKConfig, plan_topk
+from tests.support.instances import popular_table
+
+pytestmark = pytest.mark.usefixtures("own_temp")
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
@@ -28,23 +31,9 @@ COLUMNS = ["--user_column=user", "--item_column=item"]
 MECHANISMS = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
 
 
-@pytest.fixture(autouse=True)
-def own_temp(tmp_path, monkeypatch):
-    """Run folders go below the test's own folder, so that leftovers are seen."""
-    temp = tmp_path / "temp"
-    temp.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temp))
-    yield
-    assert os.listdir(temp) == []
-
-
 def table(users=1_111, seed=0):
-    """Popularity like 1/rank; counts of at least three digits for the items on top, rows that repeat."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), 6)
-    item = (40 ** rng.random(len(user))).astype(int)
-    order = rng.permutation(len(user))
-    return pa.table({"user": [f"u{u}" for u in user[order]], "item": [f"i{i}" for i in item[order]]})
+    """Counts of at least three digits for the items on top."""
+    return popular_table(users, seed)
 
 
 def true_counts():

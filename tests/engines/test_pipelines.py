@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.disks import fill, small_disk
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -171,15 +171,9 @@ def test_a_cancelled_job_leaves_nothing_and_runs_again(engine, pairs, released, 
 @pytest.fixture
 def full_disk(tmp_path):
     """The output folder on a filesystem with 4 kB left; needs the right to mount one."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    mounted = subprocess.run(argv, capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small filesystem here: {mounted.stderr.strip()}")
-    (folder / "filler").write_bytes(b"\0" * 60_000)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "out") as folder:
+        fill(folder)
+        yield folder
 
 
 @pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster"])

@@ -22,6 +22,7 @@ from apache_beam.portability.api import (
 )
 
 from dpbeam.runners import worker
+from tests.support.waiting import wait_until
 
 CONTENT = b"staged bytes" * 1000
 
@@ -127,12 +128,12 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
     )
     child = int(parent.stdout.readline())
     try:
-        _wait(lambda: list(tmp_path.glob("dpbeam-worker-*")), "the worker to start")
+        wait_until(lambda: list(tmp_path.glob("dpbeam-worker-*")), 90, "the start of the worker")
     finally:
         parent.kill()
         parent.wait()
         parent.stdout.close()
-    _wait(lambda: not _lives(child), "the worker to end")
+    wait_until(lambda: not _lives(child), 90, "the end of the worker")
     assert not list(tmp_path.glob("dpbeam-worker-*")), "its folder stayed"
 
 
@@ -167,13 +168,6 @@ def _lives(process):
             return stat.read().rsplit(") ", 1)[1][0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def _wait(condition, what):
-    end = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < end, f"waited too long for {what}"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("time_limit", [0, 1000])

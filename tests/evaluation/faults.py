@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from dpbeam.accounting.threshold import novel_threshold
 from dpbeam.evaluation.audit import Subject
 from dpbeam.evaluation.neighbours import Neighbours, numbers_of, unseen
 from dpbeam.evaluation.neighbours import all_novel as novel
-from dpbeam.kernels.csr import Csr
-from dpbeam.rounds.basic import sample_rows
 from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.mad import Mad2rProgram
 from dpbeam.rounds.program import Keys, Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
+from tests.support.faults import CurrentDegreeCap, KeepAbsent, MovingSample, recast
 
 EPSILON, DELTA, D0 = 1.0, 0.05, 8
 # Almost all of delta goes to the thresholds, and items are given up early: where caps matter most.
@@ -69,47 +67,11 @@ class GlobalMaximum(GsuProgram):
         return np.rint(own * (behind < self.sigma * math.sqrt(self.variances[trip]))).astype(np.uint16)
 
 
-class MovingSample(GsuProgram):
-    """A fresh sample of a larger set in every round."""
-
-    def __init__(self, honest: GsuProgram):
-        self.__dict__ = dict(vars(honest), cap=20 * honest.cap)
-
-    def weigh(self, trip, block, reply, keys):
-        rows = sample_rows(Csr(block.offsets, block.links), block, keys.sample(trip + 1), len(self.caps) - 1)
-        return super().weigh(trip, replace(block, offsets=rows.offsets, links=rows.links), reply, keys)
-
-
-class CurrentDegreeCap(GsuProgram):
-    """The cap of the number of items left, instead of the degree of the sample."""
-
-    def weigh(self, trip, block, reply, keys):
-        if not trip:
-            return super().weigh(trip, block, reply, keys)
-        rows = Csr(block.offsets, block.links)
-        kept = rows.restrict(reply["score"][rows.links] > 0)
-        return super().weigh(trip, replace(block, offsets=kept.offsets, links=kept.links), reply, keys)
-
-
-class KeepAbsent(Mad2rProgram):
-    """An item that nobody gave weight to in the first round is kept whatever its own noise."""
-
-    def _biases(self, shard):
-        return np.where(shard.state["present"], super()._biases(shard), np.uint16(1 << 15))
-
-
 class NoCap(GsuProgram):
     """No cap on the weight of an item."""
 
     def __init__(self, honest: GsuProgram):
         self.__dict__ = dict(vars(honest), caps=np.ones_like(honest.caps))
-
-
-def recast(program: Program, kind: type) -> Program:
-    """A copy of `program` whose class is `kind`."""
-    other = copy.copy(program)
-    other.__class__ = kind
-    return other
 
 
 def with_thresholds(program: Program, thresholds: list[float]) -> Program:
@@ -140,24 +102,13 @@ class Fault:
     trials: int = 4_000
 
 
-def _quiet(method: str, **options) -> Fault:
+def _keyed(keys: type[Keys], method: str, **options) -> Fault:
     plan = plan_of(method, **options)
-    return Fault(plan, Subject(plan.program, keys=QuietKeys), (novel(D0),))
+    return Fault(plan, Subject(plan.program, keys=keys), (novel(D0),))
 
 
-def _one_label(method: str, **options) -> Fault:
-    plan = plan_of(method, **options)
-    return Fault(plan, Subject(plan.program, keys=OneLabelKeys), (novel(D0),))
-
-
-def _whole_delta_basic() -> Fault:
-    plan = plan_of("basic", max_items=32)
-    rho = novel_threshold(plan.rounds[0].sigma, DELTA, 32, lambda t: 1 / np.sqrt(t))
-    return Fault(plan, Subject(with_thresholds(plan.program, [rho])), (novel(32),))
-
-
-def _whole_delta_dp_sips() -> Fault:
-    plan = plan_of("dp-sips", max_items=32)
+def _whole_delta(method: str) -> Fault:
+    plan = plan_of(method, max_items=32)
     rhos = [novel_threshold(r.sigma, DELTA, 32, lambda t: 1 / np.sqrt(t)) for r in plan.rounds]
     return Fault(plan, Subject(with_thresholds(plan.program, rhos)), (novel(32),))
 
@@ -201,7 +152,9 @@ def _global_maximum() -> Fault:
 
 def _moving_sample() -> Fault:
     plan = plan_of("gsu", rounds=8, max_items=4)
-    return Fault(plan, Subject(MovingSample(plan.program)), (novel(80),))
+    program = recast(plan.program, MovingSample)
+    program.cap *= 20
+    return Fault(plan, Subject(program), (novel(80),))
 
 
 def _current_degree() -> Fault:
@@ -231,13 +184,13 @@ def _short_hash(method: str, **options) -> Fault:
 
 
 FAULTS: dict[str, Callable[[], Fault]] = {
-    "basic, sigma x 0.8": lambda: _quiet("basic", epsilon=4.0),
-    "dp-sips, sigma x 0.8": lambda: _quiet("dp-sips", epsilon=4.0),
-    "mad, sigma x 0.8": lambda: _quiet("mad", epsilon=4.0),
-    "mad2r, sigma x 0.8": lambda: _quiet("mad2r", epsilon=4.0),
-    "gsu8, sigma x 0.8": lambda: _quiet("gsu", rounds=8, epsilon=4.0),
-    "basic, threshold from delta instead of its share": _whole_delta_basic,
-    "dp-sips, threshold from delta instead of its share": _whole_delta_dp_sips,
+    "basic, sigma x 0.8": lambda: _keyed(QuietKeys, "basic", epsilon=4.0),
+    "dp-sips, sigma x 0.8": lambda: _keyed(QuietKeys, "dp-sips", epsilon=4.0),
+    "mad, sigma x 0.8": lambda: _keyed(QuietKeys, "mad", epsilon=4.0),
+    "mad2r, sigma x 0.8": lambda: _keyed(QuietKeys, "mad2r", epsilon=4.0),
+    "gsu8, sigma x 0.8": lambda: _keyed(QuietKeys, "gsu", rounds=8, epsilon=4.0),
+    "basic, threshold from delta instead of its share": lambda: _whole_delta("basic"),
+    "dp-sips, threshold from delta instead of its share": lambda: _whole_delta("dp-sips"),
     "gsu8, threshold from delta instead of its share": _whole_delta_gsu,
     "basic, threshold for one novel item instead of D0": _one_novel_item,
     "gsu8, score by the global maximum": _global_maximum,
@@ -247,7 +200,7 @@ FAULTS: dict[str, Callable[[], Fault]] = {
     "mad2r resampled, absent item kept": _keep_absent,
     "basic, users merged by 32 bits": lambda: _short_hash("basic", epsilon=4.0),
     "gsu8, users merged by 32 bits": lambda: _short_hash("gsu", rounds=8, epsilon=4.0),
-    "gsu8, noise label without the round": lambda: _one_label("gsu", rounds=8),
-    "mad2r, noise label without the round": lambda: _one_label("mad2r"),
-    "dp-sips, noise label without the round": lambda: _one_label("dp-sips"),
+    "gsu8, noise label without the round": lambda: _keyed(OneLabelKeys, "gsu", rounds=8),
+    "mad2r, noise label without the round": lambda: _keyed(OneLabelKeys, "mad2r"),
+    "dp-sips, noise label without the round": lambda: _keyed(OneLabelKeys, "dp-sips"),
 }

@@ -89,6 +89,14 @@ def with_low_thresholds(chosen, threshold):
     return chosen
 
 
+def released_with_counts(name, pairs, run_key):
+    """A program with thresholds near zero and D0 = 6, and the items that it releases, with counts as without."""
+    chosen = with_low_thresholds(program(name, max_items=6), 1e-3)
+    found = names(release(CountedProgram(chosen), pairs, run_key, num_blocks=2, num_shards=3))
+    assert found == names(release(chosen, pairs, run_key))
+    return chosen, found
+
+
 SAMPLED_ONCE = ["basic", "mad", "gsu2", "gsu8", "dp-sips gaussian", "mad2r gaussian"]
 
 
@@ -96,10 +104,7 @@ SAMPLED_ONCE = ["basic", "mad", "gsu2", "gsu8", "dp-sips gaussian", "mad2r gauss
 def test_an_item_that_no_sample_holds_is_never_released(name):
     """One user with 10^4 items of its own and D0 = 6: thresholds near zero, which half of all noises pass."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(10_000)]
-    chosen = with_low_thresholds(program(name, max_items=6), 1e-3)
-    expected = names(release(chosen, pairs, key("trap")))
-    found = names(release(CountedProgram(chosen), pairs, key("trap"), num_blocks=2, num_shards=3))
-    assert found == expected
+    _, found = released_with_counts(name, pairs, key("trap"))
     assert sum(item.startswith("own") for item in found) <= 6
 
 
@@ -107,10 +112,7 @@ def test_an_item_that_no_sample_holds_is_never_released(name):
 def test_fresh_samples_release_what_they_hold(name):
     """With a sample per round: at most D0 of the user's own items per round, the same as without counts."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(2_000)]
-    chosen = with_low_thresholds(program(name, max_items=6), 1e-3)
-    expected = names(release(chosen, pairs, key("fresh")))
-    found = names(release(CountedProgram(chosen), pairs, key("fresh"), num_blocks=2, num_shards=3))
-    assert found == expected
+    chosen, found = released_with_counts(name, pairs, key("fresh"))
     assert 0 < sum(item.startswith("own") for item in found) <= 6 * chosen.trips
 
 

@@ -1,16 +1,14 @@
 """The replay test (see `tests.support.watch`) of every method, and planted faults that it must see."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
-from dpbeam.rounds.basic import UniformProgram, sample_rows
+from dpbeam.rounds.basic import UniformProgram
 from dpbeam.rounds.gsu import GsuProgram
 from dpbeam.rounds.mad import Mad2rProgram
 from dpbeam.rounds.program import Keys
+from tests.support.faults import CurrentDegreeCap, KeepAbsent, MovingSample, recast
 from tests.support.instances import random_pairs, whole_block
 from tests.support.running import key, watch
 from tests.support.variants import VARIANTS, program
@@ -141,45 +139,12 @@ class GlobalScore(GsuProgram):
         return np.rint(65535 / (1 + np.exp(z.mean() - z))).astype(np.uint16)
 
 
-class MovingSample(GsuProgram):
-    """Planted fault: a fresh sample of a larger set in every round."""
-
-    def weigh(self, trip, block, reply, keys):
-        rows = sample_rows(Csr(block.offsets, block.links), block, keys.sample(trip + 1), len(self.caps) - 1)
-        return super().weigh(trip, replace(block, offsets=rows.offsets, links=rows.links), reply, keys)
-
-
-class CurrentDegreeCap(GsuProgram):
-    """Planted fault: the cap of the items that are left instead of the degree of the sample."""
-
-    def weigh(self, trip, block, reply, keys):
-        if not trip:
-            return super().weigh(trip, block, reply, keys)
-        rows = Csr(block.offsets, block.links)
-        kept = rows.restrict(reply["score"][rows.links] > 0)
-        return super().weigh(trip, replace(block, offsets=kept.offsets, links=kept.links), reply, keys)
-
-
-class KeepAbsent(Mad2rProgram):
-    """Planted fault: an item that nobody gave weight to in the first round is kept with bias one."""
-
-    def _biases(self, shard):
-        return np.where(shard.state["present"], super()._biases(shard), np.uint16(1 << 15))
-
-
 class RoundedUp(UniformProgram):
     """Planted fault: weights rounded up to the grid."""
 
     def weigh(self, trip, block, reply, keys):
         self._table = np.where(self._table > 0, self._table + 1, 0)
         return super().weigh(trip, block, reply, keys)
-
-
-def planted(fault: type, name: str):
-    """The program of `name` with its class replaced by the faulty one."""
-    chosen = program(name)
-    chosen.__class__ = fault
-    return chosen
 
 
 def seen(chosen, seeds, extra_of, pairs_of) -> bool:
@@ -199,7 +164,7 @@ def seen(chosen, seeds, extra_of, pairs_of) -> bool:
     [(GlobalScore, "gsu2"), (MovingSample, "gsu8"), (CurrentDegreeCap, "gsu8"), (RoundedUp, "basic")],
 )
 def test_planted_fault_is_seen(fault, name):
-    faulty, good = planted(fault, name), program(name)
+    faulty, good = recast(program(name), fault), program(name)
     faulty.cap = 20 if fault is MovingSample else faulty.cap
 
     def is_seen(chosen):
@@ -216,7 +181,7 @@ def test_planted_fault_is_seen(fault, name):
 
 def test_planted_keep_of_absent_items_is_seen():
     def is_seen(fault):
-        chosen = one_item_a_round(planted(fault, "mad2r gaussian resampled"))
+        chosen = one_item_a_round(recast(program("mad2r gaussian resampled"), fault))
         return seen(chosen, range(240), lambda seed: [("v", "i")], lambda seed: HOLDERS)
 
     assert is_seen(KeepAbsent)

@@ -59,3 +59,12 @@ def csr(sets: Sequence[Sequence[int]]) -> Csr:
 def fingerprint_array(rows: Sequence[tuple[int, int]]) -> np.ndarray:
     """(n, 2) uint64 from Python integers."""
     return np.array([[high, low] for high, low in rows], np.uint64).reshape(-1, 2)
+
+
+def popular_table(users: int, seed: int = 0) -> pa.Table:
+    """Columns `user` and `item`: popularity like 1/rank over 40 items, six rows a user that may repeat, any order."""
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), 6)
+    item = (40 ** rng.random(len(user))).astype(int)
+    order = rng.permutation(len(user))
+    return pa.table({"user": [f"u{u}" for u in user[order]], "item": [f"i{i}" for i in item[order]]})
