@@ -220,7 +220,10 @@ def add_output_flags(parser: FlagParser) -> None:
     )
     group.add_argument("--output_format", metavar="FORMAT", help="parquet (default) or text")
     group.add_argument(
-        "--num_output_shards", type=int, metavar="N", help="default: one per 5 million released items"
+        "--num_output_shards",
+        type=int,
+        metavar="N",
+        help="default: one per 5 million released items or 256 MB of them",
     )
     parser.add_switch("overwrite", "replace earlier output of the same prefix")
     group.add_argument(

@@ -142,6 +142,17 @@ class ParquetInput:
             path=self._path,
         )
 
+    def item_sizes(self) -> tuple[int, int]:
+        """Bytes of the item columns before compression, as the footer has them, and the number of items."""
+        metadata = self._file.metadata
+        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if self._is_item(leaf.path)]
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        size = sum(group.column(i).total_uncompressed_size for group in groups for i in leaves)
+        return size, sum(group.column(leaves[0]).num_values for group in groups)
+
+    def _is_item(self, leaf: str) -> bool:
+        return any(leaf == name or leaf.startswith(f"{name}.") for name in self._spec.item_columns)
+
     def _dictionary_columns(self) -> list[str]:
         """Leaf paths of the item columns to be read as dictionaries: byte strings that are not text to tokenise."""
         if self._spec.tokenizer is not None:
@@ -149,7 +160,7 @@ class ParquetInput:
         return [
             column.path
             for column in self._leaf_columns()
-            if column.path.split(".")[0] in self._spec.item_columns and column.physical_type == "BYTE_ARRAY"
+            if self._is_item(column.path) and column.physical_type == "BYTE_ARRAY"
         ]
 
     def _leaf_columns(self) -> list[pq.ColumnSchema]:

@@ -27,18 +27,18 @@ from dpbeam.io.files import write_atomically
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
-from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
 
 OUTPUT_FORMATS = {"parquet": "parquet", "text": "txt"}
 ITEMS_PER_SHARD = 5_000_000
+BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory
 MAX_SHARDS = 99_999
 WEIGHT = "noisy_weight"
 
 _ROWS_PER_GROUP = 1_000_000
-# Elements of the shuffle: at most this many items each, a few MB of typical strings.
-_ITEMS_PER_MESSAGE = 100_000
+_BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
 _PUBLIC_KEY = bytes(32)
 _NEWLINE = (pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string()))
@@ -78,13 +78,19 @@ class OutputColumns:
         return pa.schema(fields)
 
 
-def num_output_shards(released: int, requested: int | None = None) -> int:
-    """Number of output files for `released` items: as requested, else one per 5,000,000 items, at least one."""
+def num_output_shards(released: tuple[int, int], requested: int | None = None) -> int:
+    """Number of output files: as requested, else one per 5,000,000 items or 256 MB of them, at least one.
+
+    Args:
+      released: number of items, and bytes of their canonical form.
+    """
     if requested is not None:
         if not 1 <= requested <= MAX_SHARDS:
             raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {requested}")
         return requested
-    return min(MAX_SHARDS, max(1, -(-released // ITEMS_PER_SHARD)))
+    items, size = released
+    wanted = max(-(-items // ITEMS_PER_SHARD), -(-size // BYTES_PER_SHARD))
+    return min(MAX_SHARDS, max(1, wanted))
 
 
 def output_shard(items: pa.Array, num_shards: int) -> np.ndarray:
@@ -175,17 +181,18 @@ class _RouteToShards(beam.DoFn):
     def __init__(self, requested: int | None):
         self._requested = requested
 
-    def process(self, batch: pa.RecordBatch, released: int) -> Iterator[tuple[int, bytes]]:
+    def process(self, batch: pa.RecordBatch, released: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
         num_shards = num_output_shards(released, self._requested)
         items = canonical.plain(batch.column("item")).cast(pa.large_binary())
         weights = batch.column(WEIGHT).to_numpy() if WEIGHT in batch.schema.names else None
         shard = output_shard(items, num_shards)
         order = np.argsort(shard, kind="stable")
         bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
+        step = rows_within(_BYTES_PER_MESSAGE, items)
         for number in np.flatnonzero(np.diff(bounds)):
             rows = order[bounds[number] : bounds[number + 1]]
-            for start in range(0, len(rows), _ITEMS_PER_MESSAGE):
-                part = rows[start : start + _ITEMS_PER_MESSAGE]
+            for start in range(0, len(rows), step):
+                part = rows[start : start + step]
                 message = {"item": items.take(pa.array(part))}
                 if weights is not None:
                     message["weight"] = weights[part]
@@ -201,7 +208,7 @@ class _WriteShard(beam.DoFn):
         self._format = format
         self._requested = requested
 
-    def process(self, element: tuple[int, Iterable[bytes]], released: int) -> Iterator[str]:
+    def process(self, element: tuple[int, Iterable[bytes]], released: tuple[int, int]) -> Iterator[str]:
         shard, messages = element
         parts = [decode(message) for message in messages if message]
         items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
@@ -214,11 +221,11 @@ class _WriteShard(beam.DoFn):
         yield path
 
 
-def _num_rows(batch: pa.RecordBatch) -> int:
-    return batch.num_rows
+def _released(batch: pa.RecordBatch) -> tuple[int, int]:
+    return batch.num_rows, canonical.plain(batch.column("item")).nbytes
 
 
-def _every_shard(released: int, requested: int | None) -> list[tuple[int, bytes]]:
+def _every_shard(released: tuple[int, int], requested: int | None) -> list[tuple[int, bytes]]:
     return [(shard, b"") for shard in range(num_output_shards(released, requested))]
 
 
@@ -232,7 +239,7 @@ class WriteReleased(beam.PTransform):
       folder: the staging folder (`OutputTarget.staging`), which all workers share.
       columns: names and kinds of the output columns.
       format: `parquet` or `text`.
-      num_output_shards: number of files, or None: one per 5,000,000 released items.
+      num_output_shards: number of files, or None: from the number and the size of the released items.
     """
 
     def __init__(
@@ -255,8 +262,8 @@ class WriteReleased(beam.PTransform):
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
         released = (
             batches
-            | "CountReleased" >> beam.Map(_num_rows).with_output_types(int)
-            | "SumReleased" >> beam.CombineGlobally(sum)
+            | "CountReleased" >> beam.Map(_released).with_output_types(tuple[int, int])
+            | "SumReleased" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
         )
         count = beam.pvalue.AsSingleton(released)
         messages = batches | "RouteToShards" >> beam.ParDo(_RouteToShards(self._requested), count)

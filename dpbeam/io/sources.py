@@ -41,6 +41,7 @@ class InputSummary:
       files: the files to read, by path.
       bytes: their total size.
       rows_estimate: from the Parquet footers looked at; None for other formats.
+      item_bytes: mean bytes of an item, from the same footers; None for other formats and for text to tokenise.
       complete_users: whether rows, lines or files are whole users by declaration.
       kinds: kinds of the user and item columns.
     """
@@ -48,6 +49,7 @@ class InputSummary:
     files: tuple[InputFile, ...]
     bytes: int
     rows_estimate: int | None
+    item_bytes: float | None
     complete_users: bool
     kinds: Kinds
 
@@ -73,7 +75,8 @@ def preflight(spec: InputSpec, flag: str = "--input") -> InputSummary:
         look.at(file)
     size = sum(file.size for file in files)
     rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
-    return InputSummary(tuple(files), size, rows, spec.complete_users, look.kinds())
+    item_bytes = look.item_bytes / look.items if look.items else None
+    return InputSummary(tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds())
 
 
 def _spread(files: Sequence[InputFile], count: int) -> tuple[list[InputFile], list[InputFile]]:
@@ -92,6 +95,8 @@ class _Look:
         self._found: dict[str, str] = {}
         self.rows = 0
         self.bytes = 0
+        self.items = 0
+        self.item_bytes = 0
 
     @property
     def settled(self) -> bool:
@@ -129,6 +134,10 @@ class _Look:
         user, items = source.kinds
         self._merge(file.path, [*zip(spec.item_columns, items), (spec.user_column, user)])
         self.rows += source.num_rows
+        if spec.tokenizer is None:
+            size, values = source.item_sizes()
+            self.item_bytes += size
+            self.items += values
         self.bytes += file.size
 
     def _merge(self, path: str, kinds: Iterable[tuple[str | None, str | None]]) -> None:

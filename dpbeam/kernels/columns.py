@@ -153,3 +153,8 @@ def narrow(values: np.ndarray) -> np.ndarray:
         if info.min <= low and high <= info.max:
             return values.astype(candidate, copy=False)
     return values
+
+
+def rows_within(size: int, values: pa.Array) -> int:
+    """How many rows make about `size` bytes, by the mean over `values`; at least one."""
+    return max(1, size * len(values) // max(values.nbytes, 1))

@@ -10,8 +10,6 @@ Nothing here merges by a short hash: equality of users and items is equality of 
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +20,6 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.randomness import fingerprints, pair_bits
 
-# Uncompressed bytes of one message: engines hold hundreds of them in memory when they queue and merge.
-MESSAGE_BYTES = 2_000_000
 _FEW = 16  # a dictionary this many times longer than the rows is not walked through
 
 
@@ -213,8 +209,8 @@ def partition_pairs(
         offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
         item = item[keep]
     bounds = np.searchsorted(range_bucket(user_fp, num_blocks), np.arange(num_blocks + 1))
-    row_bytes = 2 + dictionary.nbytes / max(len(dictionary), 1)
-    for number, some in _messages(bounds, offsets, row_bytes):
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        some = slice(bounds[number], bounds[number + 1])
         rows = slice(offsets[some.start], offsets[some.stop])
         local, part = _compact(item[rows], dictionary)
         yield (
@@ -227,19 +223,6 @@ def partition_pairs(
                 "kinds": kinds_column(kinds),
             },
         )
-
-
-def _messages(bounds: np.ndarray, offsets: np.ndarray, row_bytes: float) -> Iterator[tuple[int, slice]]:
-    """(block, range of its users), in several pieces where one would exceed MESSAGE_BYTES; a user stays whole."""
-    for number in np.flatnonzero(np.diff(bounds)):
-        first, last = int(bounds[number]), int(bounds[number + 1])
-        rows = int(offsets[last] - offsets[first])
-        pieces = math.ceil((rows * row_bytes + (last - first) * 16) / MESSAGE_BYTES)
-        cuts = offsets[first] + np.arange(1, pieces) * (rows / pieces)
-        inner = first + np.searchsorted(offsets[first : last + 1], cuts)
-        edges = np.unique([first, *inner, last])
-        for start, stop in itertools.pairwise(edges.tolist()):
-            yield int(number), slice(start, stop)
 
 
 def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:

@@ -115,18 +115,36 @@ def build_shard(
     ids = np.asarray(block_ids, np.int64)[order]
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
-    strings = pa.concat_arrays([items[i] for i in order])
-    fp = fingerprints(item_key, strings)
+    parts = [items[i] for i in order]
+    fp = np.concatenate([fingerprints(item_key, part) for part in parts])
     first, slots = unique_fingerprints(fp)
     return Shard(
         id=shard_id,
         fp=fp[first],
         block_ids=ids,
-        slot_offsets=np.concatenate(([0], np.cumsum([len(items[i]) for i in order]))).astype(np.int64),
+        slot_offsets=_offsets(parts),
         slots=slots.astype(np.int32),
-        items=strings.take(pa.array(first)),
+        items=_take(parts, first),
         kinds=kinds,
     )
+
+
+def _offsets(parts: Sequence[pa.Array]) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+
+
+def _take(parts: Sequence[pa.Array], rows: np.ndarray) -> pa.Array:
+    """Distinct rows of all parts, without concatenating these: long items would double a worker's memory."""
+    order = np.argsort(rows)
+    offsets = _offsets(parts)
+    bounds = np.searchsorted(rows[order], offsets)
+    chosen = [
+        part.take(pa.array(rows[order[low:high]] - offset))
+        for part, offset, low, high in zip(parts, offsets, bounds, bounds[1:])
+    ]
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    return pa.concat_arrays(chosen).take(pa.array(place))
 
 
 def sum_messages(

@@ -16,6 +16,9 @@ MAX_PAIRS_PER_BLOCK = 4_000_000
 # A worker numbers the items of a shard's links at once, at about 100 bytes a link: 1 GB. Above 10^9 pairs this bound
 # decides; messages become smaller than they should, which costs less than a worker that dies.
 LINKS_PER_SHARD = 10_000_000
+# Long items: a worker holds the text of a block's pairs, or of a shard's links, three or four times.
+TEXT_PER_BLOCK = 128_000_000
+TEXT_PER_SHARD = 200_000_000
 MIN_PARALLELISM = 4
 MAX_BLOCKS = 1 << 20
 DEFAULT_PAIRS = 8_000_000
@@ -29,21 +32,24 @@ class Sizes:
     num_shards: int
 
 
-def choose_sizes(pairs: int | None, num_shards: int | None = None) -> Sizes:
+def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: float | None = None) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
 
     Memory per worker is one block or one shard. docs/scaling.md says what that means for 4.3e10 and 7.8e11 pairs.
 
     Args:
       num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more.
+      item_bytes: bytes of an item, on average over the pairs; None: short ones.
     """
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
-    per_block = min(max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK)
+    item_bytes = max(item_bytes or 0, 1)
+    per_block = min(max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, TEXT_PER_BLOCK / item_bytes)
     blocks = min(
         max(math.ceil(pairs / per_block), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
     )
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR
-    shards = max(round(links / blocks / LINKS_PER_MESSAGE), math.ceil(links / LINKS_PER_SHARD))
+    per_shard = min(LINKS_PER_SHARD, TEXT_PER_SHARD / item_bytes)
+    shards = max(round(links / blocks / LINKS_PER_MESSAGE), math.ceil(links / per_shard))
     return Sizes(blocks, max(1, min(blocks, shards)))

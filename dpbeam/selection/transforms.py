@@ -151,6 +151,7 @@ class SelectPartitions(beam.PTransform):
         the pipeline.
       num_blocks, num_shards: partitions of users and items; None: from `pairs`.
       pairs: roughly how many pairs there are.
+      item_bytes: roughly how long an item is; None: not much longer than a word or a web address.
       complete: the input is (block id, record batch) whose users are whole, as `dpbeam.io` makes for grouped input.
       as_batches: return record batches (item: canonical bytes, noisy_weight) with the kinds in their metadata.
 
@@ -167,12 +168,13 @@ class SelectPartitions(beam.PTransform):
         num_blocks: int | None = None,
         num_shards: int | None = None,
         pairs: int | None = None,
+        item_bytes: float | None = None,
         complete: bool = False,
         as_batches: bool = False,
     ):
         super().__init__()
         self.plan: SelectionPlan = make_plan(config)
-        sizes = choose_sizes(pairs, num_shards)
+        sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._num_blocks = num_blocks or sizes.num_blocks
         self._num_shards = sizes.num_shards
         self._run = run

@@ -150,7 +150,7 @@ class TopKItems(beam.PTransform):
     Args:
       config: settings.
       domain: the run's folder holds a public domain (`DOMAIN_FILE`); items outside it must have been removed.
-      run, num_shards, pairs, complete: as in `SelectPartitions`.
+      run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`.
     """
 
     def __init__(
@@ -161,13 +161,14 @@ class TopKItems(beam.PTransform):
         domain: bool = False,
         num_shards: int | None = None,
         pairs: int | None = None,
+        item_bytes: float | None = None,
         complete: bool = False,
     ):
         super().__init__()
         self.plan = plan_topk(config)
         self._run = run
         self._domain = domain
-        self._sizes = choose_sizes(pairs, num_shards)
+        self._sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._complete = complete
 
     def expand(self, pcoll):

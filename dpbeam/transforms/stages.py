@@ -2,7 +2,7 @@
 
 Each wires one kernel or one method of a `Program` to Beam and computes nothing itself. Two shuffles a trip:
 block -> shard messages, and shard -> block replies. Message elements are (int, bytes), the bytes an Arrow IPC
-stream (`dpbeam.kernels.columns`).
+stream (`dpbeam.kernels.columns`) or a reference to one (`dpbeam.transforms.messages`).
 
 Every (block, shard) pair that shares an item sends a message on every trip, also one without weight, and the
 receiver checks that all came: a missing message would mean missing noise.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from dpbeam.kernels.columns import Columns, decode, encode, pack, unpack
+from dpbeam.kernels.columns import Columns, pack, rows_within, unpack
 from dpbeam.kernels.pairs import (
     Block,
     build_block,
@@ -31,6 +31,7 @@ from dpbeam.kernels.pairs import (
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
 from dpbeam.rounds.program import Keys, Program
 from dpbeam.transforms import coders as _coders  # noqa: F401  (registers the coders)
+from dpbeam.transforms.messages import receive, send
 from dpbeam.transforms.store import RunStore
 
 KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand for
@@ -38,7 +39,9 @@ KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand fo
 # Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
 # worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
 PARTITION_ROWS = 2_000_000
-PARTITION_BYTES = 256_000_000  # long items
+PARTITION_BYTES = 128_000_000  # long items
+# Released items leave in batches of about this size: engines hold many at once.
+RELEASED_BYTES = 1_000_000
 
 
 class _RunDoFn(beam.DoFn):
@@ -90,8 +93,7 @@ class _PartitionPairs(_RunDoFn):
         kinds = (held[0].schema.metadata or {}).get(KINDS_KEY, b"")
         del held
         parts = partition_pairs(users, items, self._keys.pairs, self._num_blocks, self._cap, kinds)
-        for block, columns in parts:
-            yield block, encode(columns)
+        yield from send(self._store, parts)
 
 
 def _joined(batches: list[pa.RecordBatch], name: str) -> pa.Array:
@@ -114,8 +116,9 @@ class _BuildBlocks(_RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
-        decoded = [decode(message) for message in messages]
-        block = build_block(number, decoded, self._keys.pairs, self._num_shards, self._cap)
+        block = build_block(
+            number, receive(self._store, messages), self._keys.pairs, self._num_shards, self._cap
+        )
         if block is not None:
             yield number, block
 
@@ -189,11 +192,15 @@ class _FirstWeights(_RunDoFn):
             self._store.write(f"block-{number}", block.to_columns(with_items=False))
             if state is not None:
                 self._store.write(f"block-{number}-state-0", state)
+        yield from send(self._store, self._messages(block, sums))
+
+    @staticmethod
+    def _messages(block: Block, sums: dict[str, np.ndarray]) -> Iterator[tuple[int, Columns]]:
         for shard, part in shard_slices(block):
-            message = _message(number, 0, {name: values[part] for name, values in sums.items()})
+            message = _message(block.id, 0, {name: values[part] for name, values in sums.items()})
             message["items"] = block.items[part.start : part.stop]
             message["kinds"] = kinds_column(block.kinds)
-            yield shard, encode(message)
+            yield shard, message
 
 
 class _LaterWeights(_RunDoFn):
@@ -211,8 +218,7 @@ class _LaterWeights(_RunDoFn):
         columns = self._program.reply_columns[self._trip - 1]
         reply = {n: np.full(block.num_items, c.default, c.dtype) for n, c in columns.items()}
         waiting = set(slices)
-        for data in messages:
-            message = decode(data)
+        for message in receive(self._store, messages):
             shard = int(message["from"][0])
             _check_trip(message, self._trip - 1)
             waiting.remove(shard)
@@ -226,8 +232,13 @@ class _LaterWeights(_RunDoFn):
         sums, state = self._program.weigh(self._trip, block, reply, self._keys)
         if state is not None:
             self._store.write(f"block-{number}-state-{self._trip}", state)
-        for shard, part in slices.items():
-            yield shard, encode(_message(number, self._trip, {n: v[part] for n, v in sums.items()}))
+        yield from send(
+            self._store,
+            (
+                (shard, _message(number, self._trip, {n: v[part] for n, v in sums.items()}))
+                for shard, part in slices.items()
+            ),
+        )
 
 
 class WeightPerUser(beam.PTransform):
@@ -264,8 +275,7 @@ class _SumByItem(_RunDoFn):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Shard]]:
         number, encoded = element
         messages: dict[int, Columns] = {}
-        for data in encoded:
-            message = decode(data)
+        for message in receive(self._store, encoded):
             _check_trip(message, self._trip)
             block = int(message["from"][0])
             if block in messages:
@@ -362,16 +372,19 @@ class _Reply(beam.DoFn):
             self._store.write(f"shard-{number}", shard.links_columns())
             self._store.write(f"shard-{number}-items", {"items": shard.items})
         self._store.write(f"shard-{number}-state-{self._trip}", shard.state_columns())
+        yield from send(self._store, self._messages(shard, values))
+
+    def _messages(self, shard: Shard, values: dict[str, np.ndarray]) -> Iterator[tuple[int, Columns]]:
         columns = self._program.reply_columns[self._trip]
         for position, block in enumerate(shard.block_ids):
             slots = shard.links_of(position)
             message: Columns = {
-                "from": np.array([number], np.int64),
+                "from": np.array([shard.id], np.int64),
                 "trip": np.array([self._trip], np.int64),
             }
             for name, column in columns.items():
                 message.update(pack(name, values[name][slots], column.default))
-            yield int(block), encode(message)
+            yield int(block), message
 
 
 class RerouteExcess(beam.PTransform):
@@ -389,7 +402,7 @@ class RerouteExcess(beam.PTransform):
 
 
 class _Release(beam.DoFn):
-    """(shard, Shard) -> record batch of its released items."""
+    """(shard, Shard) -> record batches of its released items."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -403,7 +416,9 @@ class _Release(beam.DoFn):
                 metadata={KINDS_KEY: shard.kinds},
             )
             items = shard.items.filter(pa.array(mask))
-            yield pa.RecordBatch.from_arrays([items, pa.array(weight[mask])], schema=schema)
+            batch = pa.RecordBatch.from_arrays([items, pa.array(weight[mask])], schema=schema)
+            step = rows_within(RELEASED_BYTES, items)
+            yield from (batch.slice(start, step) for start in range(0, len(items), step))
 
 
 class RunTrips(beam.PTransform):

@@ -10,11 +10,14 @@ disk) and is removed at the end of the run, also after a failure.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from typing import BinaryIO
 
-from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.kernels.columns import Columns, decode, encode
@@ -32,30 +35,57 @@ class RunStore:
     def __init__(self, path: str):
         self.path = path
 
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a file so that it appears whole or not at all; replaces an earlier one.
+    @property
+    def is_local(self) -> bool:
+        return _is_local(self.path)
+
+    @contextlib.contextmanager
+    def create(self, name: str) -> Iterator[NewFile]:
+        """A file that appears whole at the end of the context, or not at all; replaces an earlier one.
+
+        Nothing is made if nothing is written.
 
         Raises:
           OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
         """
         final = FileSystems.join(self.path, name)
-        temporary = f"{final}.tmp-{uuid.uuid4().hex}"
-        if _is_local(final):
-            with open(temporary, "xb") as sink:
-                sink.write(data)
-            os.replace(temporary, final)
-            return
-        with FileSystems.create(temporary, _MIME, compression_type=_PLAIN) as sink:
-            sink.write(data)
-        FileSystems.rename([temporary], [final])
+        new = NewFile(f"{final}.tmp-{uuid.uuid4().hex}")
+        try:
+            yield new
+            if new.close():
+                _rename(new.path, final)
+        except BaseException:
+            new.remove()
+            raise
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file so that it appears whole or not at all; replaces an earlier one.
+
+        Raises:
+          OSError: as for `create`.
+        """
+        with self.create(name) as file:
+            file.write(data)
 
     def read_bytes(self, name: str) -> bytes:
-        path = FileSystems.join(self.path, name)
-        if _is_local(path):
-            with open(path, "rb") as source:
-                return source.read()
-        with FileSystems.open(path, _MIME, compression_type=_PLAIN) as source:
+        with _opened(FileSystems.join(self.path, name)) as source:
             return source.read()
+
+    def read_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes offset to offset + size of a file.
+
+        Raises:
+          OSError: the file is gone, or ends before.
+        """
+        parts, left = [], size
+        with _opened(FileSystems.join(self.path, name)) as source:
+            source.seek(offset)
+            while left and (part := source.read(left)):  # object stores may return less than asked for
+                parts.append(part)
+                left -= len(part)
+        if left:
+            raise OSError(f"{name}: ends {left} bytes too early")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, name: str, columns: Columns) -> None:
         self.write_bytes(name, encode(columns))
@@ -68,6 +98,37 @@ class RunStore:
         data = self.read_bytes(_KEY_FILE)
         insecure = data.startswith(_INSECURE)
         return RunKey(data[len(_INSECURE) :] if insecure else data, insecure=insecure)
+
+
+class NewFile:
+    """A file being written, made at the first write."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self._file: BinaryIO | None = None
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        """Append; returns the offset at which the data begin."""
+        if self._file is None:
+            self._file = _created(self.path)
+        self._file.write(data)
+        self._size += len(data)
+        return self._size - len(data)
+
+    def close(self) -> bool:
+        """Finish writing; returns whether there is a file."""
+        if self._file is not None:
+            self._file.close()
+        return self._file is not None
+
+    def remove(self) -> None:
+        """Drop what was written."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                FileSystems.delete([self.path])
 
 
 class RunFolder:
@@ -112,6 +173,32 @@ class RunFolder:
 
     def __exit__(self, *exc_info) -> None:
         self.remove()
+
+
+def _rename(temporary: str, final: str) -> None:
+    if _is_local(final):
+        os.replace(temporary, final)
+        return
+    try:
+        FileSystems.rename([temporary], [final])
+    except BeamIOError:
+        # Some filesystems keep what is there; an earlier attempt wrote the same.
+        if not FileSystems.exists(final):
+            raise
+        FileSystems.delete([temporary])
+
+
+def _opened(path: str) -> BinaryIO:
+    if _is_local(path):
+        return open(path, "rb")
+    return FileSystems.open(path, _MIME, compression_type=_PLAIN)
+
+
+def _created(path: str) -> BinaryIO:
+    """A new file; in a folder that is gone, an error."""
+    if _is_local(path):
+        return open(path, "xb")
+    return FileSystems.create(path, _MIME, compression_type=_PLAIN)
 
 
 def _is_local(path: str) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpbeam.transforms.messages import FILE_PREFIX
 from tests.support.disks import fill, small_disk
 from tests.support.waiting import wait_until
 
@@ -30,15 +31,16 @@ PIPELINES = {
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory) -> str:
-    """Eight files of 12,000 users' pairs in random order."""
+    """Eight files of 12,000 users' pairs in random order; items so long that messages go through files as well."""
     folder = tmp_path_factory.mktemp("pairs")
     rng = np.random.default_rng(5)
+    name = [f"item {i} {rng.bytes(150).hex()}" for i in range(4_000)]
     user = np.repeat(np.arange(12_000), rng.geometric(0.08, 12_000))
     item = (4_000 ** rng.random(len(user))).astype(int)
     order = rng.permutation(len(user))
     for part, rows in enumerate(np.array_split(order, 8)):
-        table = pa.table({"user": user[rows], "item": pa.array([f"item {i}" for i in item[rows]])})
-        pq.write_table(table, folder / f"part-{part}.parquet")
+        table = pa.table({"user": user[rows], "item": pa.array([name[i] for i in item[rows]])})
+        pq.write_table(table, folder / f"part-{part}.parquet", dictionary_pagesize_limit=1 << 22)
     return str(folder / "*.parquet")
 
 
@@ -133,8 +135,9 @@ def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
 
 
 def in_rounds(folder) -> None:
-    """Wait until a job has stored blocks of private data."""
+    """Wait until a job has stored blocks of private data, made of messages that it also stored."""
     wait_until(lambda: glob.glob(f"{folder}/temp/dpbeam-run-*/block-*"), 120, "blocks in the run's folder")
+    assert glob.glob(f"{folder}/temp/dpbeam-run-*/{FILE_PREFIX}*"), "no message was large"
 
 
 def kill_one(processes) -> bool:

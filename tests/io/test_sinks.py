@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
+from dpbeam.io import sinks
 from dpbeam.io.item_lists import read_items
 from dpbeam.io.sinks import (
     OutputColumns,
@@ -25,6 +26,7 @@ from dpbeam.io.sinks import (
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.columns import encode
 
 STRINGS = OutputColumns(("item",), ("string",))
 WEIGHTED = OutputColumns(("item",), ("string",), noisy_weight=True)
@@ -154,8 +156,9 @@ def test_columns_of_an_input():
 
 
 def test_number_of_shards():
-    assert [num_output_shards(n) for n in (0, 1, 5_000_000, 5_000_001, 10**9)] == [1, 1, 1, 2, 200]
-    assert num_output_shards(0, 3) == num_output_shards(10**9, 3) == 3
+    assert [num_output_shards((n, 0)) for n in (0, 1, 5_000_000, 5_000_001, 10**9)] == [1, 1, 1, 2, 200]
+    assert [num_output_shards((5, n)) for n in (10, 256_000_000, 256_000_001, 10**10)] == [1, 1, 2, 40]
+    assert num_output_shards((0, 0), 3) == num_output_shards((10**9, 10**11), 3) == 3
 
 
 def test_shard_of_an_item_is_fixed_and_even():
@@ -208,6 +211,26 @@ def test_write_on_beam(tmp_path, weighted):
     for number, data in enumerate(found.values()):
         items = table(data)["item"].to_pylist()
         assert items == sorted(items) and set(output_shard(binary(*items), 3)) == {number}
+
+
+def test_long_items_travel_and_lie_in_more_pieces(tmp_path, monkeypatch):
+    """Messages and shards are bounded by bytes as well: engines hold many messages, a worker sorts a shard."""
+    monkeypatch.setattr(sinks, "_BYTES_PER_MESSAGE", 3_000)
+    monkeypatch.setattr(sinks, "BYTES_PER_SHARD", 40_000)
+    sent = []
+
+    def counted(columns):
+        sent.append(columns["item"].nbytes)
+        return encode(columns)
+
+    monkeypatch.setattr(sinks, "encode", counted)
+    items = [f"{n:0500}" for n in range(200)]
+    batch = pa.record_batch({"item": binary(*items)})
+    write(tmp_path, [batch], STRINGS)
+    found = contents(tmp_path)
+    assert list(found) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
+    assert sorted(item for data in found.values() for item in table(data)["item"].to_pylist()) == items
+    assert max(sent) <= 3_000 and len(sent) >= 34
 
 
 @pytest.mark.parametrize("format", ["parquet", "text"])

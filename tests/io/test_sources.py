@@ -80,6 +80,35 @@ def test_summary(tmp_path):
     assert abs(summary.rows_estimate - 820) < 82  # 32 of the 40 files were opened
 
 
+@pytest.mark.parametrize(
+    ("items", "settings", "low", "high"),
+    [
+        ([f"{n:0500}" for n in range(2_000)], {}, 500, 506),
+        (["x" * 500] * 2_000, {}, 0, 2),  # a dictionary of one
+        (list(range(2_000)), {}, 7, 14),
+        ([[f"{n:0300}", f"{n:0400}"] for n in range(1_000)], {"layout": "grouped"}, 350, 358),
+        (["to be or not"] * 10, {"tokenizer": "words"}, None, None),
+        ([], {}, None, None),
+    ],
+)
+def test_bytes_of_an_item(items, settings, low, high, tmp_path):
+    table = pa.table({"user": pa.array(range(len(items)), pa.int64()), "item": items})
+    if not items:
+        table = table.set_column(1, "item", pa.array([], pa.string()))
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd")
+    spec = pairs_spec(f"{tmp_path}/a.parquet", **settings)
+    found = preflight(spec).item_bytes
+    assert found is None if low is None else low <= found <= high
+
+
+def test_bytes_of_an_item_of_two_columns(tmp_path):
+    columns = {"user": [f"u{n}" for n in range(2_000)]}
+    columns |= {name: [f"{n:0{size}}" for n in range(2_000)] for name, size in (("a", 100), ("b", 50))}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    spec = InputSpec.create([f"{tmp_path}/a.parquet"], user_column="user", item_columns=["a", "b"])
+    assert 150 <= preflight(spec).item_bytes <= 162
+
+
 def test_kind_behind_many_null_rows(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": null, "item": null}\n' * 30_000 + '{"user": 3, "item": "i"}\n')

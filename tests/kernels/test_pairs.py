@@ -85,21 +85,6 @@ def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
     assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
 
 
-def test_messages_are_bounded_and_keep_users_whole(monkeypatch):
-    """Long items: a block travels in several messages, none of them larger than the bound by more than a user."""
-    monkeypatch.setattr(pairs_module, "MESSAGE_BYTES", 1_000)
-    pairs = [(user, "x" * 30 + item) for user, item in random_pairs(3, users=100, max_degree=8)]
-    messages = messages_of(pairs, num_blocks=2)
-    assert set(messages) == {0, 1} and all(len(found) > 5 for found in messages.values())
-    users = []
-    for message in itertools.chain(*messages.values()):
-        users += map(tuple, message["user_fp"].tolist())
-        assert message["rows"].sum() == len(message["item"])
-        assert len(message["item"]) * 40 + 16 * len(message["user_fp"]) <= 1_000 + 8 * 45 + 16
-    assert len(users) == len(set(users)) == len({user for user, _ in pairs})
-    assert all_sets(pairs, num_blocks=2) == true_sets(pairs)
-
-
 def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):
     """Both ways to restrict a dictionary name the same items in the same order."""
     pairs = random_pairs(4, users=200)

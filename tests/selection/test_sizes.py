@@ -9,6 +9,8 @@ from dpbeam.selection.sizes import (
     MAX_BLOCKS,
     MAX_PAIRS_PER_BLOCK,
     PAIRS_PER_BLOCK,
+    TEXT_PER_BLOCK,
+    TEXT_PER_SHARD,
     Sizes,
     choose_sizes,
 )
@@ -54,3 +56,14 @@ def test_the_callers_number_of_shards_is_kept():
     assert choose_sizes(10**6, 3) == Sizes(4, 3)
     assert choose_sizes(10**6, 64) == Sizes(64, 64)
     assert choose_sizes(10**9, 2) == Sizes(1000, 2)
+
+
+@pytest.mark.parametrize("pairs", [10**5, 3 * 10**7, 4 * 10**9])
+@pytest.mark.parametrize("item_bytes", [20, 64, 600, 10_000])
+def test_long_items_make_smaller_blocks_and_shards(pairs, item_bytes):
+    sizes, short = choose_sizes(pairs, item_bytes=item_bytes), choose_sizes(pairs)
+    assert sizes.num_blocks >= short.num_blocks
+    assert pairs * item_bytes / sizes.num_blocks <= TEXT_PER_BLOCK
+    assert pairs * LINKS_PER_PAIR * item_bytes / sizes.num_shards <= TEXT_PER_SHARD
+    if item_bytes == 20:
+        assert sizes == short

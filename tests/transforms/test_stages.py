@@ -18,7 +18,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.rounds.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.transforms import stages
+from dpbeam.transforms import messages, stages
 from dpbeam.transforms.coders import BlockCoder, RecordBatchCoder, ShardCoder
 from dpbeam.transforms.stages import (
     AddNoise,
@@ -32,6 +32,7 @@ from dpbeam.transforms.stages import (
     _SumByItem,
 )
 from dpbeam.transforms.store import RunFolder, RunStore
+from tests.support.objects import STORE
 
 KEY = "stages"
 METHODS = {
@@ -122,6 +123,39 @@ def test_beam_releases_what_the_in_process_run_releases(name, tmp_path):
     assert released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4) == expected
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
+    """Every message large: all shuffles carry references alone."""
+    monkeypatch.setattr(messages, "INLINE_BYTES", 0)
+    users, items = sample_pairs()
+    plan = plan_of(name)
+    found = released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4)
+    assert found == in_process(plan, users, items)
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 1_500, messages.INLINE_BYTES])
+def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypatch):
+    """Short reads, and no renaming onto an object: a retry finds the block that the first attempt stored."""
+    monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
+    STORE.clear()
+    users, items = sample_pairs()
+    plan = plan_of("mad2r")
+    with RunFolder("dpfake://bucket/temp", RunKey.insecure_fixed(KEY)) as run:
+        for _ in range(2):
+            with beam.Pipeline(options=options()) as pipeline:
+                released = (
+                    pipeline
+                    | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+                    | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+                    | RunProgram(run.store, plan.program)
+                    | beam.FlatMap(_rows)
+                )
+                assert_that(released, equal_to(in_process(plan, users, items)))
+        assert any(messages.FILE_PREFIX in name for name in STORE) == (inline_bytes < 10_000)
+        assert not [name for name in STORE if ".tmp-" in name]
+    assert STORE == {}
+
+
 @pytest.mark.parametrize("num_blocks,num_shards", [(1, 1), (1, 7), (16, 1), (13, 11)])
 def test_blocks_and_shards_do_not_matter(num_blocks, num_shards, tmp_path):
     users, items = sample_pairs(2)
@@ -149,6 +183,19 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
     assert found == in_process(plan, users, items)
     assert sum(partitioned) == len(users)
     assert max(partitioned) <= 3_000
+
+
+def test_released_items_leave_in_batches_of_bounded_size(monkeypatch):
+    """Long items: engines hold many batches at once."""
+    monkeypatch.setattr(stages, "RELEASED_BYTES", 400)
+    items = pa.array([b"%0100d" % n for n in range(20)], pa.large_binary())
+    shard = Shard(0, np.empty((20, 2), np.uint64), *[np.empty(0)] * 3, items=items, kinds=b"kinds")
+    program = type("P", (), {"released": lambda self, shard: (np.arange(20) != 3, np.arange(20.0))})()
+    batches = list(stages._Release(program).process((0, shard)))
+    assert max(batch.num_rows for batch in batches) == 3
+    assert [row for batch in batches for row in _rows(batch)] == [
+        (b"%0100d" % n, float(n)) for n in range(20) if n != 3
+    ]
 
 
 class _EveryStageAlone(beam.PTransform):
@@ -316,7 +363,7 @@ class TestMessages:
 
     def setup_method(self):
         self.plan = plan_of("basic")
-        self.first = _SumByItem(None, self.plan.program, 0)
+        self.first = _SumByItem(RunStore("unused"), self.plan.program, 0)
         self.first._keys = type("K", (), {"pairs": type("P", (), {"item": bytes(32)})})
 
     def message(self, block, trip=0, items=("a", "b")):

@@ -1,0 +1,61 @@
+"""Messages between stages: small ones travel through the engine's shuffle, large ones lie in the run's folder.
+
+An engine holds what passes its shuffles several times: the messages of one group on its heap, what is on its way to a
+worker outside of it, and on Flink and Spark the worker its share of all that a stage sends. None of that can spill. So
+a message of INLINE_BYTES or more goes into a file, one for all large messages of a sender, and a reference takes its
+place: memory then is that of the group at work, whatever the size of the shuffle.
+
+A file has a name of its own for every attempt to send, and is complete before a reference to it leaves: a retry
+repeats the messages and never touches what an earlier attempt has sent. Files stay until the end of the run, for the
+retries of those who read them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.transforms.store import RunStore
+
+#: Below it, a request to an object store costs more than the bytes; an engine queues a hundred messages.
+INLINE_BYTES = 1 << 18
+FILE_PREFIX = "sent-"
+_REFERENCE = b"\x00file "  # no Arrow stream begins like this
+_REQUESTS = 8  # at once, to a store that takes milliseconds to answer
+
+
+def send(store: RunStore, messages: Iterable[tuple[int, Columns]]) -> Iterator[tuple[int, bytes]]:
+    """Encode (receiver, columns) messages as elements for a shuffle; large ones come last, as references."""
+    name = FILE_PREFIX + uuid.uuid4().hex
+    references = []
+    with store.create(name) as file:
+        for receiver, columns in messages:
+            data = encode(columns)
+            if len(data) < INLINE_BYTES:
+                yield receiver, data
+                continue
+            references.append((receiver, file.write(data), len(data)))
+    for receiver, offset, size in references:
+        yield receiver, _REFERENCE + f"{offset} {size} {name}".encode()
+
+
+def receive(store: RunStore, elements: Iterable[bytes]) -> Iterator[Columns]:
+    """The columns of elements that `send` made, in their order.
+
+    Raises:
+      OSError: a file with messages is gone or too short.
+    """
+    if store.is_local:
+        yield from (_open(store, element) for element in elements)
+        return
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        yield from pool.map(lambda element: _open(store, element), elements)
+
+
+def _open(store: RunStore, element: bytes) -> Columns:
+    if element.startswith(_REFERENCE):
+        offset, size, name = element[len(_REFERENCE) :].decode().split(" ")
+        element = store.read_range(name, int(offset), int(size))
+    return decode(element)

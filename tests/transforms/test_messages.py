@@ -1,0 +1,120 @@
+"""Messages: small ones inline, large ones through the run's folder, the same on both ways, whole or not at all."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpbeam.kernels.columns import encode
+from dpbeam.transforms import messages
+from dpbeam.transforms.messages import FILE_PREFIX, INLINE_BYTES, receive, send
+from dpbeam.transforms.store import RunStore
+
+
+def letters(sizes, seed=0):
+    """Messages of about these bytes, which do not compress, to receivers 7, 8, ..."""
+    rng = np.random.default_rng(seed)
+    return [
+        (7 + number, {"from": np.array([number]), "data": rng.integers(0, 256, size, np.uint8)})
+        for number, size in enumerate(sizes)
+    ]
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        assert np.array_equal(left[name], right[name])
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(str(tmp_path))
+
+
+SIZES = [10, 3 * INLINE_BYTES, 0, INLINE_BYTES, 1_000, INLINE_BYTES - 2_000]
+
+
+def test_every_message_arrives_as_it_was_sent(store):
+    sent = letters(SIZES)
+    elements = list(send(store, sent))
+    assert sorted(to for to, _ in elements) == [to for to, _ in sent]
+    for (to, element), columns in zip(elements, receive(store, (data for _, data in elements)), strict=True):
+        same(columns, sent[to - 7][1])
+        assert len(element) < INLINE_BYTES
+
+
+def test_large_messages_share_a_file_and_small_ones_have_none(store):
+    elements = dict(send(store, letters(SIZES)))
+    (name,) = os.listdir(store.path)
+    assert name.startswith(FILE_PREFIX)
+    large = [encode(letters(SIZES)[number][1]) for number in (1, 3)]
+    assert store.read_bytes(name) == b"".join(large)
+    assert all(len(elements[to]) < 100 for to in (8, 10))
+    assert all(elements[to] == encode(letters(SIZES)[to - 7][1]) for to in (7, 9, 11, 12))
+    list(send(store, letters([5, 6])))
+    assert os.listdir(store.path) == [name]
+
+
+def test_a_reference_leaves_only_when_its_file_is_whole(store):
+    """A receiver that runs at once finds the file; small messages need not wait."""
+    seen = []
+    for _, element in send(store, letters(SIZES)):
+        seen.append(len(element))
+        (columns,) = receive(store, [element])
+        assert len(columns["data"]) in SIZES
+    assert max(seen[-2:]) < 100 < min(seen[:-2])
+
+
+def test_a_retry_never_touches_what_was_sent_before(store):
+    first = list(send(store, letters(SIZES)))
+    before = {name: store.read_bytes(name) for name in os.listdir(store.path)}
+    second = list(send(store, letters(SIZES, seed=1)[::-1]))
+    assert {name: store.read_bytes(name) for name in before} == before
+    for seed, elements in ((0, first), (1, second)):
+        for (to, _), columns in zip(elements, receive(store, [e for _, e in elements]), strict=True):
+            same(columns, letters(SIZES, seed)[to - 7][1])
+
+
+@pytest.mark.parametrize("stop", ["raise", "close"])
+def test_a_sender_that_stops_leaves_no_file(stop, store):
+    def broken():
+        yield from letters(SIZES)[:2]
+        yield from letters([3])
+        if stop == "raise":
+            raise OSError("no space left")
+        yield from letters([4])
+
+    sending = send(store, broken())
+    if stop == "raise":
+        with pytest.raises(OSError, match="no space left"):
+            list(sending)
+    else:
+        assert [len(next(sending)[1]) for _ in range(2)]
+        assert len(os.listdir(store.path)) == 1
+        sending.close()
+    assert os.listdir(store.path) == []
+
+
+def test_a_lost_or_cut_file_is_an_error_and_never_an_empty_message(store):
+    elements = [element for _, element in send(store, letters([2 * INLINE_BYTES]))]
+    (name,) = os.listdir(store.path)
+    path = os.path.join(store.path, name)
+    os.truncate(path, os.path.getsize(path) - 1)
+    with pytest.raises(OSError, match="ends 1 bytes too early"):
+        list(receive(store, elements))
+    os.remove(path)
+    with pytest.raises(FileNotFoundError):
+        list(receive(store, elements))
+
+
+def test_a_worker_that_outlives_the_run_does_not_bring_its_folder_back(tmp_path):
+    gone = RunStore(str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError):
+        list(send(gone, letters([INLINE_BYTES])))
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_inline_message_looks_like_a_reference():
+    for columns in ({}, {"a": np.zeros(0)}, {"a": pa.array([b"x" * 2_000], pa.large_binary())}):
+        assert not encode(columns).startswith(messages._REFERENCE[:1])
