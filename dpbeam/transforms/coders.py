@@ -1,7 +1,7 @@
 """Coders of the objects that pass between stages.
 
 Stages that run fused pass these objects by reference. Where a runner does put a boundary between them, they
-cross it as Arrow IPC (`dpbeam.kernels.columns`), never as pickles.
+cross it as columns (`dpbeam.kernels.columns`) or Arrow IPC, never as pickles.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dpbeam.transforms.store import RunStore
 #: Below it, a request to an object store costs more than the bytes; an engine queues a hundred messages.
 INLINE_BYTES = 1 << 18
 FILE_PREFIX = "sent-"
-_REFERENCE = b"\x00file "  # no Arrow stream begins like this
+_REFERENCE = b"\x00file "  # a message begins with the mark of a map
 _REQUESTS = 8  # at once, to a store that takes milliseconds to answer
 
 

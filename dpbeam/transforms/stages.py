@@ -1,8 +1,8 @@
 """The stages of a job graph: SubsamplePerUser, WeightPerUser, GroupByItem, AddNoise, Threshold, RerouteExcess.
 
 Each wires one kernel or one method of a `Program` to Beam and computes nothing itself. Two shuffles a trip:
-block -> shard messages, and shard -> block replies. Message elements are (int, bytes), the bytes an Arrow IPC
-stream (`dpbeam.kernels.columns`) or a reference to one (`dpbeam.transforms.messages`).
+block -> shard messages, and shard -> block replies. Message elements are (int, bytes), the bytes
+columns (`dpbeam.kernels.columns`) or a reference to them (`dpbeam.transforms.messages`).
 
 Every (block, shard) pair that shares an item sends a message on every trip, also one without weight, and the
 receiver checks that all came: a missing message would mean missing noise.
