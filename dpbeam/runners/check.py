@@ -126,8 +126,14 @@ def _flink(flags: EngineFlags) -> list[Row]:
     slots, free = overview.get("slots-total", 0), overview.get("slots-available", 0)
     found = f"{overview.get('taskmanagers', 0)} task managers, {slots} slots, {free} free"
     wanted = int(flags.parallelism or slots)
+    if slots and flags.in_turns:
+        wanted = min(wanted, slots)
     if slots == 0 or wanted > slots:
-        mend = "start task managers" if slots == 0 else f"set --parallelism={slots} or add task managers"
+        mend = (
+            "start task managers"
+            if slots == 0
+            else f"set --parallelism={slots}, or add task managers or --execution_mode_for_batch=BATCH"
+        )
         rows.append(Row("Flink slots", "refuse", found, mend))
     elif free < wanted:
         rows.append(Row("Flink slots", "warn", found, "other jobs hold slots; this job waits for them"))

@@ -55,6 +55,7 @@ class EngineFlags:
     flink_job_server_jar: str | None
     flink_submit_uber_jar: bool
     parallelism: str | None
+    execution_mode_for_batch: str | None
     spark_master_url: str | None
     spark_job_server_jar: str | None
     spark_submit_uber_jar: bool
@@ -81,6 +82,11 @@ class EngineFlags:
         if self.runner == "SparkRunner":
             return self.job_endpoint is None and is_local_spark(self.spark_master_url)
         return self.runner in ("FnApiRunner", "PrismRunner")
+
+    @property
+    def in_turns(self) -> bool:
+        """Flink runs the parts of a stage in turns where there are more of them than slots."""
+        return (self.execution_mode_for_batch or "").upper().startswith("BATCH")
 
     @property
     def cluster_host(self) -> str | None:

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.transforms.store import RunStore
 
-#: Below it, a request to an object store costs more than the bytes; an engine queues a hundred messages.
-INLINE_BYTES = 1 << 18
+#: Below it, a request to an object store costs much more than the bytes; an engine queues a hundred messages.
+INLINE_BYTES = 1 << 16
 FILE_PREFIX = "sent-"
 _REFERENCE = b"\x00file "  # a message begins with the mark of a map
-_REQUESTS = 8  # at once, to a store that takes milliseconds to answer
+_REQUESTS = 16  # at once, to a store that takes milliseconds to answer
 
 
 def send(store: RunStore, messages: Iterable[tuple[int, Columns]]) -> Iterator[tuple[int, bytes]]:

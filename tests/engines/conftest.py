@@ -39,6 +39,7 @@ ENGINES = (
     "prism",
     "flink-embedded",
     "flink-cluster",
+    "flink-cluster-in-turns",
     "spark-embedded",
     "spark-cluster",
     "spark-cluster-uncached",
@@ -272,10 +273,12 @@ def _make(name: str, request, job_servers) -> Engine:
     if name == "spark-embedded":
         _fetch("spark")
         return Engine(name, ["--runner=SparkRunner", "--spark_master_url=local[2]"], tag)
-    if name == "flink-cluster":
+    if name in ("flink-cluster", "flink-cluster-in-turns"):
         cluster = request.getfixturevalue("flink_cluster")
         server = job_servers(options.flink_jar(cache), ["--flink-master", cluster.address], cluster.tag)
         flags = ["--runner=FlinkRunner", f"--flink_master={cluster.address}", f"--job_endpoint={server}"]
+        if name.endswith("in-turns"):
+            flags += ["--parallelism=5", "--execution_mode_for_batch=BATCH"]
         return Engine(name, flags, cluster.tag)
     if name in ("spark-cluster", "spark-cluster-uncached"):
         cluster = request.getfixturevalue("spark_cluster")

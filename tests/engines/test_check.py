@@ -81,6 +81,11 @@ def test_flink_version_and_slots(monkeypatch):
     assert rows(argv)["Flink cluster"].level == "ok"
     assert rows(argv)["Flink slots"].level == "ok"
     assert rows([*argv, "--parallelism=3"])["Flink slots"].level == "refuse"
+    assert (
+        rows([*argv, "--parallelism=3", "--execution_mode_for_batch=PIPELINED"])["Flink slots"].level
+        == "refuse"
+    )
+    assert rows([*argv, "--parallelism=3", "--execution_mode_for_batch=BATCH"])["Flink slots"].level == "ok"
     overview["slots-available"] = 1
     assert rows(argv)["Flink slots"].level == "warn"
     overview.update({"slots-total": 0, "taskmanagers": 0, "slots-available": 0})

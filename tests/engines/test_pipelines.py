@@ -113,6 +113,7 @@ def assert_left_nothing(folder):
         ("flink-cluster", "mad2r", 5),
         ("flink-cluster", "gsu", 3),
         ("flink-cluster", "top-k", 4),
+        ("flink-cluster-in-turns", "mad", 6),
         ("spark-embedded", "basic", 4),
         ("spark-cluster", "mad2r", 3),
         ("spark-cluster", "top-k", 2),
