@@ -10,6 +10,7 @@ Nothing here merges by a short hash: equality of users and items is equality of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -177,7 +178,14 @@ def _begins(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def partition_pairs(
-    users: pa.Array, items: pa.Array, keys: PairKeys, num_blocks: int, cap: int, kinds: bytes = b""
+    users: pa.Array,
+    items: pa.Array,
+    keys: PairKeys,
+    num_blocks: int,
+    cap: int,
+    kinds: bytes = b"",
+    *,
+    group: int = 1,
 ) -> Iterator[tuple[int, Columns]]:
     """Split pairs by user block, ready for the shuffle.
 
@@ -188,19 +196,47 @@ def partition_pairs(
     Args:
       users, items: (n,) canonical bytes, no nulls; items may be dictionary-encoded.
       cap: items kept per user.
+      group: split by groups of this many blocks instead, for `partition_again`.
 
     Yields:
-      (block, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user; item (pairs,) index of
+      (block or group, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user; item (pairs,) index of
       dictionary; dictionary (binary); kinds.
     """
-    if not len(users):
-        return
-    row_fp = fingerprints(keys.user, users)
+    if len(users):
+        index, dictionary = encode_dictionary(items)
+        row_fp = fingerprints(keys.user, users)
+        yield from _partition(row_fp, index, dictionary, keys, num_blocks, cap, kinds, group)
+
+
+def partition_again(
+    messages: Sequence[Columns], keys: PairKeys, num_blocks: int, cap: int
+) -> Iterator[tuple[int, Columns]]:
+    """Split messages of `partition_pairs` to groups by block; any subset at a time. Yields as it does."""
+    if messages:
+        user_fp = np.concatenate([message["user_fp"] for message in messages])
+        rows = np.concatenate([message["rows"] for message in messages])
+        index, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
+        distinct, dictionary = encode_dictionary(dictionary)
+        row_fp = np.repeat(user_fp, rows, axis=0)
+        yield from _partition(
+            row_fp, distinct[index], dictionary, keys, num_blocks, cap, common_kinds(messages), 1
+        )
+
+
+def _partition(
+    row_fp: np.ndarray,
+    index: np.ndarray,
+    dictionary: pa.Array,
+    keys: PairKeys,
+    num_blocks: int,
+    cap: int,
+    kinds: bytes,
+    group: int,
+) -> Iterator[tuple[int, Columns]]:
     order, new = _sort_and_mark(row_fp)
     starts = np.flatnonzero(new)
     user_fp = row_fp[order[starts]]
     del row_fp
-    index, dictionary = encode_dictionary(items)
     item = index[order]
     offsets = np.append(starts, len(order))
     heavy = np.flatnonzero(np.diff(offsets) > cap)
@@ -208,16 +244,15 @@ def partition_pairs(
         keep = _cap_heavy(offsets, user_fp, heavy, item, fingerprints(keys.item, dictionary), keys, cap)
         offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
         item = item[keep]
-    bounds = np.searchsorted(range_bucket(user_fp, num_blocks), np.arange(num_blocks + 1))
-    for number in np.flatnonzero(np.diff(bounds)).tolist():
-        some = slice(bounds[number], bounds[number + 1])
-        rows = slice(offsets[some.start], offsets[some.stop])
-        local, part = _compact(item[rows], dictionary)
+    bucket = range_bucket(user_fp, num_blocks) // group
+    bounds = [0, *(np.flatnonzero(bucket[1:] != bucket[:-1]) + 1).tolist(), len(bucket)]
+    for start, stop in itertools.pairwise(bounds):
+        local, part = _compact(item[offsets[start] : offsets[stop]], dictionary)
         yield (
-            number,
+            int(bucket[start]),
             {
-                "user_fp": user_fp[some],
-                "rows": narrow(np.diff(offsets[some.start : some.stop + 1])),
+                "user_fp": user_fp[start:stop],
+                "rows": narrow(np.diff(offsets[start : stop + 1])),
                 "item": local,
                 "dictionary": part,
                 "kinds": kinds_column(kinds),

@@ -13,8 +13,9 @@ retries of those who read them.
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.transforms.store import RunStore
@@ -50,8 +51,14 @@ def receive(store: RunStore, elements: Iterable[bytes]) -> Iterator[Columns]:
     if store.is_local:
         yield from (_open(store, element) for element in elements)
         return
+    waiting: deque[Future] = deque()
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        yield from pool.map(lambda element: _open(store, element), elements)
+        for element in elements:
+            waiting.append(pool.submit(_open, store, element))
+            if len(waiting) > _REQUESTS:  # a receiver may handle more than it can hold
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _open(store: RunStore, element: bytes) -> Columns:

@@ -10,6 +10,7 @@ receiver checks that all came: a missing message would mean missing noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from dpbeam.kernels.pairs import (
     build_complete_block,
     common_kinds,
     kinds_column,
+    partition_again,
     partition_pairs,
 )
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
@@ -40,6 +42,11 @@ KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand fo
 # worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
 PARTITION_ROWS = 2_000_000
 PARTITION_BYTES = 128_000_000  # long items
+# Blocks that a batch is split into directly. With more, its messages would be too small to go through files, and from
+# 4,000 on their number would cost more CPU than a second shuffle: groups of blocks first, then blocks.
+FANOUT = 300
+# Tasks of the second split, at least: groups are fewer than the slots of a cluster that has so many blocks.
+_SPLIT_TASKS = 2_000
 # Released items leave in batches of about this size: engines hold many at once.
 RELEASED_BYTES = 1_000_000
 
@@ -56,12 +63,17 @@ class _RunDoFn(beam.DoFn):
 
 
 class _PartitionPairs(_RunDoFn):
-    """Record batches (user, item) -> (block, message); small batches are partitioned together."""
+    """Record batches (user, item) -> (block, message); small batches are partitioned together.
 
-    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+    With groups of blocks: (part of a group, message).
+    """
+
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int):
         super().__init__(store)
         self._num_blocks = num_blocks
         self._cap = cap
+        self._group = group
+        self._ways = 1 if group == 1 else math.ceil(_SPLIT_TASKS * group / num_blocks)
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -92,7 +104,38 @@ class _PartitionPairs(_RunDoFn):
         users, items = _joined(held, "user"), _joined(held, "item")
         kinds = (held[0].schema.metadata or {}).get(KINDS_KEY, b"")
         del held
-        parts = partition_pairs(users, items, self._keys.pairs, self._num_blocks, self._cap, kinds)
+        parts = partition_pairs(
+            users, items, self._keys.pairs, self._num_blocks, self._cap, kinds, group=self._group
+        )
+        yield from send(self._store, ((self._part(number, columns), columns) for number, columns in parts))
+
+    def _part(self, number: int, columns: Columns) -> int:
+        """A part of a group, by the message itself: a retry chooses the same."""
+        return number * self._ways + int(columns["user_fp"][0, 1] % np.uint64(self._ways))
+
+
+class _PartitionAgain(_RunDoFn):
+    """(part of a group of blocks, messages) -> (block, message)."""
+
+    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+        super().__init__(store)
+        self._num_blocks = num_blocks
+        self._cap = cap
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        held: list[Columns] = []
+        rows = size = 0
+        for message in receive(self._store, element[1]):
+            held.append(message)
+            rows += len(message["item"])
+            size += message["dictionary"].nbytes
+            if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
+                yield from self._flush(held)
+                held, rows, size = [], 0, 0
+        yield from self._flush(held)
+
+    def _flush(self, messages: list[Columns]) -> Iterator[tuple[int, bytes]]:
+        parts = partition_again(messages, self._keys.pairs, self._num_blocks, self._cap)
         yield from send(self._store, parts)
 
 
@@ -146,9 +189,9 @@ class _BuildCompleteBlocks(_RunDoFn):
 class SubsamplePerUser(beam.PTransform):
     """Bounds every user to a uniform sample of its distinct items and groups users into blocks.
 
-    PCollection[pa.RecordBatch(user, item)] -> PCollection[(int, Block)], one shuffle by user. With
-    `complete=True` the input is PCollection[(block id, pa.RecordBatch)] whose users are whole already, and
-    nothing is shuffled.
+    PCollection[pa.RecordBatch(user, item)] -> PCollection[(int, Block)], one shuffle by user, two where there are more
+    than FANOUT blocks. With `complete=True` the input is PCollection[(block id, pa.RecordBatch)] whose users are
+    whole already, and nothing is shuffled.
 
     Memory per worker: one block, about 150 bytes per pair of the block.
     """
@@ -165,11 +208,19 @@ class SubsamplePerUser(beam.PTransform):
         if self._complete:
             build = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(build).with_output_types(tuple[int, Block])
-        partition = _PartitionPairs(self._store, self._num_blocks, self._cap)
+        group = 1 if self._num_blocks <= FANOUT else math.ceil(math.sqrt(self._num_blocks))
+        partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
+        parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
+        if group > 1:
+            again = _PartitionAgain(self._store, self._num_blocks, self._cap)
+            parts = (
+                parts
+                | "GroupByBlocks" >> beam.GroupByKey()
+                | "PartitionAgain" >> beam.ParDo(again).with_output_types(tuple[int, bytes])
+            )
         build = _BuildBlocks(self._store, self._num_shards, self._cap)
         return (
-            pcoll
-            | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
+            parts
             | "GroupByUser" >> beam.GroupByKey()
             | "SamplePerUser" >> beam.ParDo(build).with_output_types(tuple[int, Block])
         )

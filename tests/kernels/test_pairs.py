@@ -22,6 +22,7 @@ from dpbeam.kernels.pairs import (
     common_kinds,
     encode_dictionary,
     kinds_column,
+    partition_again,
     partition_pairs,
     range_bucket,
     unique_fingerprints,
@@ -38,6 +39,22 @@ def messages_of(pairs, *, num_blocks=1, cap=100, size=None, keys=KEYS):
     for users, items in batches(pairs, size):
         for block, columns in partition_pairs(users, items, keys, num_blocks, cap):
             found.setdefault(block, []).append(columns)
+    return found
+
+
+def messages_by_groups(pairs, *, num_blocks, group, cap=100, size=None, chunk=3):
+    """As `messages_of`, split by groups of blocks first; a chunk of a group's messages at a time."""
+    groups: dict[int, list] = {}
+    for users, items in batches(pairs, size):
+        for number, columns in partition_pairs(users, items, KEYS, num_blocks, cap, group=group):
+            groups.setdefault(number, []).append(columns)
+    assert max(groups) * group < num_blocks
+    found: dict[int, list] = {}
+    for number, messages in groups.items():
+        for start in range(0, len(messages), chunk):
+            for block, columns in partition_again(messages[start : start + chunk], KEYS, num_blocks, cap):
+                assert block // group == number
+                found.setdefault(block, []).append(columns)
     return found
 
 
@@ -83,6 +100,41 @@ def test_blocks_hold_the_distinct_pairs_of_whole_users():
 )
 def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
     assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
+
+
+@pytest.mark.parametrize("group", [1, 2, 5, 40])
+@pytest.mark.parametrize("cap", [3, 100])
+def test_two_splits_make_the_blocks_of_one(group, cap):
+    """Users with more than the cap in a batch, in a chunk and in all; rows that repeat within and across batches."""
+    pairs = random_pairs(8, users=60, max_degree=20) + [("whale", f"own {n}") for n in range(30)]
+    pairs = pairs + pairs[::3]
+    direct = messages_of(pairs, num_blocks=17, cap=cap)
+    found = messages_by_groups(pairs, num_blocks=17, group=group, cap=cap, size=50)
+    assert found.keys() == direct.keys()
+    for number, messages in direct.items():
+        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, found[number]))
+        assert block_sets(one) == block_sets(two)
+        assert one.items.equals(two.items) and np.array_equal(one.links, two.links)
+        assert np.array_equal(one.user_fp, two.user_fp)
+
+
+def test_a_second_split_names_a_user_and_an_item_once_per_message():
+    pairs = [("ann", "x"), ("bob", "x"), ("ann", "y")] * 4
+    ((_, (message,)),) = messages_by_groups(pairs, num_blocks=1, group=1, size=1, chunk=100).items()
+    assert len(message["user_fp"]) == 2 and sorted(message["rows"]) == [4, 8]
+    assert sorted(message["dictionary"].to_pylist()) == [b"x", b"y"]
+
+
+def test_a_second_split_refuses_mixed_kinds_and_takes_nothing():
+    assert list(partition_again([], KEYS, 4, 100)) == []
+    users, items = pa.array(["a"]), pa.array(["b"])
+    mixed = [
+        columns
+        for kinds in (b"string", b"int")
+        for _, columns in partition_pairs(users, items, KEYS, 9, 100, kinds, group=3)
+    ]
+    with pytest.raises(InputError, match="ids mix types"):
+        list(partition_again(mixed, KEYS, 9, 100))
 
 
 def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from dpbeam.kernels.columns import encode, pack
-from dpbeam.kernels.pairs import Block, partition_pairs
+from dpbeam.kernels.pairs import Block, partition_again, partition_pairs
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.rounds.in_process import run_in_process
@@ -133,6 +133,27 @@ def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     assert found == in_process(plan, users, items)
 
 
+@pytest.mark.parametrize("tasks", [1, 30])
+@pytest.mark.parametrize("inline_bytes", [0, messages.INLINE_BYTES])
+def test_many_blocks_are_split_in_two_steps(tasks, inline_bytes, tmp_path, monkeypatch):
+    """Groups of 5 of 20 blocks, each in one part or in eight, worked on in pieces; few users are above the cap."""
+    monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
+    for name, value in (("FANOUT", 19), ("_SPLIT_TASKS", tasks), ("PARTITION_ROWS", 700)):
+        monkeypatch.setattr(stages, name, value)
+    parts = set()
+
+    def counted(chosen, *arguments):
+        parts.add(len(chosen))
+        return partition_again(chosen, *arguments)
+
+    monkeypatch.setattr(stages, "partition_again", counted)
+    users, items = sample_pairs()
+    plan = plan_of("mad2r")
+    found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
+    assert found == in_process(plan, users, items)
+    assert len(parts) > 1 and max(parts) > 1
+
+
 @pytest.mark.parametrize("inline_bytes", [0, 1_500, messages.INLINE_BYTES])
 def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypatch):
     """Short reads, and no renaming onto an object: a retry finds the block that the first attempt stored."""
@@ -170,9 +191,9 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
     """Many rows or long items: a worker holds no more at once, and the release is the same."""
     partitioned = []
 
-    def counted(users, items, *arguments):
+    def counted(users, items, *arguments, **more):
         partitioned.append(len(users))
-        return partition_pairs(users, items, *arguments)
+        return partition_pairs(users, items, *arguments, **more)
 
     monkeypatch.setattr(stages, "partition_pairs", counted)
     for name, value in limit.items():
