@@ -24,6 +24,7 @@ from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec, compression_of
 from dpbeam.kernels.canonical import STRING, Kinds
+from dpbeam.selection.sizes import TEXT_PER_BLOCK
 
 MIN_SPLIT_BYTES = 8 << 20
 MAX_SPLIT_BYTES = 64 << 20
@@ -219,6 +220,10 @@ class _Read(beam.DoFn):
                 yield beam.pvalue.TaggedOutput("counts", (name, int(count)))
 
 
+def _target_pairs(item_bytes: float | None) -> int:
+    return max(1, min(TARGET_PAIRS, int(TEXT_PER_BLOCK / max(item_bytes or 0, 1))))
+
+
 class ReadInput(beam.PTransform):
     """Read the (user, item) pairs of an input.
 
@@ -231,7 +236,7 @@ class ReadInput(beam.PTransform):
     Args:
       spec: what to read.
       summary: of `preflight`; None runs it now.
-      target_pairs: pairs per block of complete users.
+      target_pairs: pairs per block of complete users, or None: a million, fewer where items are long.
       desired_split_bytes: bytes per work unit, or None: from the size of the input.
       with_counts: also return the counts of what was dropped.
     """
@@ -241,16 +246,16 @@ class ReadInput(beam.PTransform):
         spec: InputSpec,
         *,
         summary: InputSummary | None = None,
-        target_pairs: int = TARGET_PAIRS,
+        target_pairs: int | None = None,
         desired_split_bytes: int | None = None,
         with_counts: bool = False,
     ):
         super().__init__()
-        if target_pairs < 1:
+        if target_pairs is not None and target_pairs < 1:
             raise ValueError(f"target_pairs must be at least 1, got {target_pairs}")
         self.spec = spec
         self.summary = summary if summary is not None else preflight(spec)
-        self._target_pairs = target_pairs
+        self._target_pairs = target_pairs or _target_pairs(self.summary.item_bytes)
         self._with_counts = with_counts
         units = plan_units(self.summary.files, spec, desired_split_bytes)
         # First ranges of all files, then second ones: engines deal units out in turn, and where a file is a single row

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
+from dpbeam.io import sources
 from dpbeam.io.files import InputFile, match_files
 from dpbeam.io.sources import ReadInput, plan_units, preflight
 from dpbeam.io.spec import InputSpec
@@ -235,6 +236,20 @@ def test_no_data_on_beam(tmp_path):
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         batches = pipeline | ReadInput(pairs_spec(f"{tmp_path}/a.jsonl"))
         assert_that(batches | beam.FlatMap(values), equal_to([]))
+
+
+def test_long_items_make_smaller_blocks_of_complete_users(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "TEXT_PER_BLOCK", 50_000)
+    lists = [[f"{n:0250}{i:0250}" for i in range(5)] for n in range(400)]
+    pq.write_table(pa.table({"items": lists}), tmp_path / "a.parquet")
+    spec = InputSpec.create([f"{tmp_path}/a.parquet"], layout="grouped", item_columns=["items"])
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        sizes = pipeline | ReadInput(spec) | beam.MapTuple(lambda block, batch: batch.num_rows)
+
+        def check(found):
+            assert sum(found) == 2_000 and len(found) >= 20 and max(found) <= 105
+
+        assert_that(sizes, check)
 
 
 def test_a_fault_found_by_a_worker(tmp_path):
