@@ -571,7 +571,7 @@ class TestFailure:
         assert not glob.glob(f"{out}*")
 
     def test_a_lower_layer_is_not_blamed_on_the_user(self, pairs, tmp_path, capsys, monkeypatch):
-        def bug(*_):
+        def bug(*_, **__):
             raise ZeroDivisionError("division by zero")
 
         monkeypatch.setattr("dpbeam.kernels.pairs.partition_pairs", bug)
