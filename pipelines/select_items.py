@@ -122,7 +122,7 @@ def _build(pipeline, folder, plan, job, public) -> None:
         plan.config,
         run=folder,
         pairs=job.pairs_estimate,
-        item_bytes=job.item_bytes,
+        item_bytes=job.summary.item_bytes,
         num_shards=job.given.get("num_shards"),
         complete=complete,
         as_batches=True,

@@ -187,7 +187,7 @@ def _input_job(plan, job, domain):
             run=folder,
             domain=domain is not None,
             pairs=job.pairs_estimate,
-            item_bytes=job.item_bytes,
+            item_bytes=job.summary.item_bytes,
             num_shards=job.given.get("num_shards"),
             complete=complete,
         )

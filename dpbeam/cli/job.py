@@ -138,11 +138,6 @@ class Job:
         return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
 
     @property
-    def item_bytes(self) -> float | None:
-        """Roughly how many bytes an item has; None: unknown, and already in the estimate of the pairs."""
-        return self.summary.item_bytes
-
-    @property
     def key_source(self) -> str:
         return KEY_FIXED_TEST if self.key.insecure else KEY_FROM_OS
 

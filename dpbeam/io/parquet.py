@@ -7,7 +7,7 @@ cost once per row group, where decoding and hashing every row would cost most of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -145,13 +145,12 @@ class ParquetInput:
     def item_sizes(self) -> tuple[int, int]:
         """Bytes of the item columns before compression, as the footer has them, and the number of items."""
         metadata = self._file.metadata
-        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if self._is_item(leaf.path)]
+        leaves = [
+            i for i, leaf in enumerate(self._leaf_columns()) if _below(leaf.path, self._spec.item_columns)
+        ]
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         size = sum(group.column(i).total_uncompressed_size for group in groups for i in leaves)
         return size, sum(group.column(leaves[0]).num_values for group in groups)
-
-    def _is_item(self, leaf: str) -> bool:
-        return any(leaf == name or leaf.startswith(f"{name}.") for name in self._spec.item_columns)
 
     def _dictionary_columns(self) -> list[str]:
         """Leaf paths of the item columns to be read as dictionaries: byte strings that are not text to tokenise."""
@@ -160,7 +159,7 @@ class ParquetInput:
         return [
             column.path
             for column in self._leaf_columns()
-            if self._is_item(column.path) and column.physical_type == "BYTE_ARRAY"
+            if _below(column.path, self._spec.item_columns) and column.physical_type == "BYTE_ARRAY"
         ]
 
     def _leaf_columns(self) -> list[pq.ColumnSchema]:
@@ -169,13 +168,7 @@ class ParquetInput:
 
     def _leaves(self) -> list[str]:
         # A name with a dot would be read as a path by the column selection, so leaf paths are given in full.
-        wanted = set(self._spec.columns)
-        tops = [name for name in self.schema.names if name in wanted]
-        return [
-            column.path
-            for column in self._leaf_columns()
-            if column.path in tops or any(column.path.startswith(f"{top}.") for top in tops)
-        ]
+        return [column.path for column in self._leaf_columns() if _below(column.path, self._spec.columns)]
 
     def _num_rows(self, groups: list[int]) -> int:
         return sum(self._file.metadata.row_group(group).num_rows for group in groups)
@@ -222,6 +215,11 @@ def _first_byte(group: pq.RowGroupMetaData) -> int:
     if column.has_dictionary_page and column.dictionary_page_offset:
         first = min(first, column.dictionary_page_offset)
     return first
+
+
+def _below(leaf: str, columns: Iterable[str]) -> bool:
+    """The leaf's path lies in one of the columns."""
+    return any(leaf == name or leaf.startswith(f"{name}.") for name in columns)
 
 
 def _complaint(file: BinaryIO, error: BaseException) -> str:

@@ -24,7 +24,7 @@ from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec, compression_of
 from dpbeam.kernels.canonical import STRING, Kinds
-from dpbeam.selection.sizes import TEXT_PER_BLOCK
+from dpbeam.selection.sizes import TEXT_PER_BLOCK, items_within
 
 MIN_SPLIT_BYTES = 8 << 20
 MAX_SPLIT_BYTES = 64 << 20
@@ -221,7 +221,7 @@ class _Read(beam.DoFn):
 
 
 def _target_pairs(item_bytes: float | None) -> int:
-    return max(1, min(TARGET_PAIRS, int(TEXT_PER_BLOCK / max(item_bytes or 0, 1))))
+    return max(1, min(TARGET_PAIRS, int(items_within(TEXT_PER_BLOCK, item_bytes))))
 
 
 class ReadInput(beam.PTransform):

@@ -116,27 +116,26 @@ def build_shard(
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
     parts = [items[i] for i in order]
+    offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
     fp = np.concatenate([fingerprints(item_key, part) for part in parts])
     first, slots = unique_fingerprints(fp)
     return Shard(
         id=shard_id,
         fp=fp[first],
         block_ids=ids,
-        slot_offsets=_offsets(parts),
+        slot_offsets=offsets,
         slots=slots.astype(np.int32),
-        items=_take(parts, first),
+        items=_take(parts, offsets, first),
         kinds=kinds,
     )
 
 
-def _offsets(parts: Sequence[pa.Array]) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> pa.Array:
+    """Distinct rows of all parts, which begin at `offsets`.
 
-
-def _take(parts: Sequence[pa.Array], rows: np.ndarray) -> pa.Array:
-    """Distinct rows of all parts, without concatenating these: long items would double a worker's memory."""
+    The parts are not concatenated: long items would double a worker's memory.
+    """
     order = np.argsort(rows)
-    offsets = _offsets(parts)
     bounds = np.searchsorted(rows[order], offsets)
     chosen = [
         part.take(pa.array(rows[order[low:high]] - offset))

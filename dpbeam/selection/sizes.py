@@ -32,6 +32,11 @@ class Sizes:
     num_shards: int
 
 
+def items_within(text: int, item_bytes: float | None) -> float:
+    """How many items of `item_bytes` each (None: short ones, a byte) have so much text."""
+    return text / max(item_bytes or 0, 1)
+
+
 def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: float | None = None) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
 
@@ -42,14 +47,15 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
       item_bytes: bytes of an item, on average over the pairs; None: short ones.
     """
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
-    item_bytes = max(item_bytes or 0, 1)
-    per_block = min(max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, TEXT_PER_BLOCK / item_bytes)
+    per_block = min(
+        max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes)
+    )
     blocks = min(
         max(math.ceil(pairs / per_block), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
     )
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR
-    per_shard = min(LINKS_PER_SHARD, TEXT_PER_SHARD / item_bytes)
+    per_shard = min(LINKS_PER_SHARD, items_within(TEXT_PER_SHARD, item_bytes))
     shards = max(round(links / blocks / LINKS_PER_MESSAGE), math.ceil(links / per_shard))
     return Sizes(blocks, max(1, min(blocks, shards)))

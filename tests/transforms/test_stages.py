@@ -78,6 +78,16 @@ def batches_of(users, items, rows=2_000):
     ]
 
 
+def release(pipeline, plan, users, items, run):
+    """The released batches of sample pairs, in three blocks and two shards."""
+    return (
+        pipeline
+        | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
+        | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
+        | RunProgram(run.store, plan.program)
+    )
+
+
 def released_by_beam(plan, batches, folder, num_blocks, num_shards, run_program=RunProgram):
     """Released (item bytes, noisy weight) pairs of a Beam run, in a sorted list."""
     out = os.path.join(folder, f"out-{num_blocks}-{num_shards}")
@@ -164,13 +174,7 @@ def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypa
     with RunFolder("dpfake://bucket/temp", RunKey.insecure_fixed(KEY)) as run:
         for _ in range(2):
             with beam.Pipeline(options=options()) as pipeline:
-                released = (
-                    pipeline
-                    | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
-                    | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
-                    | RunProgram(run.store, plan.program)
-                    | beam.FlatMap(_rows)
-                )
+                released = release(pipeline, plan, users, items, run) | beam.FlatMap(_rows)
                 assert_that(released, equal_to(in_process(plan, users, items)))
         assert any(messages.FILE_PREFIX in name for name in STORE) == (inline_bytes < 10_000)
         assert not [name for name in STORE if ".tmp-" in name]
@@ -293,10 +297,7 @@ def test_a_job_that_failed_after_emitting_gives_the_same_output_when_it_runs_aga
     def job():
         with beam.Pipeline(options=options()) as pipeline:
             released = (
-                pipeline
-                | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
-                | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
-                | RunProgram(run.store, plan.program)
+                release(pipeline, plan, users, items, run)
                 | "FailsOnce" >> beam.ParDo(_FailsOnce(mark)).with_output_types(pa.RecordBatch)
                 | beam.FlatMap(_rows)
             )
@@ -315,12 +316,7 @@ def test_a_retried_step_rewrites_identical_files(tmp_path):
     for _ in range(2):
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
             with beam.Pipeline(options=options()) as pipeline:
-                _ = (
-                    pipeline
-                    | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
-                    | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
-                    | RunProgram(run.store, plan.program)
-                )
+                _ = release(pipeline, plan, users, items, run)
             contents.append({name: run.store.read_bytes(name) for name in os.listdir(run.path)})
     assert contents[0] == contents[1]
     assert {"key", "block-0", "block-0-state-2", "shard-1", "shard-1-items", "shard-1-state-2"} <= set(
@@ -361,12 +357,7 @@ def test_no_metrics_tell_about_the_data(tmp_path):
     plan = plan_of("mad2r")
     with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
         pipeline = beam.Pipeline(options=options())
-        _ = (
-            pipeline
-            | beam.Create(batches_of(users, items)).with_output_types(pa.RecordBatch)
-            | SubsamplePerUser(run.store, num_blocks=3, num_shards=2, cap=plan.program.cap)
-            | RunProgram(run.store, plan.program)
-        )
+        _ = release(pipeline, plan, users, items, run)
         result = pipeline.run()
         result.wait_until_finish()
         found = result.metrics().query()
