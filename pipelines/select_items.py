@@ -61,7 +61,7 @@ def _public_items(given: dict[str, Any], job):
 
 def _ledger(plan, job):
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.report.versions import code_revision, versions
+    from dpbeam.accounting.versions import code_revision, versions
 
     config = plan.config
     parameters = {**config.public_parameters(), "input": job.input_parameters()}
@@ -82,7 +82,7 @@ def _ledger(plan, job):
 
 def _print_plan(plan, job) -> int:
     from dpbeam.cli.tables import print_plan
-    from dpbeam.report.plan_report import plan_report
+    from dpbeam.selection.report import plan_report
 
     print_plan(plan_report(plan))
     job.say(f"input: {len(job.summary.files)} files of format {job.spec.format}; output: {job.target.prefix}")

@@ -111,7 +111,7 @@ def _config(given: dict):
 
 def _ledger(plan, job):
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.report.versions import code_revision, versions
+    from dpbeam.accounting.versions import code_revision, versions
 
     config = plan.config
     parameters = {

@@ -15,16 +15,16 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.program import Keys
 from dpbeam.evaluation.neighbours import names_of, numbers_of
 from dpbeam.evaluation.transcript import Transcript, run_observed
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.in_process import run_blocks
-from dpbeam.rounds.program import Keys
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.gsu.program import GsuProgram
 
 USERS, ITEMS = 20_000, 5_000
 PATHS = 12  # per group

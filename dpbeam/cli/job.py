@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
 from dpbeam.cli.console import Progress
+from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
@@ -24,7 +25,6 @@ from dpbeam.runners.check import preflight as check_engine
 from dpbeam.runners.job import run_and_wait, tell_on_stderr
 from dpbeam.runners.options import complete
 from dpbeam.runners.options import read as read_engine_flags
-from dpbeam.transforms.store import RunFolder, RunStore
 
 DEFAULT_RUNNER = "FnApiRunner"
 _COUNTS = "counts"

@@ -38,8 +38,8 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     given, _ = _parser().parse(argv)
     require(given, "epsilon", "delta")
-    from dpbeam.report.plan_report import plan_report
     from dpbeam.selection.plan import make_plan
+    from dpbeam.selection.report import plan_report
 
     degrees = given.get("degrees")
     if degrees and min(degrees) < 1:

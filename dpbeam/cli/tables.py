@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dpbeam.report.plan_report import PROBABILITIES
+from dpbeam.selection.report import PROBABILITIES
 
 
 def print_plan(report: dict[str, Any], console: Console | None = None) -> None:

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import event_excess, gaussian_spread_factor, mean_lower_bound
 from dpbeam.evaluation.neighbours import Identity, Neighbours, build, worst_cases
 from dpbeam.evaluation.transcript import Transcript, run_observed
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.program import Keys, Program
 from dpbeam.selection.plan import SelectionPlan
 
 _PAIRS_PER_RUN = 1_000_000

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
-from dpbeam.rounds.program import Keys
 from dpbeam.selection.plan import SelectionPlan
 
 _COLLIDES = 1 << 32  # a newcomer shares the low 32 bits of its number with the first of the others

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.neighbours import numbers_of
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.in_process import run_blocks
-from dpbeam.rounds.program import Keys, Program
 
 
 @dataclass

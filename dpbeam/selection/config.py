@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 from dpbeam.accounting.budget import Budget
 from dpbeam.errors import InputError
-from dpbeam.kernels.mad import MAX_ADAPTIVE_DEGREE
-from dpbeam.selection.gsu_settings import resolve_gsu
+from dpbeam.selectors.gsu.settings import resolve_gsu
+from dpbeam.selectors.mad.kernels import MAX_ADAPTIVE_DEGREE
 
 METHODS = ("basic", "dp-sips", "mad", "mad2r", "gsu")
 METHOD_ALIASES = {"wgm": "basic"}

@@ -16,16 +16,16 @@ import numpy as np
 from dpbeam.accounting.budget import Budget, split_amount
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, ThresholdEvent
 from dpbeam.accounting.gaussian import gaussian_sigma, split_sigma
-from dpbeam.accounting.gsu import calibrate_gsu, spending
 from dpbeam.accounting.threshold import novel_threshold
+from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
-from dpbeam.kernels.gsu import ScoreConstants
-from dpbeam.kernels.mad import MadTables
-from dpbeam.rounds.basic import UniformProgram
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.mad import Mad2rProgram, MadProgram, MadRound
-from dpbeam.rounds.program import Program
 from dpbeam.selection.config import POOL, SelectionConfig
+from dpbeam.selectors.gsu.calibration import calibrate_gsu, spending
+from dpbeam.selectors.gsu.kernels import ScoreConstants
+from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.selectors.mad.kernels import MadTables
+from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram, MadRound
+from dpbeam.selectors.uniform.program import UniformProgram
 
 # The largest draw, 13.1 standard deviations, then stays below 2^62 grid units.
 _MAX_SIGMA = 2.0**28

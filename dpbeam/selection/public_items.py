@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.canonical import Kinds
-from dpbeam.transforms.store import RunStore
 
 PUBLIC_FILE = "public-items"
 _BATCH = 1_000_000

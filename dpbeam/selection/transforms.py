@@ -14,13 +14,13 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.engine.beam.stages import RunProgram, SubsamplePerUser
+from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds, decode, encode
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.transforms.stages import RunProgram, SubsamplePerUser
-from dpbeam.transforms.store import RunFolder
 
 _TUPLES_PER_BATCH = 100_000
 

@@ -12,21 +12,21 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.beam.stages import KINDS_KEY, RunTrips, SubsamplePerUser
+from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.kernels.pairs import common_kinds, kinds_column, unique_fingerprints
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints
-from dpbeam.rounds.counted import CountedProgram, CountProgram, candidates
-from dpbeam.rounds.program import Keys, Program
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import check_batch_input, own_folder, to_batches
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
+from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
 from dpbeam.topk.histogram import largest_positions
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
-from dpbeam.transforms.stages import KINDS_KEY, RunTrips, SubsamplePerUser
-from dpbeam.transforms.store import RunFolder, RunStore
 
 DOMAIN_FILE = "domain"
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"

@@ -17,8 +17,8 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
+from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.rounds.program import Keys
 from dpbeam.topk.config import TopKConfig, plan_topk
 from tests.support.instances import popular_table
 

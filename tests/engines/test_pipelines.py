@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.transforms.messages import FILE_PREFIX
+from dpbeam.engine.beam.messages import FILE_PREFIX
 from tests.support.disks import fill, small_disk
 from tests.support.waiting import wait_until
 

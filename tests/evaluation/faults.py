@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.accounting.gsu import calibrate_gsu, spending
 from dpbeam.accounting.threshold import novel_threshold
+from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.audit import Subject
 from dpbeam.evaluation.neighbours import Neighbours, numbers_of, unseen
 from dpbeam.evaluation.neighbours import all_novel as novel
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.program import Keys, Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selectors.gsu.calibration import calibrate_gsu, spending
+from dpbeam.selectors.gsu.program import GsuProgram
 from tests.support.faults import CurrentDegreeCap, KeepAbsent, MovingSample, recast
 
 EPSILON, DELTA, D0 = 1.0, 0.05, 8

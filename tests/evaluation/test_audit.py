@@ -6,9 +6,9 @@ from scipy import integrate, stats
 
 import dpbeam.evaluation.audit
 from dpbeam.accounting.gaussian import gaussian_delta
+from dpbeam.engine.program import Keys
 from dpbeam.evaluation.audit import Subject, _Noises, audit, markdown, trials_for
 from dpbeam.evaluation.neighbours import Neighbours, all_novel, worst_cases
-from dpbeam.rounds.program import Keys
 from tests.evaluation.faults import FAULTS, OneLabelKeys, QuietKeys, plan_of
 from tests.evaluation.variants import VARIANTS
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbeam.accounting.gsu import crossing_bound
-from dpbeam.kernels.gsu import Checkpoint, score_units
 from dpbeam.randomness import gaussian
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.gsu.calibration import crossing_bound
+from dpbeam.selectors.gsu.kernels import Checkpoint, score_units
 
 LARGEST_VARIATE = 13.2
 SLACK = 1e-9

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.program import Keys
 from dpbeam.evaluation.neighbours import Neighbours, all_novel, build, names_of, numbers_of, worst_cases
 from dpbeam.evaluation.transcript import run_observed
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.in_process import run_blocks
-from dpbeam.rounds.program import Keys
 from tests.evaluation.faults import plan_of, short_identity
 from tests.evaluation.variants import VARIANTS
 

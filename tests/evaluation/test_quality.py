@@ -10,6 +10,7 @@ import pytest
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.accounting.threshold import novel_threshold
+from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
 from dpbeam.evaluation.indexed import index_pairs, mask_of
 from dpbeam.evaluation.quality import (
@@ -20,7 +21,6 @@ from dpbeam.evaluation.quality import (
     wgm_bounds,
 )
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 

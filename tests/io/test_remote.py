@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import BeamIOError
 
-import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
+import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.sinks import OutputColumns, WriteReleased

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
+import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io import sinks
 from dpbeam.io.item_lists import read_items

@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dpbeam.transforms.coders  # noqa: F401  (coder of record batches)
+import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io import sources
 from dpbeam.io.files import InputFile, match_files

@@ -13,11 +13,11 @@ from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import noisy_units
 from dpbeam.randomness import gaussian
-from dpbeam.rounds.basic import UniformProgram
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.mad import Mad2rProgram, MadProgram
 from dpbeam.selection.config import POOL, SelectionConfig
 from dpbeam.selection.plan import _MAX_SIGMA, SelectionPlan, make_plan
+from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
+from dpbeam.selectors.uniform.program import UniformProgram
 
 BUDGETS = [(1.0, 1e-5), (0.1, 1e-10), (4.0, 1e-3), (0.5, 1e-15)]
 

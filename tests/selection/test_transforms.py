@@ -10,13 +10,13 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import SelectPartitions, _one_type
-from dpbeam.transforms.store import RunFolder
 
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
 KEY = "library"

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpbeam.engine.program import Program
 from dpbeam.kernels.csr import Csr
-from dpbeam.rounds.basic import sample_rows
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.mad import Mad2rProgram
-from dpbeam.rounds.program import Program
+from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.selectors.mad.program import Mad2rProgram
+from dpbeam.selectors.uniform.program import sample_rows
 
 
 def recast(program: Program, kind: type) -> Program:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
-from dpbeam.rounds.program import Keys
 
 Pair = tuple[str, str]
 

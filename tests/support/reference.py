@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.program import Keys
 from dpbeam.randomness import fingerprints, pair_bits
-from dpbeam.rounds.program import Keys
 
 Sets = dict[str, list[str]]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dpbeam.engine.in_process import Released, run_in_process
+from dpbeam.engine.program import Keys, Program
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.in_process import Released, run_in_process
-from dpbeam.rounds.program import Keys, Program
 from tests.support import reference
 from tests.support.instances import Pair, batches
 from tests.support.reference import Data, Trace

@@ -5,7 +5,7 @@ At these budgets thresholds lie between 1 and 9, so that a hundred users release
 
 from __future__ import annotations
 
-from dpbeam.rounds.program import Program
+from dpbeam.engine.program import Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.mad import MadProgram
-from dpbeam.rounds.program import Keys, Program
+from dpbeam.selectors.mad.program import MadProgram
 
 EXACT_BITS = 76  # exact sums are Python integers in units of 2^-76, the finest grid in use
 ONE = 1 << (2 * EXACT_BITS)  # a squared norm of one

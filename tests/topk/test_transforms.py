@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.in_process import run_in_process
+from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.rounds.in_process import run_in_process
-from dpbeam.rounds.program import Keys
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import FilterItems, _Filter
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.histogram import COUNT_LIMIT
 from dpbeam.topk.transforms import DOMAIN_FILE, ChooseTopK, TopKItems, histogram_columns, store_domain
-from dpbeam.transforms.store import RunFolder
 from tests.support.instances import batches
 from tests.support.reference import Data
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbeam.accounting.gsu import GSU_PRESETS
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
-from dpbeam.kernels.gsu import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
+from dpbeam.selectors.gsu.calibration import GSU_PRESETS
+from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
 from tests.support import reference
 from tests.support.instances import csr
 

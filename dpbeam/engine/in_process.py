@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
-from dpbeam.rounds.program import Keys, Program
 
 
 @dataclass(frozen=True)

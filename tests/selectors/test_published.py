@@ -6,9 +6,9 @@ MAD and MAD2R at D0 = 100 and of gsu with 8 rounds are the means of five runs of
 
 import pytest
 
+from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.pairs import build_block, partition_pairs
-from dpbeam.rounds.in_process import run_blocks
-from dpbeam.rounds.program import Keys
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from tests.support.datasets import entries

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, uniform_l2_units
-from dpbeam.kernels.mad import (
+from dpbeam.kernels.weights import uniform_weights
+from dpbeam.selectors.mad.kernels import (
     MAX_ADAPTIVE_DEGREE,
     MadTables,
     _exact_product,
@@ -21,7 +22,7 @@ from dpbeam.kernels.mad import (
     second_sums,
     total_weight,
 )
-from dpbeam.kernels.weights import uniform_weights, user_weights
+from dpbeam.selectors.mad.weights import user_weights
 from tests.support.instances import csr
 
 ONE = 1 << 152  # squared norm of one; exact totals are integers in units of 2^-76

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import dpbeam.kernels.pairs as pairs_module
-from dpbeam.rounds.in_process import run_in_process
+from dpbeam.engine.in_process import run_in_process
 from tests.support.instances import batches, random_pairs
 from tests.support.running import key, release, watch
 from tests.support.variants import VARIANTS, program

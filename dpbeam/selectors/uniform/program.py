@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import noisy_units, public_grid, threshold_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
-from dpbeam.rounds.program import Keys, Program, ReplyColumn, mark_released, with_state
 
 
 class UniformProgram(Program):

@@ -6,8 +6,8 @@ import math
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from dpbeam.accounting.gsu import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 from dpbeam.errors import InputError
+from dpbeam.selectors.gsu.calibration import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
 if TYPE_CHECKING:
     from dpbeam.selection.config import SelectionConfig

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import Columns, decode, encode
-from dpbeam.transforms.store import RunStore
 
 #: Below it, a request to an object store costs much more than the bytes; an engine queues a hundred messages.
 INLINE_BYTES = 1 << 16

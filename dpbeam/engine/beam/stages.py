@@ -2,7 +2,7 @@
 
 Each wires one kernel or one method of a `Program` to Beam and computes nothing itself. Two shuffles a trip:
 block -> shard messages, and shard -> block replies. Message elements are (int, bytes), the bytes
-columns (`dpbeam.kernels.columns`) or a reference to them (`dpbeam.transforms.messages`).
+columns (`dpbeam.kernels.columns`) or a reference to them (`dpbeam.engine.beam.messages`).
 
 Every (block, shard) pair that shares an item sends a message on every trip, also one without weight, and the
 receiver checks that all came: a missing message would mean missing noise.
@@ -20,6 +20,10 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
+from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.columns import Columns, pack, rows_within, unpack
 from dpbeam.kernels.pairs import (
     Block,
@@ -31,10 +35,6 @@ from dpbeam.kernels.pairs import (
     partition_pairs,
 )
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
-from dpbeam.rounds.program import Keys, Program
-from dpbeam.transforms import coders as _coders  # noqa: F401  (registers the coders)
-from dpbeam.transforms.messages import receive, send
-from dpbeam.transforms.store import RunStore
 
 KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand for
 

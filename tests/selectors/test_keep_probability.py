@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from dpbeam.rounds.in_process import run_in_process
+from dpbeam.engine.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from tests.support.running import key

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.program import Keys
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from tests.support.instances import random_pairs

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
-from dpbeam.rounds.basic import UniformProgram
-from dpbeam.rounds.gsu import GsuProgram
-from dpbeam.rounds.mad import Mad2rProgram
-from dpbeam.rounds.program import Keys
+from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.selectors.mad.program import Mad2rProgram
+from dpbeam.selectors.uniform.program import UniformProgram
 from tests.support.faults import CurrentDegreeCap, KeepAbsent, MovingSample, recast
 from tests.support.instances import random_pairs, whole_block
 from tests.support.running import key, watch

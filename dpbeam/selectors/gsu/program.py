@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, noisy_units, public_grid
-from dpbeam.kernels.gsu import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.program import Keys, Program, ReplyColumn, mark_released, with_state
+from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
 
 
 class GsuProgram(Program):

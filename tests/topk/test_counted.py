@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpbeam.rounds.counted import COUNT, CountedProgram, CountProgram, candidates
-from dpbeam.rounds.in_process import run_in_process
-from dpbeam.rounds.mad import MadProgram
-from dpbeam.rounds.program import Keys, Program, ReplyColumn, with_state
+from dpbeam.engine.in_process import run_in_process
+from dpbeam.engine.program import Keys, Program, ReplyColumn, with_state
+from dpbeam.selectors.mad.program import MadProgram
+from dpbeam.topk.counted import COUNT, CountedProgram, CountProgram, candidates
 from tests.support.instances import batches, random_pairs
 from tests.support.reference import Data
 from tests.support.running import key, names, release

@@ -8,15 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program, ReplyColumn, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
-from dpbeam.kernels.mad import MadTables, excess_ratio, initial_sums, second_sums, total_weight
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.kernels.weights import uniform_weights, user_weights
-from dpbeam.rounds.basic import add_noisy, cross, sample_rows
-from dpbeam.rounds.program import Keys, Program, ReplyColumn, with_state
+from dpbeam.kernels.weights import uniform_weights
+from dpbeam.selectors.mad.kernels import MadTables, excess_ratio, initial_sums, second_sums, total_weight
+from dpbeam.selectors.mad.weights import user_weights
+from dpbeam.selectors.uniform.program import add_noisy, cross, sample_rows
 
 BIAS_ONE = (
     1 << 15

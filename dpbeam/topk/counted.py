@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpbeam.engine.program import Keys, Program, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
-from dpbeam.rounds.program import Keys, Program, with_state
 
 FULL_SETS = (1 << 31) - 1
 COUNT = "count"

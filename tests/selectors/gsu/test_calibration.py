@@ -10,14 +10,14 @@ import pytest
 from scipy import stats
 
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta, gaussian_sigma
-from dpbeam.accounting.gsu import (
+from dpbeam.accounting.ledger import ComposedEvent, InconsistentEventError, Ledger, account
+from dpbeam.accounting.threshold import normal_quantile_max
+from dpbeam.selectors.gsu.calibration import (
     GSU_PRESETS,
     calibrate_gsu,
     geometric_fractions,
     spending,
 )
-from dpbeam.accounting.ledger import ComposedEvent, InconsistentEventError, Ledger, account
-from dpbeam.accounting.threshold import normal_quantile_max
 
 
 def calibrate_preset(name, epsilon=1.0, delta=1e-5, **changes):

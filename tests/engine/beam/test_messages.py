@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpbeam.engine.beam import messages
+from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, receive, send
+from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import encode
-from dpbeam.transforms import messages
-from dpbeam.transforms.messages import FILE_PREFIX, INLINE_BYTES, receive, send
-from dpbeam.transforms.store import RunStore
 
 
 def letters(sizes, seed=0):

@@ -11,16 +11,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from dpbeam.kernels.columns import encode, pack
-from dpbeam.kernels.pairs import Block, partition_again, partition_pairs
-from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import RunKey
-from dpbeam.rounds.in_process import run_in_process
-from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.plan import make_plan
-from dpbeam.transforms import messages, stages
-from dpbeam.transforms.coders import BlockCoder, RecordBatchCoder, ShardCoder
-from dpbeam.transforms.stages import (
+from dpbeam.engine.beam import messages, stages
+from dpbeam.engine.beam.coders import BlockCoder, RecordBatchCoder, ShardCoder
+from dpbeam.engine.beam.stages import (
     AddNoise,
     GroupByItem,
     RerouteExcess,
@@ -31,7 +24,14 @@ from dpbeam.transforms.stages import (
     _LaterWeights,
     _SumByItem,
 )
-from dpbeam.transforms.store import RunFolder, RunStore
+from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.in_process import run_in_process
+from dpbeam.kernels.columns import encode, pack
+from dpbeam.kernels.pairs import Block, partition_again, partition_pairs
+from dpbeam.kernels.shards import Shard
+from dpbeam.randomness import RunKey
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
 from tests.support.objects import STORE
 
 KEY = "stages"
@@ -242,7 +242,7 @@ class _EveryStageAlone(beam.PTransform):
                 flowing = (
                     flowing | f"Apart{trip}-{number}" >> beam.Reshuffle() | f"Stage{trip}-{number}" >> stage
                 )
-        from dpbeam.transforms.stages import _Release
+        from dpbeam.engine.beam.stages import _Release
 
         return flowing | beam.ParDo(_Release(program)).with_output_types(pa.RecordBatch)
 
@@ -487,8 +487,8 @@ def test_coders_round_trip():
     coded = RecordBatchCoder().encode(sliced)
     assert RecordBatchCoder().decode(coded).equals(sliced)
     assert len(coded) < 4_000
+    from dpbeam.engine.program import Keys
     from dpbeam.kernels.pairs import build_block, partition_pairs
-    from dpbeam.rounds.program import Keys
 
     keys = Keys(RunKey.insecure_fixed("coder")).pairs
     messages = [columns for _, columns in partition_pairs(users, items, keys, 1, 60, b"kinds")]
