@@ -12,45 +12,9 @@ import json
 import math
 from dataclasses import dataclass, field, fields
 
-from dpbeam.accounting.events import (
-    EVENT_TYPES,
-    ComposedEvent,
-    CumulativeThresholdEvent,
-    GaussianEvent,
-    Guarantee,
-    InconsistentEventError,
-    PeelingEvent,
-    PureEvent,
-    ThresholdEvent,
-    UnknownEventError,
-    ZCDPEvent,
-    account,
-    event_from_dict,
-    event_to_dict,
-)
+from dpbeam.accounting.accountant import Guarantee, account
+from dpbeam.accounting.events import ComposedEvent, UnknownEventError, event_from_dict, event_to_dict
 from dpbeam.accounting.gaussian import check_positive
-
-__all__ = [
-    "ADD_REMOVE_ONE_USER",
-    "EVENT_TYPES",
-    "KEY_FIXED_TEST",
-    "KEY_FROM_OS",
-    "NEIGHBOURING_RELATIONS",
-    "REPLACE_ONE_AGENT",
-    "ComposedEvent",
-    "CumulativeThresholdEvent",
-    "GaussianEvent",
-    "Guarantee",
-    "InconsistentEventError",
-    "Ledger",
-    "OverspentLedgerError",
-    "PeelingEvent",
-    "PureEvent",
-    "ThresholdEvent",
-    "UnknownEventError",
-    "ZCDPEvent",
-    "account",
-]
 
 ADD_REMOVE_ONE_USER = "add/remove one user"
 REPLACE_ONE_AGENT = "replace the row of one agent"

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import Budget, split_amount
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent, account
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan

@@ -7,6 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import (
     ComposedEvent,
     CumulativeThresholdEvent,
@@ -18,7 +19,6 @@ from dpbeam.accounting.events import (
     ThresholdEvent,
     UnknownEventError,
     ZCDPEvent,
-    account,
     event_from_dict,
     event_to_dict,
 )

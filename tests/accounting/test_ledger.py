@@ -7,19 +7,21 @@ import math
 import numpy as np
 import pytest
 
+from dpbeam.accounting.events import (
+    ComposedEvent,
+    GaussianEvent,
+    InconsistentEventError,
+    PureEvent,
+    ThresholdEvent,
+    UnknownEventError,
+)
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import (
     ADD_REMOVE_ONE_USER,
     KEY_FIXED_TEST,
     KEY_FROM_OS,
-    ComposedEvent,
-    GaussianEvent,
-    InconsistentEventError,
     Ledger,
     OverspentLedgerError,
-    PureEvent,
-    ThresholdEvent,
-    UnknownEventError,
 )
 from dpbeam.accounting.threshold import novel_threshold
 

@@ -5,14 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpbeam.accounting.events import (
-    ComposedEvent,
-    GaussianEvent,
-    PeelingEvent,
-    PureEvent,
-    UnknownEventError,
-    account,
-)
+from dpbeam.accounting.accountant import account
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent, UnknownEventError
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.accounting.zcdp import zcdp_delta
 from dpbeam.randomness import RunKey

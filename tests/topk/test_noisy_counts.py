@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PureEvent, account
+from dpbeam.accounting.accountant import account
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PureEvent
 from dpbeam.accounting.gaussian import gaussian_delta, gaussian_sigma
 from dpbeam.randomness import RunKey
 from dpbeam.topk.noisy_counts import NoisyCounts

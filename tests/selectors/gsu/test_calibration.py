@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpbeam.accounting.accountant import account
+from dpbeam.accounting.events import ComposedEvent, InconsistentEventError
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta, gaussian_sigma
-from dpbeam.accounting.ledger import ComposedEvent, InconsistentEventError, Ledger, account
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.threshold import normal_quantile_max
 from dpbeam.selectors.gsu.calibration import (
     GSU_PRESETS,

@@ -1,0 +1,144 @@
+"""The accountant: what a tree of events costs.
+
+Design. `account` interprets a tree of events and knows exactly the registered classes: anything else, subclasses
+included, raises UnknownEventError (fail closed). What a single event costs, the event says (`events.py`); here costs
+are composed. A threshold is believed only if it can be recomputed from the noise of its round. Safe side: epsilon
+and delta are rounded up.
+
+Composition kinds:
+  basic     epsilons and deltas add. A part that is a Gaussian or zCDP composition states the epsilon at
+            which its delta is taken.
+  gaussian  noises compose exactly, 1/sigma^2 = sum 1/sigma_r^2 (gaussian.py); the deltas of thresholds are
+            added outside exp(epsilon): off the event that a novel item passes, both neighbours release
+            the same function of the noisy weights.
+  pure      epsilons of epsilon-DP noises add; thresholds as above.
+  zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpbeam.accounting.events import (
+    ComposedEvent,
+    Event,
+    InconsistentEventError,
+    UnknownEventError,
+    describe,
+    is_event,
+)
+from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.zcdp import zcdp_delta
+
+_DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
+_COSTS = {"gaussian": "gaussian_sigma", "pure": "pure_epsilon", "zcdp": "zcdp_rho"}
+_NESTED = {"gaussian": ("gaussian",), "pure": ("pure",), "zcdp": ("gaussian", "pure", "zcdp")}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta)-DP; delta may be 0."""
+
+    epsilon: float
+    delta: float
+
+
+def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
+    """The (epsilon, delta) guarantee of a composition, rounded up.
+
+    Args:
+      event: the root of the tree.
+      epsilon: where the delta of a gaussian or zcdp root is taken if the root does not say so itself;
+        ignored by a basic or pure root.
+
+    Raises: UnknownEventError on anything it does not know, where it does not know it;
+    InconsistentEventError on a threshold that its noise does not support; ValueError if no epsilon is given.
+    """
+    if type(event) is not ComposedEvent:
+        raise UnknownEventError(f"the accountant starts from a ComposedEvent, not {describe(event)}")
+    if event.kind == "basic":
+        return _account_basic(event)
+    leaves = _leaves(event, event.kind)
+    outside = [leaf.outside_delta() for leaf in leaves]
+    mechanisms = [leaf for leaf in leaves if not leaf.is_threshold]
+    if not mechanisms:
+        raise InconsistentEventError("a composition of thresholds alone has no noise")
+    if event.kind == "pure":
+        return Guarantee(_sum_up(leaf.pure_epsilon() for leaf in mechanisms), min(1.0, math.fsum(outside)))
+    epsilon = event.epsilon if event.epsilon is not None else epsilon
+    if epsilon is None:
+        raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
+    epsilon = check_epsilon(epsilon)
+    return Guarantee(epsilon, min(1.0, math.fsum([_noise_delta(mechanisms, epsilon), *outside])))
+
+
+def _account_basic(composed: ComposedEvent) -> Guarantee:
+    guarantees = []
+    for part in composed.parts:
+        if type(part) is ComposedEvent:
+            if part.kind not in ("basic", "pure") and part.epsilon is None:
+                raise UnknownEventError(f"a basic composition cannot hold {describe(part)}")
+            guarantees.append(account(part))
+        elif is_event(part) and not part.is_threshold and part.pure_epsilon() is not None:
+            guarantees.append(Guarantee(part.pure_epsilon(), part.outside_delta()))
+        else:
+            raise UnknownEventError(f"a basic composition cannot hold {describe(part)} without an epsilon")
+    return Guarantee(
+        math.fsum(part.epsilon for part in guarantees),
+        min(1.0, math.fsum(part.delta for part in guarantees)),
+    )
+
+
+def _leaves(composed: ComposedEvent, kind: str) -> list[Event]:
+    """All simple events of a composition that is not basic, thresholds checked."""
+    found = []
+    for part in composed.parts:
+        if type(part) is ComposedEvent and part.kind in _NESTED[kind] and part.epsilon is None:
+            found += _leaves(part, kind)
+        elif (
+            is_event(part)
+            and type(part) is not ComposedEvent
+            and (part.is_threshold or getattr(part, _COSTS[kind])() is not None)
+        ):
+            found.append(part)
+        else:
+            raise UnknownEventError(f"a {kind} composition cannot hold {describe(part)}")
+    _check_thresholds(composed.parts)
+    return found
+
+
+def _check_thresholds(parts: Iterable) -> None:
+    """Has every threshold recomputed from the noise of its round, both direct parts of one composition."""
+    simple = [part for part in parts if type(part) is not ComposedEvent]
+    thresholds = [part for part in simple if part.is_threshold]
+    if not thresholds:
+        return
+    noises: dict[int, NoiseSpec] = {}
+    for noise in (part.noise for part in simple if part.noise is not None):
+        if noise.round in noises:
+            raise InconsistentEventError(
+                f"two events with noise of round {noise.round} beside a threshold: compose them apart"
+            )
+        noises[noise.round] = noise
+    for threshold in thresholds:
+        threshold.check(noises)
+
+
+def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
+    """Delta at epsilon of all mechanisms: the best of the bounds that apply."""
+    sigmas = [mechanism.gaussian_sigma() for mechanism in mechanisms]
+    if None not in sigmas:
+        return gaussian_delta(epsilon, compose_sigmas(sigmas)) * (1 + _DELTA_MARGIN)
+    pure = [mechanism.pure_epsilon() for mechanism in mechanisms]
+    if None not in pure and math.fsum(pure) <= epsilon:
+        return 0.0
+    return zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
+
+
+def _sum_up(epsilons: Iterable[float]) -> float:
+    """Sum, rounded up; a single term is exact."""
+    values = list(epsilons)
+    return values[0] if len(values) == 1 else math.nextafter(math.fsum(values), math.inf)

@@ -1,0 +1,133 @@
+"""Noise as data: what a round draws, stated before anything is drawn.
+
+Design. A program states its noise as a `NoiseSpec` and never draws any; the engine draws it in one place
+(`dpbeam.engine.program.Keys.noise`). The same object yields the event of the ledger, the thresholds, keep
+probabilities, the range that the fixed point must hold and the likelihood of the audit, so none of them can
+describe other noise than what is drawn. A new kind of noise is one row of `KINDS` and one variate in
+`dpbeam.randomness`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from dpbeam.accounting.gaussian import check_positive
+from dpbeam.accounting.peeling import check_rounds
+
+L1, L2 = "l1", "l2"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A family of symmetric noise, at scale 1.
+
+    Attributes:
+      norm: L1 or L2, the norm in which one user's contribution must be bounded for this noise to protect it.
+      deviation: standard deviation.
+      largest: bound on |x| of any draw from 128 bits.
+      tail: x -> P(X >= x), arrays, accurate in the upper tail.
+      quantile: p -> x with P(X >= x) = p, arrays, accurate for small p.
+    """
+
+    norm: str
+    deviation: float
+    largest: float
+    tail: Callable[[np.ndarray], np.ndarray]
+    quantile: Callable[[np.ndarray], np.ndarray]
+
+
+def _laplace_tail(x: np.ndarray) -> np.ndarray:
+    half = 0.5 * np.exp(-np.abs(x))
+    return np.where(x >= 0, half, 1.0 - half)
+
+
+def _laplace_quantile(p: np.ndarray) -> np.ndarray:
+    return np.where(p <= 0.5, -np.log(2.0 * p), np.log1p(1.0 - 2.0 * p))
+
+
+KINDS = {
+    "gaussian": Kind(L2, 1.0, 13.2, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p)),
+    "laplace": Kind(L1, math.sqrt(2.0), 90.0, _laplace_tail, _laplace_quantile),
+}
+
+
+@dataclass(frozen=True)
+class NoiseSpec:
+    """Independent noise on every item's weight in one round.
+
+    Attributes:
+      kind: a name of KINDS.
+      scale: standard deviation of Gaussian noise; b of Laplace noise, density exp(-|x|/b)/(2b). In weight.
+      round: which noisy round, counted from 1; noise of different rounds is independent.
+
+    Raises: ValueError on an unknown kind or a value out of range.
+    """
+
+    kind: str
+    scale: float
+    round: int = 1
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"kind of noise must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        object.__setattr__(self, "scale", check_positive("scale", self.scale))
+        object.__setattr__(self, "round", check_rounds(self.round, "round"))
+
+    @property
+    def norm(self) -> str:
+        """The norm in which a user's contribution must be bounded."""
+        return KINDS[self.kind].norm
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation."""
+        return KINDS[self.kind].deviation * self.scale
+
+    @property
+    def largest(self) -> float:
+        """Bound on the absolute value of any draw."""
+        return KINDS[self.kind].largest * self.scale
+
+    def tail(self, x) -> float | np.ndarray:
+        """P(noise >= x), for numbers or arrays."""
+        found = KINDS[self.kind].tail(np.asarray(x, np.float64) / self.scale)
+        return float(found) if np.ndim(x) == 0 else found
+
+    def quantile(self, probability) -> float | np.ndarray:
+        """x with P(noise >= x) = probability, for numbers or arrays in (0, 1)."""
+        found = self.scale * KINDS[self.kind].quantile(np.asarray(probability, np.float64))
+        return float(found) if np.ndim(probability) == 0 else found
+
+    def __str__(self) -> str:
+        return f"{self.kind} noise of scale {self.scale:.17g} in round {self.round}"
+
+
+class NoiseMismatchError(ValueError):
+    """A ledger describes noise that the program does not draw, or a program draws noise that nobody pays for."""
+
+
+def check_same_noise(stated: list[NoiseSpec], drawn: list[NoiseSpec]) -> None:
+    """Hold the noise of a ledger's events against what a program draws, round by round.
+
+    Raises: NoiseMismatchError on a difference in kind, scale or number of rounds.
+    """
+
+    def ordered(specs: list[NoiseSpec]) -> list[NoiseSpec]:
+        return sorted(specs, key=lambda spec: (spec.round, spec.kind, spec.scale))
+
+    stated, drawn = ordered(stated), ordered(drawn)
+    if len(stated) != len(drawn):
+        raise NoiseMismatchError(
+            f"the ledger states {len(stated)} noisy rounds, the program draws {len(drawn)}"
+        )
+    for there, here in zip(stated, drawn):
+        if there != here:
+            raise NoiseMismatchError(f"the ledger states {there}, the program draws {here}")
+    rounds = [spec.round for spec in drawn]
+    if len(set(rounds)) < len(rounds):
+        raise NoiseMismatchError("two trips draw the noise of one round: they would draw the same numbers")
