@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, add_noise
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
@@ -103,8 +103,8 @@ def shard_trip(
 ) -> Shard:
     """Sum the messages of a trip and, where the program says so, add noise and compare with the threshold."""
     shard.sums = sum_messages(shard, program.sum_names(trip), messages)
-    if program.noise_round(trip) is not None:
-        shard = program.threshold(trip, program.add_noise(trip, shard, keys))
+    if program.noise(trip) is not None:
+        shard = program.threshold(trip, add_noise(program, trip, shard, keys))
     return shard
 
 

@@ -1,8 +1,10 @@
 """Algorithms as rounds of messages between user blocks and item shards.
 
-A `Program` says what a block sends (`weigh`), what a shard does with the sums (`add_noise`, `threshold`) and
-what it sends back (`reply`). It holds public numbers only and knows nothing of where blocks and shards live:
-the in-process driver and the Beam engine run the same program.
+A `Program` says what a block sends (`weigh`), what noise a round gets (`noise`), what a shard does with the noisy
+sums (`observe`, `threshold`) and what it sends back (`reply`). It holds public numbers only and knows nothing of where
+blocks and shards live: the in-process driver and the Beam engine run the same program.
+
+A program never draws noise. It states it, and `add_noise` draws it, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.grid import UNITS
+from dpbeam.kernels.grid import UNITS, noisy_units
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import RunKey, gaussian, prf_bits
+from dpbeam.randomness import VARIATES, RunKey, prf_bits
 
 
 class Keys:
@@ -35,9 +38,30 @@ class Keys:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
-    def gaussian_noise(self, round_number: int, fp: np.ndarray, sigma: float) -> np.ndarray:
-        """N(0, sigma^2) noise of a round for each item fingerprint, (items,) float64."""
-        return sigma * gaussian(prf_bits(self._run_key.derive(f"noise/round {round_number}"), fp))
+    def noise(self, spec: NoiseSpec, fp: np.ndarray) -> np.ndarray:
+        """The noise of a round for each item fingerprint, (items,) float64 in weight."""
+        return spec.scale * VARIATES[spec.kind](
+            prf_bits(self._run_key.derive(f"noise/round {spec.round}"), fp)
+        )
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact sums of a round: (items,) int64 in units of 2^-30, and what lies below the grid.
+
+    Attributes:
+      units: whole units.
+      fraction: (items,) float64 in [0, 1) of a unit, or None.
+    """
+
+    units: np.ndarray
+    fraction: np.ndarray | None = None
+
+    @property
+    def present(self) -> np.ndarray:
+        """(items,) bool: somebody gave weight to the item."""
+        found = self.units > 0
+        return found if self.fraction is None else found | (self.fraction > 0)
 
 
 @dataclass(frozen=True)
@@ -53,12 +77,15 @@ class Program(ABC):
 
     Attributes:
       trips: how many times blocks send to shards.
+      norm: "l1" or "l2", in which what one user adds to the sums of a round is at most 1, given what the rounds
+        before it released or made noisy.
       cap: distinct items kept per user when blocks are built.
       weight_grid: spacing of the noisy weights that `released` returns, a public power of two.
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
     """
 
     trips: int
+    norm: str
     cap: int
     weight_grid: float
     reply_columns: Mapping[int, Mapping[str, ReplyColumn]]
@@ -78,15 +105,28 @@ class Program(ABC):
         return None
 
     @abstractmethod
-    def noise_round(self, trip: int) -> int | None:
-        """Number of the noisy round that ends with this trip, counted from 1; None where no noise is added."""
+    def noise(self, trip: int) -> NoiseSpec | None:
+        """The noise of the round that ends with this trip; None where none is added."""
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
-        """The shard with its noisy weights in the state; only called where `noise_round` is not None."""
+    def noises(self) -> list[NoiseSpec]:
+        """The noise of all rounds, in their order."""
+        return [spec for spec in map(self.noise, range(self.trips)) if spec is not None]
+
+    def exact(self, trip: int, shard: Shard) -> Exact:
+        """The sums that the noise of this trip is added to; only called where `noise` is not None."""
+        return Exact(shard.sums["weight"])
+
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        """The shard with the noisy sums in its state; only called where `noise` is not None.
+
+        Args:
+          noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums.
+          present: (items,) bool, whether somebody gave weight to the item in this trip.
+        """
         raise NotImplementedError
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
-        """The shard with released items marked; only called where `noise_round` is not None."""
+        """The shard with released items marked; only called where `noise` is not None."""
         raise NotImplementedError
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
@@ -101,6 +141,14 @@ class Program(ABC):
         """
         weight = shard.state["weight"] / UNITS
         return shard.state["released"], np.rint(weight / self.weight_grid) * self.weight_grid
+
+
+def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:
+    """The shard after its noisy round: exact sums, the noise that the program states, what it makes of both."""
+    exact = program.exact(trip, shard)
+    noise = keys.noise(program.noise(trip), shard.fp)
+    noisy = noisy_units(exact.units, noise, exact.fraction)
+    return program.observe(trip, shard, noisy, exact.present)
 
 
 def with_state(shard: Shard, **arrays: np.ndarray) -> Shard:

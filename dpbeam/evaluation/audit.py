@@ -12,8 +12,8 @@ S' = S + one user:
   covariance of the noise; and its mirror image with S and S' exchanged. A correct program comes near its delta on
   the worst inputs, so small faults show.
 
-The covariance of the noise over rounds is measured, not believed: noise that is too small or repeated from round
-to round makes L large. It is widened by its own confidence bound, so that chance cannot raise the divergence.
+The noise is measured, not believed (`dpbeam.evaluation.likelihood`): noise that is too small or repeated from round
+to round makes L large, and noise of another kind than stated is a finding of its own.
 
 Samples of users are those of the run's key in both runs (a coupling); by joint convexity the statistic is at
 least the divergence of the mixture, and the proofs bound it for every fixed sample, so a correct program stays below.
@@ -30,15 +30,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbeam.engine.program import Keys, Program
-from dpbeam.evaluation.confidence import event_excess, gaussian_spread_factor, mean_lower_bound
+from dpbeam.evaluation.confidence import event_excess, mean_lower_bound
+from dpbeam.evaluation.likelihood import Likelihood
 from dpbeam.evaluation.neighbours import Identity, Neighbours, build, worst_cases
 from dpbeam.evaluation.transcript import Transcript, run_observed
+from dpbeam.kernels.grid import UNIT_BITS
 from dpbeam.randomness import RunKey
 from dpbeam.selection.plan import SelectionPlan
 
 _PAIRS_PER_RUN = 1_000_000
-_NOISE_SAMPLES = 400_000
-_RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Finding:
 
     Attributes:
       case: name of the neighbouring inputs.
-      kind: "transcript" or "released set".
+      kind: "transcript", "released set", or "noise" where the noise is not of the kind that the program states.
       direction: "add" (S' against S) or "remove".
       trials: independent trials.
       estimate: of the divergence (for events: on the held-out half).
@@ -128,10 +128,13 @@ def audit(
     cases = tuple(cases or worst_cases(plan))
     level = alpha / (4 * len(cases) + 1)
     claim = _Claim(plan.config.epsilon, plan.config.delta, level)
-    noises = _Noises(subject, level, seed)
+    keys = subject.keys(RunKey.insecure_fixed(f"{seed}/covariance"))
+    noise = Likelihood.measure(subject.program, keys, level)
     findings: list[Finding] = []
+    if noise.fault:
+        findings.append(Finding(noise.fault, "noise", "add", trials, 1.0, 1.0, claim.delta))
     for case in cases:
-        findings += _audit_case(subject, case, claim, noises, trials, f"{seed}/{case.name}")
+        findings += _audit_case(subject, case, claim, noise, trials, f"{seed}/{case.name}")
     return Audit(tuple(findings))
 
 
@@ -143,7 +146,7 @@ class _Claim:
 
 
 def _audit_case(
-    subject: Subject, case: Neighbours, claim: _Claim, noises: _Noises, trials: int, seed: str
+    subject: Subject, case: Neighbours, claim: _Claim, noise: Likelihood, trials: int, seed: str
 ) -> list[Finding]:
     size = sum(map(len, case.others)) + len(case.newcomer)
     per_run = max(1, min(trials, _PAIRS_PER_RUN // size))
@@ -153,7 +156,6 @@ def _audit_case(
         keys = subject.keys(RunKey.insecure_fixed(f"{seed}/{number}"))
         copies = min(per_run, trials - start)
         runs = _four_runs(subject, case, keys, copies)
-        noise = noises.of(runs["add"][0])
         for direction, (real, other) in runs.items():
             shape = (copies, case.num_items)
             losses[direction].append(_divergence(real, other, noise, claim.epsilon, shape))
@@ -194,57 +196,20 @@ def _four_runs(
     return runs
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """What the rounds' noise is like.
-
-    Attributes:
-      rounds: trips that draw noise, ascending.
-      inverse: (rounds, rounds) inverse of the widened covariance, in weight^-2.
-    """
-
-    rounds: list[int]
-    inverse: np.ndarray
-
-
-class _Noises:
-    """Measures the noise of the rounds, once for each way of drawing it."""
-
-    def __init__(self, subject: Subject, level: float, seed: str):
-        self._keys = subject.keys(RunKey.insecure_fixed(f"{seed}/covariance"))
-        self._level = level
-        self._known: dict[tuple, _Noise] = {}
-
-    def of(self, run: Transcript) -> _Noise:
-        """From the noise that fresh items would get, drawn as the run drew its own."""
-        draws = tuple(sorted(run.draws.items()))
-        if draws not in self._known:
-            self._known[draws] = self._measure(draws)
-        return self._known[draws]
-
-    def _measure(self, draws: tuple) -> _Noise:
-        fp = np.arange(2 * _NOISE_SAMPLES, dtype=np.uint64).reshape(-1, 2)
-        drawn = np.array([self._keys.gaussian_noise(number, fp, sigma) for _, (number, sigma) in draws])
-        covariance = drawn @ drawn.T / _NOISE_SAMPLES
-        covariance *= gaussian_spread_factor(_NOISE_SAMPLES, len(draws), self._level)
-        covariance += _RIDGE * np.trace(covariance) * np.eye(len(draws))
-        return _Noise([trip for trip, _ in draws], np.linalg.inv(covariance))
-
-
 def _divergence(
-    real: Transcript, other: Transcript, noise: _Noise, epsilon: float, shape: tuple[int, int]
+    real: Transcript, other: Transcript, noise: Likelihood, epsilon: float, shape: tuple[int, int]
 ) -> np.ndarray:
     """1_D + 1_(not D) (1 - e^(eps - L))+ per copy, (copies,) in [0, 1]."""
-    unit = 2.0**-30
-    sums = np.array([real.column("sums", r) for r in noise.rounds])
-    drawn = (np.array([real.column("noisy", r) for r in noise.rounds]) - sums) * unit
-    moved = (sums - np.array([other.column("sums", r) for r in noise.rounds])) * unit
-    loss = np.einsum("ri,ri->i", noise.inverse @ moved, drawn + 0.5 * moved).reshape(shape).sum(axis=1)
+    columns = [
+        (real.column("noisy", t), real.column("sums", t), other.column("sums", t)) for t in noise.trips
+    ]
+    noisy, here, there = (np.array(values) * 2.0**-UNIT_BITS for values in zip(*columns))
+    loss = noise.log_ratio(noisy - here, here - there).reshape(shape).sum(axis=1)
     value = -np.expm1(np.minimum(0.0, epsilon - loss))
     differ = np.zeros(shape[0], bool)
-    for r in noise.rounds:
-        here, there = real.column("released", r, bool), other.column("released", r, bool)
-        differ |= (here != there).reshape(shape).any(axis=1)
+    for trip in noise.trips:
+        mine, its = real.column("released", trip, bool), other.column("released", trip, bool)
+        differ |= (mine != its).reshape(shape).any(axis=1)
     return np.where(differ, 1.0, value)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.neighbours import numbers_of
-from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 
@@ -29,14 +28,12 @@ class Transcript:
       noisy: noisy round -> (items,) int64 the same with noise.
       known: (items,) bool, items of the input.
       released: noisy round -> (items,) bool, released by the end of the round.
-      draws: noisy round -> (round number, sigma) with which noise was drawn.
     """
 
     size: int
     sums: dict[int, np.ndarray] = field(default_factory=dict)
     noisy: dict[int, np.ndarray] = field(default_factory=dict)
     released: dict[int, np.ndarray] = field(default_factory=dict)
-    draws: dict[int, tuple[int, float]] = field(default_factory=dict)
     known: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,30 +67,12 @@ def run_observed(
     return observed.transcript
 
 
-class _Tape:
-    """Stands in for the keys while noise is added: passes noise through, zero, or what makes up a given sum."""
-
-    def __init__(self, keys: Keys):
-        self._keys = keys
-        self.draw: tuple[int, float] | None = None
-        self.real: np.ndarray | None = None
-        self.substitute: np.ndarray | None = None
-
-    def __getattr__(self, name: str):
-        return getattr(self._keys, name)
-
-    def gaussian_noise(self, round_number: int, fp: np.ndarray, sigma: float) -> np.ndarray:
-        self.draw = (round_number, sigma)
-        self.real = self._keys.gaussian_noise(round_number, fp, sigma)
-        return self.real if self.substitute is None else self.substitute
-
-
 class _Observed(Program):
     """`inner`, observed; see `run_observed`."""
 
     def __init__(self, inner: Program, transcript: Transcript, dictated: Transcript | None):
         self.inner, self.transcript, self.dictated = inner, transcript, dictated
-        self.trips, self.cap = inner.trips, inner.cap
+        self.trips, self.cap, self.norm = inner.trips, inner.cap, inner.norm
         self.weight_grid, self.reply_columns = inner.weight_grid, inner.reply_columns
         self._numbers: dict[int, np.ndarray] = {}
 
@@ -106,8 +85,11 @@ class _Observed(Program):
     def block_state_trip(self, trip):
         return self.inner.block_state_trip(trip)
 
-    def noise_round(self, trip):
-        return self.inner.noise_round(trip)
+    def noise(self, trip):
+        return self.inner.noise(trip)
+
+    def exact(self, trip, shard):
+        return self.inner.exact(trip, shard)
 
     def reply(self, trip, shard):
         return self.inner.reply(trip, shard)
@@ -120,40 +102,23 @@ class _Observed(Program):
             self._numbers[shard.id] = numbers_of(shard.items)
         return self._numbers[shard.id]
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         index, record = self._index(shard), self.transcript
-        sums = self._sums_before_noise(trip, shard, keys)
-        tape = _Tape(keys)
+        exact = self.inner.exact(trip, shard).units
         if self.dictated is not None:
-            tape.substitute = self._dictate(trip, shard, index, sums, keys)
-        after = self.inner.add_noise(trip, shard, tape)
-        used = tape.real if tape.substitute is None else tape.substitute
+            noisy = self._dictate(trip, index, noisy, noisy - exact)
         record.known[index] = True
-        record.draws[trip] = tape.draw
-        record.place("sums", trip, index, sums)
-        record.place("noisy", trip, index, sums + np.floor(used * UNITS).astype(np.int64))
-        return after
+        record.place("sums", trip, index, exact)
+        record.place("noisy", trip, index, noisy)
+        return self.inner.observe(trip, shard, noisy, present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         after = self.inner.threshold(trip, shard)
         self.transcript.place("released", trip, self._index(shard), after.state["released"])
         return after
 
-    def _sums_before_noise(self, trip: int, shard: Shard, keys: Keys) -> np.ndarray:
-        if "weight" in shard.sums:
-            return shard.sums["weight"]
-        silent = _Tape(keys)
-        silent.substitute = np.zeros(len(shard))
-        return self.inner.add_noise(trip, shard, silent).state["noisy"]
-
-    def _dictate(
-        self, trip: int, shard: Shard, index: np.ndarray, sums: np.ndarray, keys: Keys
-    ) -> np.ndarray:
-        """The noise that makes every noisy sum that of the dictating run."""
-        pure = _Tape(keys)
-        self.inner.add_noise(trip, shard, pure)
-        noisy = self.dictated.column("noisy", trip)[index]
-        alone = np.floor(pure.real * UNITS).astype(np.int64)
-        noisy = np.where(self.dictated.known[index], noisy, alone)
+    def _dictate(self, trip: int, index: np.ndarray, noisy: np.ndarray, alone: np.ndarray) -> np.ndarray:
+        """The dictating run's noisy sums; for items that it did not know the noise alone, entered into it."""
+        noisy = np.where(self.dictated.known[index], self.dictated.column("noisy", trip)[index], alone)
         self.dictated.place("noisy", trip, index, noisy)
-        return (noisy - sums) * (1.0 / UNITS)
+        return noisy

@@ -15,7 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbeam.engine.program import Keys, Program, with_state
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.engine.program import Exact, Keys, Program, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, bottom_sample
@@ -39,6 +40,7 @@ class CountedProgram(Program):
         self.selection = selection
         self.cap = FULL_SETS
         self.trips = selection.trips
+        self.norm = selection.norm
         self.weight_grid = selection.weight_grid
         self.reply_columns = selection.reply_columns
 
@@ -46,8 +48,8 @@ class CountedProgram(Program):
         names = self.selection.sum_names(trip)
         return (*names, COUNT, _SAMPLED) if trip == 0 else names
 
-    def noise_round(self, trip: int) -> int | None:
-        return self.selection.noise_round(trip)
+    def noise(self, trip: int) -> NoiseSpec | None:
+        return self.selection.noise(trip)
 
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None
@@ -80,8 +82,11 @@ class CountedProgram(Program):
         kept = inner if state is None else state
         return sums, {**rows.to_state(_VIEW), **{f"inner.{name}": values for name, values in kept.items()}}
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
-        return self.selection.add_noise(trip, self._remember(trip, shard), keys)
+    def exact(self, trip: int, shard: Shard) -> Exact:
+        return self.selection.exact(trip, shard)
+
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        return self.selection.observe(trip, self._remember(trip, shard), noisy, present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """Release what crosses, among the items that somebody's sample holds."""
@@ -109,6 +114,7 @@ class CountProgram(Program):
     """
 
     trips = 1
+    norm = "none"
     weight_grid = 1.0
     reply_columns: ClassVar = {}
 
@@ -118,7 +124,7 @@ class CountProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return (COUNT,)
 
-    def noise_round(self, trip: int) -> None:
+    def noise(self, trip: int) -> None:
         return None
 
     def weigh(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,15 +35,15 @@ EARLY = {
 class QuietKeys(Keys):
     """Noise of 0.8 sigma."""
 
-    def gaussian_noise(self, round_number, fp, sigma):
-        return super().gaussian_noise(round_number, fp, 0.8 * sigma)
+    def noise(self, spec, fp):
+        return 0.8 * super().noise(spec, fp)
 
 
 class OneLabelKeys(Keys):
     """The noise's label lacks the round: every round draws the same variates."""
 
-    def gaussian_noise(self, round_number, fp, sigma):
-        return super().gaussian_noise(1, fp, sigma)
+    def noise(self, spec, fp):
+        return super().noise(replace(spec, round=1), fp)
 
 
 def short_identity(users: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbeam.engine.program import Keys
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.engine.program import Keys, add_noise
 from dpbeam.kernels.shards import Shard
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
@@ -48,7 +49,7 @@ def test_only_items_of_the_rounds_samples_are_released(name):
 def test_number_of_rounds_never_depends_on_data(name):
     """Everything found in the first round, nothing ever found, or one pair alone: the same trips and noise."""
     chosen = program(name)
-    expected = [trip for trip in range(chosen.trips) if chosen.noise_round(trip) is not None]
+    expected = [trip for trip in range(chosen.trips) if chosen.noise(trip) is not None]
     popular = [(f"user {u}", "one item") for u in range(500)]
     for pairs in (popular, [("a", "b")], random_pairs(2)):
         watched = watch(chosen, pairs, key("rounds"), num_blocks=2)
@@ -91,12 +92,12 @@ def test_state_types():
         inner = program(name)
         seen: list[Shard] = []
 
-        def spy(trip, shard, keys, inner=inner, seen=seen, original=inner.add_noise):
-            after = original(trip, shard, keys)
+        def spy(trip, shard, noisy, present, seen=seen, original=inner.observe):
+            after = original(trip, shard, noisy, present)
             seen.append(after)
             return after
 
-        inner.add_noise = spy
+        inner.observe = spy
         released = release(inner, random_pairs(1), key(1))
         assert released.noisy_weight.dtype == np.float64
         assert seen
@@ -129,7 +130,7 @@ def test_noise_of_gsu_accumulates_to_the_variance_of_each_checkpoint(rounds):
     steps, before = [], np.zeros(100_000)
     for trip in range(rounds):
         zeros = np.zeros(len(shard), np.int64)
-        shard = chosen.add_noise(trip, replace(shard, sums={"weight": zeros}), keys)
+        shard = add_noise(chosen, trip, replace(shard, sums={"weight": zeros}), keys)
         z = shard.state["z"]
         variance = chosen.variances[trip] * chosen.sigma**2
         assert variance_p(z, variance) > FALSE_ALARM
@@ -151,15 +152,16 @@ def test_rounds_draw_independent_noise_of_their_own_scale(name):
     keys, count = Keys(key("independent")), 100_000
     fp = empty_shard(count, 3).fp
     chosen = program(name)
-    sigmas = getattr(chosen, "sigmas", None) or (chosen.first.sigma, chosen.second.sigma)
     drawn = []
-    for number, sigma in enumerate(sigmas, start=1):
-        trip = next(t for t in range(chosen.trips) if chosen.noise_round(t) == number)
+    for trip in range(chosen.trips):
+        if chosen.noise(trip) is None:
+            continue
+        sigma = chosen.noise(trip).deviation
         shard = replace(empty_shard(count, 3), fp=fp)
         zeros = np.zeros(count, np.int64)
         shard.sums = dict.fromkeys(chosen.sum_names(trip), zeros)
         shard.state = {"initial": zeros}
-        noisy = chosen.add_noise(trip, shard, keys).state["noisy"] / 2**30
+        noisy = add_noise(chosen, trip, shard, keys).state["noisy"] / 2**30
         assert variance_p(noisy, sigma**2) > FALSE_ALARM
         assert variance_p(noisy, (0.97 * sigma) ** 2) < FALSE_ALARM
         drawn.append(noisy)
@@ -170,10 +172,11 @@ def test_rounds_draw_independent_noise_of_their_own_scale(name):
 def test_noise_is_the_same_in_a_retry_and_for_any_subset_of_items():
     """A second execution, another order and a part of the items see the same draws; another round or key does not."""
     keys, fp = Keys(key("retry")), empty_shard(1000, 9).fp
-    noise = keys.gaussian_noise(3, fp, 2.5)
+    spec = NoiseSpec("gaussian", 2.5, round=3)
+    noise = keys.noise(spec, fp)
     some = np.random.default_rng(1).permutation(1000)[:300]
-    assert np.array_equal(Keys(key("retry")).gaussian_noise(3, fp[some], 2.5), noise[some])
-    for other in (keys.gaussian_noise(4, fp, 2.5), Keys(key("other")).gaussian_noise(3, fp, 2.5)):
+    assert np.array_equal(Keys(key("retry")).noise(spec, fp[some]), noise[some])
+    for other in (keys.noise(replace(spec, round=4), fp), Keys(key("other")).noise(spec, fp)):
         assert (other != noise).all()
 
 
@@ -187,7 +190,7 @@ def test_noise_and_sampling_share_no_label():
         "Spy", (), {"derive": lambda self, label: noise.append(original(label)) or noise[-1]}
     )()
     for number in range(1, 65):
-        keys.gaussian_noise(number, np.zeros((1, 2), np.uint64), 1.0)
+        keys.noise(NoiseSpec("gaussian", 1.0, number), np.zeros((1, 2), np.uint64))
     assert len(set(derived) | set(noise)) == 67 + 64
 
 
@@ -195,10 +198,7 @@ def test_noise_and_sampling_share_no_label():
 def test_released_weights_lie_on_the_public_grid(name):
     """Low-order bits of a noisy weight carry nothing: every one is a multiple of a power of two near sigma/1024."""
     chosen = program(name)
-    sigmas = getattr(chosen, "sigmas", None) or [
-        getattr(chosen, part).sigma for part in ("first", "second", "round") if hasattr(chosen, part)
-    ]
-    sigma = max(sigmas) if sigmas else chosen.sigma
+    sigma = getattr(chosen, "sigma", None) or max(spec.deviation for spec in chosen.noises())
     assert 0.5 < chosen.weight_grid / (sigma / 1024) < 2
     assert np.log2(chosen.weight_grid) % 1 == 0
     found = release(chosen, random_pairs(8, users=200), key(8)).noisy_weight / chosen.weight_grid

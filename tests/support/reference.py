@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import fingerprints, pair_bits
 
@@ -55,7 +56,8 @@ class Data:
         return self.sample(self.sets, cap, self.keys.pairs.sample)
 
     def noise(self, number: int, items: Iterable[str], sigma: float) -> dict[str, float]:
-        return {i: float(self.keys.gaussian_noise(number, self._item[i], sigma)[0]) for i in items}
+        spec = NoiseSpec("gaussian", sigma, number)
+        return {i: float(self.keys.noise(spec, self._item[i])[0]) for i in items}
 
 
 def universe(sets: Sets) -> set[str]:

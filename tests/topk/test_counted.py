@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys, Program, ReplyColumn, with_state
 from dpbeam.selectors.mad.program import MadProgram
@@ -169,9 +170,7 @@ def test_counts_travel_on_the_first_message_alone():
         assert COUNT in counted.sum_names(0)
         assert set(chosen.sum_names(0)) < set(counted.sum_names(0))
         assert counted.trips == chosen.trips
-        assert [counted.noise_round(t) for t in range(chosen.trips)] == [
-            chosen.noise_round(t) for t in range(chosen.trips)
-        ]
+        assert counted.noises() == chosen.noises()
         for trip in range(1, chosen.trips):
             assert counted.sum_names(trip) == chosen.sum_names(trip)
 
@@ -179,14 +178,14 @@ def test_counts_travel_on_the_first_message_alone():
 class Remembers(Program):
     """Three trips: block state of the first, none of the second, needed in the third."""
 
-    trips, cap, weight_grid = 3, CAP, 1.0
+    trips, norm, cap, weight_grid = 3, "l2", CAP, 1.0
     reply_columns: ClassVar = {t: {"nothing": ReplyColumn(np.uint8, 0)} for t in (0, 1)}
 
     def sum_names(self, trip):
         return ("weight",)
 
-    def noise_round(self, trip):
-        return 1 if trip == 2 else None
+    def noise(self, trip):
+        return NoiseSpec("gaussian", 1.0) if trip == 2 else None
 
     def weigh(self, trip, block, reply, keys):
         if trip == 0:
@@ -195,7 +194,7 @@ class Remembers(Program):
         weight = block.state["first"] if trip == 2 else np.zeros(block.num_items, np.int64)
         return {"weight": weight}, None
 
-    def add_noise(self, trip, shard, keys):
+    def observe(self, trip, shard, noisy, present):
         return with_state(shard, weight=shard.sums["weight"])
 
     def threshold(self, trip, shard):

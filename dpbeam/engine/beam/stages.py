@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, add_noise
 from dpbeam.kernels.columns import Columns, pack, rows_within, unpack
 from dpbeam.kernels.pairs import (
     Block,
@@ -376,7 +376,7 @@ class _Noise(_RunDoFn):
 
     def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
         number, shard = element
-        yield number, self._program.add_noise(self._trip, shard, self._keys)
+        yield number, add_noise(self._program, self._trip, shard, self._keys)
 
 
 class AddNoise(beam.PTransform):
@@ -489,7 +489,7 @@ class RunTrips(beam.PTransform):
                 | f"Trip{number}WeightPerUser" >> WeightPerUser(store, program, trip)
                 | f"Trip{number}GroupByItem" >> GroupByItem(store, program, trip)
             )
-            if program.noise_round(trip) is not None:
+            if program.noise(trip) is not None:
                 flowing = (
                     flowing
                     | f"Trip{number}AddNoise" >> AddNoise(store, program, trip)

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpbeam.accounting.noise import L2, NoiseSpec
 from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS, noisy_units, public_grid
+from dpbeam.kernels.grid import UNITS, public_grid
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
@@ -34,6 +35,8 @@ class GsuProgram(Program):
       max_items: D0.
       score: constants of the score; None: every item not yet found counts fully.
     """
+
+    norm = L2
 
     def __init__(
         self,
@@ -67,8 +70,8 @@ class GsuProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
 
-    def noise_round(self, trip: int) -> int:
-        return trip + 1
+    def noise(self, trip: int) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.round_sigmas[trip], trip + 1)
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -83,10 +86,9 @@ class GsuProgram(Program):
             score = units[units > 0] * (1.0 / SCORE_ONE)
         return {"weight": rows.item_sums(fill_weights(rows, score, caps), block.num_items)}, None
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         """Every item's state moves on every round, also where nobody sent weight: its noise accumulates."""
-        noise = keys.gaussian_noise(trip + 1, shard.fp, self.round_sigmas[trip])
-        weight = noisy_units(shard.sums["weight"], noise) / UNITS
+        weight = noisy / UNITS
         fraction, coefficient = self.fractions[trip], self.coefficients[trip]
         if trip == 0:
             score = np.ones(len(shard))

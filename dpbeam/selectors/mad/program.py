@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbeam.engine.program import Keys, Program, ReplyColumn, with_state
+from dpbeam.accounting.noise import L2, NoiseSpec
+from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
@@ -17,7 +18,7 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.mad.kernels import MadTables, excess_ratio, initial_sums, second_sums, total_weight
 from dpbeam.selectors.mad.weights import user_weights
-from dpbeam.selectors.uniform.program import add_noisy, cross, sample_rows
+from dpbeam.selectors.uniform.program import cross, sample_rows
 
 BIAS_ONE = (
     1 << 15
@@ -49,6 +50,7 @@ class MadProgram(Program):
     """
 
     trips = 2
+    norm = L2
     reply_columns: ClassVar = {0: {"ratio": _RATIO}}
 
     def __init__(self, *, round: MadRound, max_items: int):
@@ -60,8 +62,11 @@ class MadProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return mad_sum_names(trip)
 
-    def noise_round(self, trip: int) -> int | None:
-        return 1 if trip == 1 else None
+    def noise(self, trip: int) -> NoiseSpec | None:
+        return NoiseSpec("gaussian", self.round.sigma, 1) if trip == 1 else None
+
+    def exact(self, trip: int, shard: Shard) -> Exact:
+        return mad_exact(shard, self.round.tables)
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -75,8 +80,8 @@ class MadProgram(Program):
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
-        return mad_noise(shard, self.round, 1, keys)
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.round.threshold)
@@ -94,6 +99,7 @@ class Mad2rProgram(Program):
     """
 
     trips = 4
+    norm = L2
     reply_columns: ClassVar = {0: {"ratio": _RATIO}, 1: {"bias": _BIAS}, 2: {"ratio": _RATIO}}
 
     def __init__(
@@ -120,8 +126,16 @@ class Mad2rProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return mad_sum_names(trip % 2)
 
-    def noise_round(self, trip: int) -> int | None:
-        return {1: 1, 3: 2}.get(trip)
+    def noise(self, trip: int) -> NoiseSpec | None:
+        if trip % 2 == 0:
+            return None
+        return NoiseSpec("gaussian", self._round(trip).sigma, 1 if trip == 1 else 2)
+
+    def _round(self, trip: int) -> MadRound:
+        return self.first if trip < 2 else self.second
+
+    def exact(self, trip: int, shard: Shard) -> Exact:
+        return mad_exact(shard, self._round(trip).tables)
 
     def block_state_trip(self, trip: int) -> int | None:
         return 2 if trip == 3 else None
@@ -162,7 +176,7 @@ class Mad2rProgram(Program):
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip != 1:
-            return mad_reply(shard, (self.first if trip == 0 else self.second).tables)
+            return mad_reply(shard, self._round(trip).tables)
         return shard, {"bias": self._biases(shard)}
 
     def _biases(self, shard: Shard) -> np.ndarray:
@@ -180,12 +194,11 @@ class Mad2rProgram(Program):
         removed = shard.state["released"] | (upper < target)
         return np.where(removed, np.uint16(0), units)
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
-        number = 1 if trip == 1 else 2
-        return mad_noise(shard, self.first if number == 1 else self.second, number, keys)
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
-        return cross(shard, (self.first if trip == 1 else self.second).threshold)
+        return cross(shard, self._round(trip).threshold)
 
 
 def mad_sum_names(trip: int) -> tuple[str, ...]:
@@ -207,10 +220,7 @@ def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndar
     return with_state(shard, initial=initial), {"ratio": excess_ratio(initial, tables.tau_units)}
 
 
-def mad_noise(shard: Shard, spec: MadRound, number: int, keys: Keys) -> Shard:
-    """Final weights of a MAD round plus its noise."""
-    total, fraction = total_weight(
-        shard.state["initial"], shard.sums["whole"], shard.sums["fraction"], spec.tables.tau_units
-    )
-    noise = keys.gaussian_noise(number, shard.fp, spec.sigma)
-    return add_noisy(shard, total, noise, fraction)
+def mad_exact(shard: Shard, tables: MadTables) -> Exact:
+    """Final weights of a MAD round: truncated initial weights and the second trip's sums."""
+    sums = shard.sums
+    return Exact(*total_weight(shard.state["initial"], sums["whole"], sums["fraction"], tables.tau_units))

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpbeam.accounting.noise import L2, NoiseSpec
 from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import noisy_units, public_grid, threshold_units, uniform_l2_units
+from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
@@ -26,6 +27,8 @@ class UniformProgram(Program):
       max_items: D0, the items that a user gives weight to in one round.
       pool: items kept per user if every round samples `max_items` afresh from them; None: one sample for all.
     """
+
+    norm = L2
 
     def __init__(
         self, *, sigmas: Sequence[float], thresholds: Sequence[float], max_items: int, pool: int | None = None
@@ -44,8 +47,8 @@ class UniformProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
 
-    def noise_round(self, trip: int) -> int:
-        return trip + 1
+    def noise(self, trip: int) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.sigmas[trip], trip + 1)
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -57,9 +60,8 @@ class UniformProgram(Program):
             rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
         return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None
 
-    def add_noise(self, trip: int, shard: Shard, keys: Keys) -> Shard:
-        noise = keys.gaussian_noise(trip + 1, shard.fp, self.sigmas[trip])
-        return add_noisy(shard, shard.sums["weight"], noise)
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.thresholds[trip])
@@ -72,15 +74,6 @@ def sample_rows(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> C
     """A fresh uniform sample of at most `max_items` of each user's present items."""
     keep = bottom_sample(rows.offsets, block.user_fp, block.item_fp, rows.links, sample_key, max_items)
     return rows.restrict(keep)
-
-
-def add_noisy(shard: Shard, sums: np.ndarray, noise: np.ndarray, fraction: np.ndarray | None = None) -> Shard:
-    """Noisy weights of a round for every item, and which items somebody gave weight to in it."""
-    noisy = noisy_units(sums, noise, fraction)
-    present = sums > 0
-    if fraction is not None:
-        present |= fraction > 0
-    return with_state(shard, noisy=noisy, present=present)
 
 
 def cross(shard: Shard, threshold: float) -> Shard:

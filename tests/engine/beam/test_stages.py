@@ -234,7 +234,7 @@ class _EveryStageAlone(beam.PTransform):
         store, program = self.store, self.program
         for trip in range(program.trips):
             stages = [WeightPerUser(store, program, trip), GroupByItem(store, program, trip)]
-            if program.noise_round(trip) is not None:
+            if program.noise(trip) is not None:
                 stages += [AddNoise(store, program, trip), Threshold(program, trip)]
             if trip in program.reply_columns:
                 stages.append(RerouteExcess(store, program, trip))

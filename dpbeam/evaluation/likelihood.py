@@ -1,0 +1,121 @@
+"""The privacy loss of a transcript, from the noise as it is measured.
+
+A program states its noise; here the engine draws much of it and its law is measured: the covariance over rounds of
+Gaussian noise, the scale of Laplace noise, and whether the draws follow the stated kind and Laplace rounds are
+unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.engine.program import Keys, Program
+from dpbeam.evaluation.confidence import gaussian_spread_factor
+
+_SAMPLES = 400_000
+_RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
+_RELATED = 0.05  # thirty standard errors of a correlation of independent rounds
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What the rounds' noise is like.
+
+    Attributes:
+      trips: trips that end with noise, ascending: the rows of every array below.
+      gaussian: rows of Gaussian rounds; inverse: their inverse widened covariance, in weight^-2.
+      laplace: rows of Laplace rounds; scales: (rounds,) their widened scales.
+      fault: what about the noise is not as stated; empty if nothing is.
+    """
+
+    trips: list[int]
+    gaussian: np.ndarray
+    inverse: np.ndarray
+    laplace: np.ndarray
+    scales: np.ndarray
+    fault: str
+
+    @classmethod
+    def measure(cls, program: Program, keys: Keys, level: float) -> Likelihood:
+        """From the noise that fresh items would get.
+
+        Args:
+          level: probability that a widened scale is below the true one, and that a sound law is called a fault.
+        """
+        trips = [trip for trip in range(program.trips) if program.noise(trip) is not None]
+        specs = [program.noise(trip) for trip in trips]
+        fp = np.arange(2 * _SAMPLES, dtype=np.uint64).reshape(-1, 2)
+        drawn = np.array([keys.noise(spec, fp) for spec in specs])
+        rows = {kind: np.array([i for i, s in enumerate(specs) if s.kind == kind], int) for kind in _KINDS}
+        if sum(map(len, rows.values())) < len(specs):
+            raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")
+        return cls(
+            trips=trips,
+            gaussian=rows["gaussian"],
+            inverse=_inverse_covariance(drawn[rows["gaussian"]], level),
+            laplace=rows["laplace"],
+            scales=_laplace_scales(drawn[rows["laplace"]], level),
+            fault=_wrong_law(specs, drawn, level) or _related(drawn, rows["laplace"]),
+        )
+
+    def log_ratio(self, drawn: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """ln of the density of the noise `drawn` over that of `drawn + moved`, (items,), summed over rounds.
+
+        Args:
+          drawn, moved: (rounds, items) float64 in weight, rows as `trips`.
+        """
+        loss = np.zeros(drawn.shape[1])
+        if len(self.gaussian):
+            noise, step = drawn[self.gaussian], moved[self.gaussian]
+            loss += np.einsum("ri,ri->i", self.inverse @ step, noise + 0.5 * step)
+        if len(self.laplace):
+            noise, step = drawn[self.laplace], moved[self.laplace]
+            loss += ((np.abs(noise + step) - np.abs(noise)) / self.scales[:, None]).sum(axis=0)
+        return loss
+
+
+_KINDS = ("gaussian", "laplace")
+
+
+def _inverse_covariance(drawn: np.ndarray, level: float) -> np.ndarray:
+    rounds = len(drawn)
+    if not rounds:
+        return np.zeros((0, 0))
+    covariance = drawn @ drawn.T / _SAMPLES
+    covariance *= gaussian_spread_factor(_SAMPLES, rounds, level)
+    covariance += _RIDGE * np.trace(covariance) * np.eye(rounds)
+    return np.linalg.inv(covariance)
+
+
+def _laplace_scales(drawn: np.ndarray, level: float) -> np.ndarray:
+    """Mean absolute values, widened: the mean of n exponentials is below (1 - t) b with prob. exp(-n t^2 / 2)."""
+    t = math.sqrt(2.0 * math.log(max(len(drawn), 1) / level) / _SAMPLES)
+    return np.abs(drawn).mean(axis=1) / (1.0 - t)
+
+
+def _wrong_law(specs: list[NoiseSpec], drawn: np.ndarray, level: float) -> str:
+    """The first round whose draws do not follow the stated kind, at whatever scale they have.
+
+    Dvoretzky, Kiefer and Wolfowitz: the empirical distribution strays by more than sqrt(ln(2/level) / 2n) with
+    probability at most `level`; fitting the scale moves it by less than that again.
+    """
+    allowed = 2.0 * math.sqrt(math.log(2.0 * max(len(specs), 1) / level) / (2.0 * _SAMPLES))
+    rank = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
+    for spec, values in zip(specs, drawn):
+        fitted = NoiseSpec(spec.kind, spec.scale * math.sqrt(np.mean(np.square(values))) / spec.deviation)
+        strays = float(np.abs(1.0 - np.asarray(fitted.tail(np.sort(values))) - rank).max())
+        if strays > allowed:
+            return f"noise of round {spec.round} is not {spec.kind}"
+    return ""
+
+
+def _related(drawn: np.ndarray, laplace: np.ndarray) -> str:
+    """Laplace noise that is correlated with that of another round; for Gaussian noise the covariance tells."""
+    if not len(laplace) or len(drawn) < 2:
+        return ""
+    correlation = np.abs(np.corrcoef(drawn) - np.eye(len(drawn)))[laplace]
+    return "noise of two rounds is related" if correlation.max() > _RELATED else ""

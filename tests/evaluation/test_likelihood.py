@@ -1,0 +1,119 @@
+"""The audit's measurement of noise: never too small, and faults of the law are seen."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpbeam.accounting.noise import L1, L2, NoiseSpec
+from dpbeam.engine.program import Keys, Program
+from dpbeam.evaluation import likelihood
+from dpbeam.evaluation.likelihood import Likelihood
+from dpbeam.randomness import RunKey
+from tests.evaluation.faults import OneLabelKeys, plan_of
+
+LEVEL = 1e-6
+
+
+class Noisy(Program):
+    """A program of which only the noise is looked at."""
+
+    cap, weight_grid, reply_columns = 1, 1.0, {}
+
+    def __init__(self, kind: str, scales: tuple[float, ...]):
+        self.specs = [NoiseSpec(kind, scale, number) for number, scale in enumerate(scales, start=1)]
+        self.trips, self.norm = len(scales), {"gaussian": L2, "laplace": L1}[kind]
+
+    def sum_names(self, trip):
+        return ("weight",)
+
+    def weigh(self, trip, block, reply, keys):
+        raise NotImplementedError
+
+    def noise(self, trip):
+        return self.specs[trip]
+
+
+class OtherKind(Keys):
+    """Planted fault: noise of the other kind, of the stated standard deviation."""
+
+    def noise(self, spec, fp):
+        kind = {"gaussian": "laplace", "laplace": "gaussian"}[spec.kind]
+        return super().noise(
+            replace(spec, kind=kind, scale=spec.deviation / NoiseSpec(kind, 1.0).deviation), fp
+        )
+
+
+def keys(seed, kind=Keys) -> Keys:
+    return kind(RunKey.insecure_fixed(f"likelihood {seed}"))
+
+
+@pytest.mark.parametrize("rounds", [2, 8])
+def test_measured_gaussian_noise_is_never_below_the_true_one(rounds, monkeypatch):
+    """The inverse covariance is dominated by the true one, also when few samples are drawn.
+
+    Each of the five draws fails with probability 1e-6.
+    """
+    monkeypatch.setattr(likelihood, "_SAMPLES", 2_000)
+    program = plan_of("gsu", rounds=rounds).program
+    truth = np.diag(np.square(1.0 / np.array([spec.scale for spec in program.noises()])))
+    for seed in range(5):
+        measured = Likelihood.measure(program, keys(seed), LEVEL)
+        assert measured.trips == list(range(rounds))
+        assert not measured.fault
+        assert np.linalg.eigvalsh(truth - measured.inverse).min() > 0
+
+
+def test_measured_laplace_noise_is_never_below_the_true_one(monkeypatch):
+    """Each of the ten scales fails with probability 1e-6; without widening half of them would."""
+    monkeypatch.setattr(likelihood, "_SAMPLES", 2_000)
+    program = Noisy("laplace", (1.0, 3.0))
+    for seed in range(5):
+        measured = Likelihood.measure(program, keys(seed), LEVEL)
+        assert not measured.fault
+        assert (measured.scales > [1.0, 3.0]).all() and (measured.scales < [1.3, 3.9]).all()
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_log_ratio_is_that_of_the_densities(kind):
+    """Against the densities of the law, up to the widening of the measured scales by under one percent."""
+    program = Noisy(kind, (2.0, 5.0))
+    measured = Likelihood.measure(program, keys("ratio"), LEVEL)
+    rng = np.random.default_rng(1)
+    drawn, moved = rng.normal(0, 3, (2, 50)), rng.normal(0, 1, (2, 50))
+    scale = np.array([[2.0], [5.0]])
+    if kind == "gaussian":
+        expected = (np.square((drawn + moved) / scale) - np.square(drawn / scale)) / 2
+    else:
+        expected = (np.abs(drawn + moved) - np.abs(drawn)) / scale
+    np.testing.assert_allclose(measured.log_ratio(drawn, moved), expected.sum(axis=0), rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_noise_of_another_kind_is_a_fault(kind):
+    program = Noisy(kind, (2.0, 2.0))
+    assert not Likelihood.measure(program, keys(0), LEVEL).fault
+    fault = Likelihood.measure(program, keys(0, OtherKind), LEVEL).fault
+    assert fault == f"noise of round 1 is not {kind}"
+
+
+def test_repeated_laplace_noise_is_a_fault():
+    program = Noisy("laplace", (2.0, 2.0))
+    assert Likelihood.measure(program, keys(0, OneLabelKeys), LEVEL).fault == "noise of two rounds is related"
+
+
+def test_repeated_gaussian_noise_makes_the_loss_large():
+    program = Noisy("gaussian", (1.0, 1.0))
+    apart = Likelihood.measure(program, keys(0), LEVEL)
+    same = Likelihood.measure(program, keys(0, OneLabelKeys), LEVEL)
+    step = np.array([[1.0], [-1.0]])
+    assert apart.log_ratio(np.zeros((2, 1)), step)[0] == pytest.approx(1.0, rel=0.05)
+    assert same.log_ratio(np.zeros((2, 1)), step)[0] > 1e4
+
+
+def test_unknown_kinds_have_no_likelihood(monkeypatch):
+    monkeypatch.setattr(likelihood, "_KINDS", ("gaussian",))
+    monkeypatch.setattr(likelihood, "_SAMPLES", 10)
+    with pytest.raises(ValueError, match="no likelihood is known for noise of kinds"):
+        Likelihood.measure(Noisy("laplace", (1.0,)), keys(0), math.exp(-1))
