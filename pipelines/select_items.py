@@ -69,7 +69,7 @@ def _ledger(plan, job):
         method=config.method,
         epsilon=config.epsilon,
         delta=config.delta,
-        accounting=config.accounting or "gaussian",
+        accounting=plan.accounting,
         events=plan.event,
         privacy_unit=job.privacy_unit,
         parameters=parameters,

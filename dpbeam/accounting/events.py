@@ -159,6 +159,12 @@ class LaplaceEvent(Event):
         return math.nextafter(self.sensitivity / self.scale, math.inf)
 
 
+def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
+    """The event of noise on weights of sensitivity 1 in the norm that this kind of noise protects."""
+    makers = {"gaussian": GaussianEvent, "laplace": LaplaceEvent}
+    return makers[noise.kind](noise.scale, round=noise.round, label=label)
+
+
 @event
 @dataclass(frozen=True)
 class ThresholdEvent(Event):

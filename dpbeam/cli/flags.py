@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from dpbeam import __version__
 from dpbeam.errors import InputError
+from dpbeam.selectors.base import Selector, Setting
+from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
 _GIVEN_BY_BEAM = ("runner", "temp_location", "job_name")
 
@@ -243,38 +245,41 @@ def add_output_flags(parser: FlagParser) -> None:
     parser.add_switch("verbose", "show Beam's log")
 
 
-def add_method_flags(parser: FlagParser) -> None:
-    """Settings of partition selection; the names are those of `SelectionConfig`."""
+def add_method_flags(parser: FlagParser, *, choose: bool = True) -> None:
+    """Settings of partition selection: what every selector has, and the settings of all of the registry.
+
+    Args:
+      choose: whether --method is a flag here.
+    """
     group = parser.add_argument_group("method")
-    group.add_argument("--method", metavar="NAME", help="basic (wgm), dp-sips, mad, mad2r (default) or gsu")
+    if choose:
+        names = [_method_help(selector) for selector in selectors().values()]
+        group.add_argument("--method", metavar="NAME", help=", ".join(names))
     group.add_argument("--preset", metavar="NAME", help="published: every setting of the method's paper")
-    group.add_argument("--accounting", metavar="NAME", help="gaussian (default) or basic")
-    group.add_argument(
-        "--budget_split", type=number_list, metavar="A,B,...", help="shares of the rounds, sum 1"
-    )
-    group.add_argument("--max_adaptive_degree", type=int, metavar="N", help="d_max of MAD (default 50)")
-    group.add_argument("--adaptive_excess", type=float, metavar="X", help="beta of MAD (default 2)")
-    for name, text in (
-        ("min_bias", "b_min of MAD2R (default 0.5)"),
-        ("max_bias", "b_max of MAD2R (default 2)"),
-        ("lower_confidence", "C_lb of MAD2R (default 1)"),
-        ("upper_confidence", "C_ub of MAD2R (default 3)"),
-        ("gsu_final_spending", "share of the threshold's delta that the last round spends"),
-        ("gsu_delta_share", "delta_G / delta"),
-        ("gsu_cap", "c0, the weight cap of a user with D0 items"),
-        ("gsu_growth", "eta, the growth of the rounds' coefficients"),
-    ):
-        group.add_argument(f"--{name}", type=float, metavar="X", help=text)
-    group.add_argument("--rounds", type=int, metavar="R", help="rounds of gsu: 2, 4, 8 (default) or 16")
-    group.add_argument(
-        "--gsu_fractions", type=number_list, metavar="F,...", help="f_r, sum 1; for other round counts"
-    )
-    group.add_argument(
-        "--gsu_score_constants", type=number_list, metavar="a,a1,k1,kk,b,k2,g", help="score of gsu"
-    )
-    parser.add_switch("resample", "sample each user's items afresh in every round (default; dp-sips, mad2r)")
-    parser.add_switch("gsu_score", "aim weight by score (default); --no_gsu_score counts unfound items fully")
     parser.add_switch("noisy_weights", "report the noisy weight of released items")
+    for name, by_method in all_settings().items():
+        described = next(iter(by_method.values()))
+        text = _setting_help(name, by_method)
+        if described.kind is bool:
+            parser.add_switch(name, text)
+        else:
+            kind = number_list if described.kind is tuple else described.kind
+            group.add_argument(f"--{name}", type=kind, metavar=described.metavar, help=text)
+
+
+def _method_help(selector: Selector) -> str:
+    marks = [*selector.aliases, *(["default"] if selector.name == DEFAULT_METHOD else [])]
+    return f"{selector.name} ({', '.join(marks)})" if marks else selector.name
+
+
+def _setting_help(name: str, by_method: Mapping[str, Setting]) -> str:
+    """What a setting is, its default, and the methods that have it."""
+    described = next(iter(by_method.values()))
+    defaults = {repr(getattr(find(method).settings_type(), name)) for method in by_method}
+    default = defaults.pop() if len(defaults) == 1 else "None"
+    marks = [] if default == "None" or described.kind is bool else [f"default {default.strip(chr(39))}"]
+    text = described.help.replace("%", "%%")
+    return f"{text} ({'; '.join([*marks, ', '.join(by_method)])})"
 
 
 def require(given: dict[str, Any], *names: str) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any
 
 from dpbeam.io.spec import InputSpec
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selectors.registry import all_settings
 
-_SELECTION = {field.name for field in fields(SelectionConfig)}
+_COMMON = ("max_items_per_user", "preset", "noisy_weights")
 
 
-def selection_config(given: dict[str, Any]) -> SelectionConfig:
+def selection_config(given: Mapping[str, Any]) -> SelectionConfig:
     """The selection settings among the given flags; the flags' names are the fields' names."""
-    return SelectionConfig(**{name: value for name, value in given.items() if name in _SELECTION})
+    chosen = {name: given[name] for name in ("method", *selection_flags(given)) if name in given}
+    return SelectionConfig(given["epsilon"], given["delta"], **chosen)
 
 
-def selection_flags(given: dict[str, Any]) -> list[str]:
-    """Names of the given flags that set a selection, its budget apart."""
-    return [name for name in given if name in _SELECTION - {"epsilon", "delta"}]
+def selection_flags(given: Mapping[str, Any]) -> list[str]:
+    """Names of the given flags that set a selection, its budget and method apart."""
+    known = {*_COMMON, *all_settings()}
+    return [name for name in given if name in known]
 
 
 def input_spec(given: dict[str, Any]) -> InputSpec:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.selection.plan import SelectionPlan
+from dpbeam.selectors.base import HardCase, all_novel
 
 _COLLIDES = 1 << 32  # a newcomer shares the low 32 bits of its number with the first of the others
 
@@ -24,8 +24,7 @@ Ids = np.ndarray
 Identity = Callable[[Ids], Ids]
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(HardCase):
     """A pair of inputs: S holds the sets of `others`, S' in addition the set of the newcomer.
 
     Attributes:
@@ -34,14 +33,7 @@ class Neighbours:
       newcomer: item numbers of the user that only S' holds.
     """
 
-    name: str
-    others: tuple[tuple[int, ...], ...]
-    newcomer: tuple[int, ...]
-
-    @property
-    def num_items(self) -> int:
-        """Item numbers run from 0 to num_items - 1."""
-        return 1 + max(max(items) for items in (*self.others, self.newcomer))
+    __slots__ = ()
 
     def pairs(self, copies: int, *, with_newcomer: bool) -> tuple[Ids, Ids]:
         """User and item numbers of all copies, (copies * pairs,) int64 each."""
@@ -101,23 +93,14 @@ def worst_cases(plan: SelectionPlan) -> tuple[Neighbours, ...]:
     """Hard neighbouring inputs for a plan; D0 and thresholds small, or the inputs get large.
 
     All-novel users, a half-novel one, a user that tips items at the threshold from below and above, a heavy user
-    beyond D0; for MAD, users that push items over tau; for fresh samples, an item that no earlier sample held.
+    beyond D0; and those that the selector names itself.
     """
     d0 = plan.config.max_items_per_user
-    cases = [all_novel(t) for t in sorted({1, math.ceil(d0 / 2), d0})]
+    cases = [Neighbours(*all_novel(t)) for t in sorted({1, math.ceil(d0 / 2), d0})]
     cases.append(_half_novel(d0))
     cases += _tipping(plan)
     cases.append(_heavy(d0))
-    if plan.config.method in ("mad", "mad2r"):
-        cases += _over_tau(plan)
-    if plan.config.resample:
-        cases.append(unseen(d0))
-    return tuple(cases)
-
-
-def all_novel(count: int) -> Neighbours:
-    """A newcomer with `count` items that nobody else holds, and nobody else."""
-    return Neighbours(f"all novel, {count} items", (), tuple(range(count)))
+    return (*cases, *(Neighbours(*case) for case in plan.hard_cases()))
 
 
 def _half_novel(d0: int) -> Neighbours:
@@ -146,32 +129,3 @@ def _heavy(d0: int) -> Neighbours:
     known = max(2, 3 * d0 // 2)
     others = tuple((i, (i + 1) % known) for i in range(known))
     return Neighbours("heavy user beyond D0", others, tuple(range(3 * d0)))
-
-
-def _over_tau(plan: SelectionPlan) -> list[Neighbours]:
-    """Adaptive users that share three items whose initial weight is just below, or well above, tau.
-
-    The newcomer holds the shared items, so it changes the excess that all others reroute.
-    """
-    program = plan.program
-    tables = getattr(program, "round", None) or program.second
-    tables = tables.tables
-    tau = tables.tau_units / 2**30
-    shared, degree = 3, 4
-    below = max(1, math.ceil(tau * degree) - 1)
-    cases = []
-    for name, count in (("pushes items over tau", below), ("heavier than tau already", 2 * below)):
-        others = tuple((*range(shared), shared + u) for u in range(count))
-        newcomer = (*range(shared), shared + count)
-        cases.append(Neighbours(name, others, newcomer))
-    return cases
-
-
-def unseen(d0: int) -> Neighbours:
-    """Four users hold item 0 and many fillers, which others hold too.
-
-    Where all their first samples missed item 0, only the newcomer's holds it.
-    """
-    fillers = tuple(range(1, 5 * d0 + 1))
-    others = ((0, *fillers),) * 4 + tuple((i,) for i in fillers)
-    return Neighbours("unseen by earlier samples", others, (0,))

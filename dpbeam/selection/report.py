@@ -6,29 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpbeam.accounting.keep import keep_probability
 from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.selection.plan import SelectionPlan
 
 PROBABILITIES = (0.05, 0.5, 0.95)
 _MOST_USERS = 1 << 60
-
-
-def release_probability(plan: SelectionPlan, users: int, weight: float) -> float:
-    """Probability that an item is released whose `users` users each give it `weight` in every round.
-
-    Rounds with noise of their own count independently; for gsu only the last checkpoint counts, so its true
-    probability is a little larger. Weights that adapt to other items come on top.
-    """
-    if plan.config.method == "gsu":
-        last = plan.rounds[-1]
-        return float(
-            keep_probability(users * weight * last.weight_factor, last.statistic_sigma, last.threshold)
-        )
-    missed = 1.0
-    for row in plan.rounds:
-        missed *= 1.0 - float(keep_probability(users * weight, row.sigma, row.threshold))
-    return 1.0 - missed
 
 
 def users_for(probability: float, chance: Callable[[int], float]) -> int | None:
@@ -45,14 +27,6 @@ def users_for(probability: float, chance: Callable[[int], float]) -> int | None:
     return high
 
 
-def weight_of_degree(plan: SelectionPlan, degree: int) -> float:
-    """What a user with this many items gives to each of them when all count alike."""
-    weight = 1.0 / math.sqrt(degree)
-    if plan.config.method == "gsu":
-        weight = min(weight, float(plan.program.caps[degree]))
-    return weight
-
-
 def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> dict[str, Any]:
     """Rounds, thresholds and users needed, as JSON values.
 
@@ -64,11 +38,10 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
     degrees = sorted({d for d in (degrees or (1, min(10, d0), d0)) if 1 <= d <= d0})
     needed = []
     for degree in degrees:
-        weight = weight_of_degree(plan, degree)
-        row = {"items_per_user": degree, "weight": weight}
+        row = {"items_per_user": degree, "weight": plan.weight(degree)}
         for probability in PROBABILITIES:
             row[f"users_{probability:g}"] = users_for(
-                probability, lambda users, w=weight: release_probability(plan, users, w)
+                probability, lambda users, d=degree: plan.keep_probability(users, d)
             )
         needed.append(row)
     limit = {f"users_{p:g}": int(users_needed_limit(p, config.epsilon, config.delta)) for p in PROBABILITIES}
@@ -88,6 +61,7 @@ def _round(plan: SelectionPlan, index: int) -> dict[str, Any]:
     tested = math.isfinite(row.threshold)
     return {
         "round": row.number,
+        "noise": row.noise.kind,
         "sigma": row.sigma,
         "threshold": row.threshold if tested else None,
         "statistic_sigma": row.statistic_sigma,

@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.budget import Budget, split_amount
+from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
-from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
+from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
@@ -152,7 +152,11 @@ def _basic(config, selection, counts, budgets) -> tuple[Mechanism, ComposedEvent
 
 def _at(event: ComposedEvent, epsilon: float) -> ComposedEvent:
     """A stage's event with the epsilon at which its delta is taken."""
-    return event if event.kind == "basic" or event.epsilon is not None else replace(event, epsilon=epsilon)
+    return (
+        event
+        if event.kind in ("basic", "pure") or event.epsilon is not None
+        else replace(event, epsilon=epsilon)
+    )
 
 
 def _at_epsilon(event, epsilon: float):
@@ -167,7 +171,7 @@ def _at_epsilon(event, epsilon: float):
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
     """The largest choice that fits (epsilon, delta) when all stages are added up in zCDP; None if none fits."""
-    if selection is not None and selection.event.kind != "gaussian":
+    if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
     fixed = () if selection is None else (replace(selection.event, epsilon=None),)
     fixed += () if counts is None else (counts.event,)
@@ -223,10 +227,7 @@ def choice_budget(mechanism: Mechanism) -> float:
 
 
 def _resolved(config: TopKConfig) -> TopKConfig:
-    try:
-        Budget(config.epsilon, config.delta)
-    except InputError as error:
-        raise InputError(f"--{error}") from None
+    check_budget(config.epsilon, config.delta)
     if config.mechanism not in MECHANISMS:
         raise InputError(f"--mechanism must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}")
     if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):

@@ -12,6 +12,7 @@ import pytest
 from dpbeam import __version__
 from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.cli import COMMANDS, main
+from dpbeam.selectors.registry import selectors
 
 
 def run(capsys, *arguments):
@@ -68,7 +69,7 @@ class TestPlan:
         for name, least in limit.items():
             assert least <= one[name]
 
-    @pytest.mark.parametrize("method", ["basic", "dp-sips", "mad", "mad2r", "gsu"])
+    @pytest.mark.parametrize("method", selectors())
     def test_table(self, method, capsys):
         code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-8", f"--method={method}")
         assert (code, err) == (0, "")

@@ -16,6 +16,7 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
+from dpbeam.selectors.registry import selectors
 from tests.support.instances import popular_table
 
 pytestmark = pytest.mark.usefixtures("own_temp")
@@ -85,7 +86,7 @@ class TestOutput:
         assert "NOT PRIVATE: --insecure_test_key" in done.stdout
         assert not Ledger.from_json(Path(f"{out}.ledger.json").read_text()).private
 
-    @pytest.mark.parametrize("method", ["basic", "wgm", "dp-sips", "mad", "mad2r", "gsu"])
+    @pytest.mark.parametrize("method", ["wgm", *selectors()])
     def test_every_method(self, method, pairs, tmp_path, capsys):
         out = str(tmp_path / "items")
         flags = [f"--method={method}", "--max_items_per_user=60", KEY, "--noisy_weights", "--quiet"]
@@ -439,7 +440,7 @@ class TestBadInput:
                 r"--max_adaptive_degree must be an integer from 4 to 1024, got 3",
             ),
             (
-                [*BUDGET, "--max_items_per_user=20"],
+                [*BUDGET, "--max_items_per_user=20", "--max_adaptive_degree=50"],
                 r"--max_adaptive_degree \(50\) must not exceed .*\(20\).*",
             ),
             ([*BUDGET, "--min_bias=0.4"], r"--min_bias must be a number from 0\.5 to 1, got 0\.4"),

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.engine.beam.messages import FILE_PREFIX
+from dpbeam.selectors.registry import selectors
 from tests.support.disks import fill, small_disk
 from tests.support.waiting import wait_until
 
@@ -21,12 +22,27 @@ pytestmark = pytest.mark.slow
 
 #: name -> module below `pipelines`, its flags, the rows it releases at least
 PIPELINES = {
-    "basic": ("select_items", ["--method=basic", "--noisy_weights"], 50),
-    "mad": ("select_items", ["--method=mad", "--noisy_weights"], 50),
-    "mad2r": ("select_items", ["--method=mad2r", "--noisy_weights"], 50),
-    "gsu": ("select_items", ["--method=gsu", "--rounds=4", "--noisy_weights"], 50),
-    "top-k": ("top_k", ["--selector=mad2r", "--k=20", "--noisy_counts"], 20),
+    **{method: ("select_items", [f"--method={method}", "--noisy_weights"], 50) for method in selectors()},
+    "top-k": ("top_k", ["--k=20", "--noisy_counts"], 20),
 }
+SELECTING = (
+    *("direct-2", "prism", "flink-embedded", "flink-cluster", "flink-cluster-in-turns"),
+    *("spark-embedded", "spark-cluster", "spark-cluster-uncached"),
+)
+RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster")
+
+
+def combinations() -> list[tuple[str, str, int]]:
+    """(engine, pipeline, shards): every engine, every selector twice or more, top-k on one engine of each kind."""
+    methods = list(selectors())
+    rounds = max(2, -(-2 * len(methods) // len(SELECTING)))
+    chosen = [
+        (engine, methods[(turn * len(SELECTING) + place) % len(methods)], 2 + (place + turn) % 6)
+        for turn in range(rounds)
+        for place, engine in enumerate(SELECTING)
+        if turn == 0 or "embedded" not in engine
+    ]
+    return [*dict.fromkeys(chosen), *((engine, "top-k", 3) for engine in RANKING)]
 
 
 @pytest.fixture(scope="module")
@@ -101,25 +117,7 @@ def assert_left_nothing(folder):
     assert os.listdir(folder / "temp") == []
 
 
-@pytest.mark.parametrize(
-    ("name", "pipeline", "shards"),
-    [
-        ("direct-2", "mad2r", 5),
-        ("direct-2", "top-k", 3),
-        ("prism", "mad2r", 3),
-        ("prism", "gsu", 7),
-        ("prism", "top-k", 2),
-        ("flink-embedded", "mad", 2),
-        ("flink-cluster", "mad2r", 5),
-        ("flink-cluster", "gsu", 3),
-        ("flink-cluster", "top-k", 4),
-        ("flink-cluster-in-turns", "mad", 6),
-        ("spark-embedded", "basic", 4),
-        ("spark-cluster", "mad2r", 3),
-        ("spark-cluster", "top-k", 2),
-        ("spark-cluster-uncached", "gsu", 5),
-    ],
-)
+@pytest.mark.parametrize(("name", "pipeline", "shards"), combinations())
 def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, released, tmp_path):
     run = engine(name).run(command(pairs, tmp_path, pipeline, shards), tmp_path / "log")
     assert_done(run, tmp_path, released(pipeline))

@@ -7,11 +7,19 @@ from scipy import integrate, stats
 from dpbeam.accounting.gaussian import gaussian_delta
 from dpbeam.engine.program import Keys
 from dpbeam.evaluation.audit import Subject, audit, markdown, trials_for
-from dpbeam.evaluation.neighbours import Neighbours, all_novel, worst_cases
-from tests.evaluation.faults import FAULTS, OneLabelKeys, QuietKeys, plan_of
-from tests.evaluation.variants import VARIANTS
+from dpbeam.evaluation.faults import OneLabelKeys, QuietKeys, faults, plan_of
+from dpbeam.evaluation.neighbours import Neighbours, worst_cases
+from dpbeam.selectors import base
+from dpbeam.selectors.registry import variants
+from tests.selectors.case import cases
 
+FAULTS = faults()
+VARIANTS = variants()
 ALPHA = 1e-6  # probability that one audit refutes a correct program
+
+
+def all_novel(count: int) -> Neighbours:
+    return Neighbours(*base.all_novel(count))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -23,7 +31,7 @@ def test_selector_keeps_its_claim(name):
     assert {f.case for f in result.findings} == {c.name for c in worst_cases(plan)}
 
 
-@pytest.mark.parametrize("name", ["basic", "dp-sips, gaussian accounting, one sample", "mad", "gsu2", "gsu8"])
+@pytest.mark.parametrize("name", [n for case in cases().values() for n in case.tight])
 def test_audit_comes_near_the_claim(name):
     """The statistic reaches most of delta on a user of D0 novel items: little room is left for a fault to hide."""
     plan = plan_of(**VARIANTS[name])
@@ -129,6 +137,6 @@ def test_markdown_names_program_case_and_verdict():
     assert text.splitlines()[2].startswith("| basic | ")
     assert text.endswith("| passes |")
     assert bad.passed  # one round: its label cannot repeat
-    fault = FAULTS["gsu8, noise label without the round"]()
+    fault = FAULTS["gsu, noise label without the round"]()
     result = audit(fault.plan, trials=1_000, cases=fault.cases, subject=fault.subject)
     assert markdown([("x", result)]).endswith("| all novel, 8 items, add | refuted |")

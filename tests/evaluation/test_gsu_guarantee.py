@@ -36,7 +36,9 @@ def program(rounds: int, epsilon: float, delta: float, max_items: int):
 def test_crossing_probability_is_within_the_allowance_of_every_degree(setting):
     """Inequality (1), with scipy's normal tail, for the caps and thresholds that run."""
     p, (_, _, delta, _) = program(*setting), setting
-    share = make_plan(SelectionConfig(setting[1], delta, "gsu", rounds=setting[0])).config.gsu_delta_share
+    share = make_plan(
+        SelectionConfig(setting[1], delta, "gsu", rounds=setting[0])
+    ).config.settings.gsu_delta_share
     degrees = np.arange(1, len(p.caps))
     deviations = p.sigma * np.sqrt(p.variances)
     caps = p.caps[1:]

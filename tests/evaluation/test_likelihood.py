@@ -1,7 +1,6 @@
 """The audit's measurement of noise: never too small, and faults of the law are seen."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +8,9 @@ import pytest
 from dpbeam.accounting.noise import L1, L2, NoiseSpec
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation import likelihood
+from dpbeam.evaluation.faults import OneLabelKeys, OtherKindKeys, plan_of
 from dpbeam.evaluation.likelihood import Likelihood
 from dpbeam.randomness import RunKey
-from tests.evaluation.faults import OneLabelKeys, plan_of
 
 LEVEL = 1e-6
 
@@ -33,16 +32,6 @@ class Noisy(Program):
 
     def noise(self, trip):
         return self.specs[trip]
-
-
-class OtherKind(Keys):
-    """Planted fault: noise of the other kind, of the stated standard deviation."""
-
-    def noise(self, spec, fp):
-        kind = {"gaussian": "laplace", "laplace": "gaussian"}[spec.kind]
-        return super().noise(
-            replace(spec, kind=kind, scale=spec.deviation / NoiseSpec(kind, 1.0).deviation), fp
-        )
 
 
 def keys(seed, kind=Keys) -> Keys:
@@ -94,7 +83,7 @@ def test_log_ratio_is_that_of_the_densities(kind):
 def test_noise_of_another_kind_is_a_fault(kind):
     program = Noisy(kind, (2.0, 2.0))
     assert not Likelihood.measure(program, keys(0), LEVEL).fault
-    fault = Likelihood.measure(program, keys(0, OtherKind), LEVEL).fault
+    fault = Likelihood.measure(program, keys(0, OtherKindKeys), LEVEL).fault
     assert fault == f"noise of round 1 is not {kind}"
 
 

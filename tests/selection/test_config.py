@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from dataclasses import fields
 from itertools import pairwise
 
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.selection.config import METHODS, SelectionConfig
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selectors.registry import selectors
 
 
 def resolve(**options) -> SelectionConfig:
@@ -18,8 +18,8 @@ def resolve(**options) -> SelectionConfig:
 
 def given(config: SelectionConfig) -> dict:
     """The settings that are not None, without budget and method."""
-    skip = {"epsilon", "delta", "method", "noisy_weights"}
-    return {f.name: getattr(config, f.name) for f in fields(config) if f.name not in skip}
+    common = {"max_items_per_user": config.max_items_per_user, "preset": config.preset}
+    return {**common, **config.settings.given()}
 
 
 MAD = {"max_adaptive_degree": 50, "adaptive_excess": 2.0}
@@ -110,35 +110,35 @@ def test_wgm_is_basic():
     assert resolve(method="wgm") == resolve(method="basic")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", selectors())
 def test_resolving_twice_changes_nothing(method):
     once = resolve(method=method)
     assert once.resolve() == once
 
 
 def test_what_is_given_wins_over_presets():
-    config = resolve(method="mad2r", preset="published", budget_split=(0.5, 0.5), resample=True)
+    config = resolve(method="mad2r", preset="published", budget_split=(0.5, 0.5), resample=True).settings
     assert (config.budget_split, config.resample, config.accounting) == ((0.5, 0.5), True, "basic")
     config = resolve(
         method="gsu", rounds=2, gsu_cap=0.4, gsu_score=False, gsu_growth=0.0, gsu_final_spending=1.0
-    )
+    ).settings
     assert (config.gsu_cap, config.gsu_score, config.gsu_growth) == (0.4, False, 0.0)
     assert config.gsu_final_spending == 1.0
     assert config.gsu_fractions == (0.25, 0.75)
 
 
 def test_cap_of_gsu_follows_the_degree_cap():
-    assert resolve(method="gsu", max_items_per_user=100).gsu_cap == 0.5
-    assert resolve(method="gsu", max_items_per_user=101).gsu_cap == 0.26
+    assert resolve(method="gsu", max_items_per_user=100).settings.gsu_cap == 0.5
+    assert resolve(method="gsu", max_items_per_user=101).settings.gsu_cap == 0.26
     assert resolve(method="gsu", rounds=16).max_items_per_user == 400
 
 
 def test_own_fractions_take_the_constants_of_the_nearest_preset():
-    config = resolve(method="gsu", gsu_fractions=(0.2, 0.3, 0.5))
+    config = resolve(method="gsu", gsu_fractions=(0.2, 0.3, 0.5)).settings
     assert config.rounds == 3
-    assert config.gsu_growth == resolve(method="gsu", rounds=4).gsu_growth
-    assert resolve(method="gsu", gsu_fractions=(1.0,)).rounds == 1
-    assert resolve(method="gsu", gsu_fractions=(1 / 40,) * 40).gsu_growth == 0.25
+    assert config.gsu_growth == resolve(method="gsu", rounds=4).settings.gsu_growth
+    assert resolve(method="gsu", gsu_fractions=(1.0,)).settings.rounds == 1
+    assert resolve(method="gsu", gsu_fractions=(1 / 40,) * 40).settings.gsu_growth == 0.25
 
 
 REFUSALS = [
@@ -150,7 +150,7 @@ REFUSALS = [
     ({"delta": math.nan}, "--delta must lie strictly between 0 and 1, got nan"),
     (
         {"method": "magic"},
-        "--method must be one of basic, dp-sips, mad, mad2r, gsu, wgm, got 'magic'",
+        f"--method must be one of {', '.join((*selectors(), 'wgm'))}, got 'magic'",
     ),
     ({"method": "basic", "resample": False}, "--resample does not apply to --method=basic"),
     ({"method": "wgm", "rounds": 2}, "--rounds does not apply to --method=basic"),
@@ -187,7 +187,11 @@ REFUSALS = [
         "--max_adaptive_degree must be an integer from 4 to 1024, got 1025",
     ),
     (
-        {"method": "mad", "max_items_per_user": 20},
+        {"method": "mad", "max_items_per_user": 3},
+        "--max_items_per_user must be at least 4 for --method=mad, got 3",
+    ),
+    (
+        {"method": "mad", "max_items_per_user": 20, "max_adaptive_degree": 50},
         "--max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
     ),
     ({"adaptive_excess": -1.0}, "--adaptive_excess must be a number from 0 to 1e+06, got -1.0"),
@@ -254,15 +258,37 @@ def test_refusals(options, message):
         resolve(**options)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", selectors())
 def test_public_parameters_are_plain_json_without_the_budget(method):
     parameters = resolve(method=method).public_parameters()
     assert json.loads(json.dumps(parameters, allow_nan=False)) == parameters
     assert not {"epsilon", "delta", "method"} & set(parameters)
     assert parameters["max_items_per_user"] > 0
-    assert ("rounds" in parameters) == (method == "gsu")
+    own = selectors()[method].settings_type.described()
+    assert set(parameters) <= {"max_items_per_user", "noisy_weights", *own}
 
 
 def test_another_budget_keeps_the_settings():
     config = resolve(method="mad").with_budget(2.0, 1e-7)
-    assert (config.epsilon, config.delta, config.max_adaptive_degree) == (2.0, 1e-7, 50)
+    assert (config.epsilon, config.delta, config.settings.max_adaptive_degree) == (2.0, 1e-7, 50)
+
+
+def test_settings_of_no_method_are_refused_at_once():
+    with pytest.raises(TypeError, match=r"^no method has a setting 'roundz'; did you mean 'rounds'\?$"):
+        SelectionConfig(1.0, 1e-5, roundz=3)
+    with pytest.raises(TypeError, match=r"^no method has a setting 'q'$"):
+        SelectionConfig(1.0, 1e-5, q=3)
+
+
+def test_settings_objects_are_taken_and_must_fit():
+    from dpbeam.selectors.mad import MadSettings
+
+    config = SelectionConfig(1.0, 1e-5, "mad", settings=MadSettings(max_adaptive_degree=7)).resolve()
+    assert config.settings.max_adaptive_degree == 7
+    with pytest.raises(InputError, match=r"^settings of type MadSettings do not apply to --method=gsu$"):
+        SelectionConfig(1.0, 1e-5, "gsu", settings=MadSettings()).resolve()
+
+
+def test_the_adaptive_degree_follows_a_small_degree_cap():
+    assert resolve(method="mad", max_items_per_user=20).settings.max_adaptive_degree == 20
+    assert resolve(method="mad2r").settings.max_adaptive_degree == 50

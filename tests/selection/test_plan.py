@@ -10,13 +10,16 @@ from scipy import optimize, special, stats
 
 from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.noise import KINDS
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import noisy_units
-from dpbeam.randomness import gaussian
-from dpbeam.selection.config import POOL, SelectionConfig
-from dpbeam.selection.plan import _MAX_SIGMA, SelectionPlan, make_plan
+from dpbeam.randomness import VARIATES
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import _LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
+from dpbeam.selectors.multi_round import POOL
+from dpbeam.selectors.registry import selectors
 from dpbeam.selectors.uniform.program import UniformProgram
 
 BUDGETS = [(1.0, 1e-5), (0.1, 1e-10), (4.0, 1e-3), (0.5, 1e-15)]
@@ -50,11 +53,12 @@ def threshold(sigma: float, delta: float, max_items: int, b: float = 1.0) -> flo
 
 def expected_rounds(config: SelectionConfig) -> list[tuple[float, float]]:
     """(sigma, rho) of every round, written from the definitions of the two accountings."""
-    shares = config.budget_split or (1.0,)
-    factors = (1.0, config.max_bias) if config.method == "mad2r" else (1.0,) * len(shares)
+    settings = config.settings.given()
+    shares = settings.get("budget_split", (1.0,))
+    factors = (1.0, settings["max_bias"]) if "max_bias" in settings else (1.0,) * len(shares)
     rounds = []
     for share, b in zip(shares, factors):
-        if config.accounting == "basic":
+        if settings.get("accounting") == "basic":
             sigma, delta = (
                 balle_wang(config.epsilon * share, config.delta * share / 2),
                 config.delta * share / 2,
@@ -116,7 +120,7 @@ def test_events_verify_and_never_exceed_the_budget(options, epsilon, delta):
     found = plan(epsilon, delta, **options)
 
     def ledger(epsilon, delta):
-        return Ledger("select", epsilon, delta, found.config.accounting or "gaussian", found.event)
+        return Ledger("select", epsilon, delta, found.accounting, found.event)
 
     spent = ledger(epsilon, delta).verify()
     assert epsilon * 0.99 < spent.epsilon <= epsilon * (1 + 1e-12)
@@ -169,7 +173,7 @@ def test_gaussian_accounting_needs_less_noise_than_basic(method):
 
 def test_group_sequential_numbers_follow_the_definition():
     found = plan(method="gsu", rounds=4)
-    program, c = found.program, found.config
+    program, c = found.program, found.config.settings
     f = np.array(program.fractions)
     middle = np.cumsum(f) - f / 2
     a = np.exp(c.gsu_growth * middle)
@@ -263,7 +267,7 @@ def test_the_adaptive_threshold_is_at_least_one_at_every_budget(epsilon, delta):
         assert all(part.tables.tau_units >= 1 << 30 for part in rounds)
 
 
-@pytest.mark.parametrize("method", ["basic", "mad", "mad2r", "dp-sips", "gsu"])
+@pytest.mark.parametrize("method", selectors())
 def test_noise_beyond_the_fixed_point_range_is_refused(method):
     with pytest.raises(
         InputError,
@@ -273,11 +277,13 @@ def test_noise_beyond_the_fixed_point_range_is_refused(method):
         plan(1e-9, 1e-12, method=method)
 
 
-def test_noise_at_the_end_of_the_range_does_not_wrap():
-    """The largest draws at the largest allowed sigma, on top of 2^32 users, are ordinary 64-bit integers."""
-    extreme = _MAX_SIGMA * gaussian(np.array([[0, 0], [1 << 63, 0]], np.uint64))
-    sums = np.full(2, 1 << 32) << 30
-    assert sorted(extreme) == [-max(extreme), max(extreme)]
-    assert (noisy_units(sums, extreme) / 2.0**30).tolist() == pytest.approx(
-        (extreme + 2.0**32).tolist(), rel=1e-12
-    )
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_at_the_end_of_the_range_does_not_wrap(kind):
+    """The largest draws at the largest allowed scale, on top of 2^32 users, are ordinary 64-bit integers."""
+    scale = _LARGEST_DRAW / KINDS[kind].largest
+    ends = np.array([[0, 0], [1 << 63, 0], [2**63 - 1, 2**64 - 1], [2**64 - 1, 2**64 - 1]], np.uint64)
+    extreme = scale * VARIATES[kind](ends)
+    assert _LARGEST_DRAW / 1.05 < np.abs(extreme).max() <= _LARGEST_DRAW
+    sums = np.full(4, 1 << 32) << 30
+    found = noisy_units(sums, extreme) / 2.0**30
+    assert found.tolist() == pytest.approx((extreme + 2.0**32).tolist(), rel=1e-12)

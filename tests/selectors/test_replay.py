@@ -7,10 +7,12 @@ import pytest
 
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
+from dpbeam.selectors.gsu.faults import CurrentDegreeCap, MovingSample
 from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.selectors.mad.faults import KeepAbsent
 from dpbeam.selectors.mad.program import Mad2rProgram
+from dpbeam.selectors.recast import recast
 from dpbeam.selectors.uniform.program import UniformProgram
-from tests.support.faults import CurrentDegreeCap, KeepAbsent, MovingSample, recast
 from tests.support.instances import random_pairs, whole_block
 from tests.support.running import key, watch
 from tests.support.variants import VARIANTS, program

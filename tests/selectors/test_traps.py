@@ -14,7 +14,7 @@ from tests.support.instances import random_pairs
 from tests.support.reference import Data
 from tests.support.running import key, names, reference_trace, release, watch
 from tests.support.statistics import FALSE_ALARM, correlation_p, variance_p
-from tests.support.variants import VARIANTS, program
+from tests.support.variants import VARIANTS, case_of, program
 
 
 def low_thresholds(chosen):
@@ -198,7 +198,8 @@ def test_noise_and_sampling_share_no_label():
 def test_released_weights_lie_on_the_public_grid(name):
     """Low-order bits of a noisy weight carry nothing: every one is a multiple of a power of two near sigma/1024."""
     chosen = program(name)
-    sigma = getattr(chosen, "sigma", None) or max(spec.deviation for spec in chosen.noises())
+    sigma_of = case_of(name).grid_sigma
+    sigma = sigma_of(chosen) if sigma_of else max(spec.deviation for spec in chosen.noises())
     assert 0.5 < chosen.weight_grid / (sigma / 1024) < 2
     assert np.log2(chosen.weight_grid) % 1 == 0
     found = release(chosen, random_pairs(8, users=200), key(8)).noisy_weight / chosen.weight_grid

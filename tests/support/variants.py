@@ -8,42 +8,26 @@ from __future__ import annotations
 from dpbeam.engine.program import Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from tests.selectors.case import SelectorCase, cases
 
-_MAD = {"max_adaptive_degree": 6, "adaptive_excess": 0.1}
-_BIAS = {"min_bias": 0.75, "lower_confidence": 0.5}  # users of two items are adaptive in the second round too
-_SPLIT = {
-    "basic": (0.1, 0.9),
-    "gaussian": (0.03, 0.97),
-}  # the first round finds few, the second has heavy items
 VARIANTS: dict[str, dict] = {
-    "basic": {"method": "basic"},
-    "mad": {"method": "mad", **_MAD},
-    "gsu2": {"method": "gsu", "rounds": 2},
-    "gsu2 no score": {"method": "gsu", "rounds": 2, "gsu_score": False},
-    "gsu8": {"method": "gsu", "rounds": 8},
-    "gsu8 no score": {"method": "gsu", "rounds": 8, "gsu_score": False},
+    name: {"method": method, **settings}
+    for method, case in cases().items()
+    for name, settings in case.small.items()
 }
-for _accounting in ("basic", "gaussian"):
-    for _resample in (False, True):
-        _name = f"{_accounting}{' resampled' if _resample else ''}"
-        _options = {"accounting": _accounting, "resample": _resample}
-        VARIANTS[f"dp-sips {_name}"] = {"method": "dp-sips", **_options}
-        VARIANTS[f"mad2r {_name}"] = {
-            "method": "mad2r",
-            "budget_split": _SPLIT[_accounting],
-            **_options,
-            **_MAD,
-            **_BIAS,
-        }
+
+
+def case_of(name: str) -> SelectorCase:
+    """The case that a variant belongs to."""
+    return cases()[VARIANTS[name]["method"]]
 
 
 def config(
     name: str, epsilon: float | None = None, delta: float = 0.02, max_items: int = 8
 ) -> SelectionConfig:
-    """Settings of a variant; mad2r gets a larger epsilon, at which items are heavy in its second round too."""
-    options = VARIANTS[name]
-    epsilon = epsilon or (12.0 if options["method"] == "mad2r" else 4.0)
-    return SelectionConfig(epsilon, delta, max_items_per_user=max_items, **options)
+    """Settings of a variant."""
+    epsilon = epsilon or case_of(name).epsilon
+    return SelectionConfig(epsilon, delta, max_items_per_user=max_items, **VARIANTS[name])
 
 
 def program(name: str, epsilon: float | None = None, delta: float = 0.02, max_items: int = 8) -> Program:

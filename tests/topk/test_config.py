@@ -19,12 +19,13 @@ from dpbeam.accounting.gaussian import gaussian_delta
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, choice_budget, plan_topk
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel
 
 UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
 PURE = ["pnf-peel", "joint", "fast-joint"]
-SELECTORS = ["basic", "dp-sips", "mad", "mad2r", "gsu"]
+SELECTORS = list(selectors())
 
 
 def config(epsilon=1.0, delta=1e-6, k=20, selector="basic", **more):
@@ -255,7 +256,7 @@ def test_more_budget_is_more_choice():
             {"mechanism": "limited-domain", "public_domain": True},
             "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain",
         ),
-        ({"selector": "best"}, "--method must be one of basic, dp-sips, mad, mad2r, gsu, wgm, got 'best'"),
+        ({"selector": "best"}, f"--method must be one of {', '.join((*SELECTORS, 'wgm'))}, got 'best'"),
     ],
 )
 def test_refusals(settings, message):

@@ -1,0 +1,77 @@
+"""GSU, the group-sequential union: spends the noise over rounds and aims weight at undecided items (docs/gsu.md)."""
+
+from __future__ import annotations
+
+import math
+
+from dpbeam.selectors.base import Calibration, PlantedFault, Request, RoundPlan, Selector
+from dpbeam.selectors.gsu.presets import GSU_PRESETS
+from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
+
+
+class Gsu(Selector):
+    """R rounds; items are tested on the sum of all rounds so far."""
+
+    name = "gsu"
+    summary = "spends the noise over rounds and aims weight at undecided items"
+    settings_type = GsuSettings
+    variants = {  # noqa: RUF012
+        f"gsu{DEFAULT_ROUNDS}": {"rounds": DEFAULT_ROUNDS},
+        **{f"gsu{preset.rounds}": {"rounds": preset.rounds} for preset in GSU_PRESETS.values()},
+        "gsu8 no score": {"rounds": 8, "gsu_score": False},
+    }
+
+    def resolve(self, request: Request) -> Request:
+        return resolve_gsu(request)
+
+    def plan(self, request: Request) -> Calibration:
+        from dpbeam.accounting.noise import NoiseSpec
+        from dpbeam.selectors.gsu.calibration import calibrate_gsu
+        from dpbeam.selectors.gsu.presets import ScoreConstants, spending
+        from dpbeam.selectors.gsu.program import GsuProgram
+
+        settings: GsuSettings = request.settings
+        found = calibrate_gsu(
+            request.epsilon,
+            request.delta,
+            settings.gsu_fractions,
+            spending(settings.rounds, settings.gsu_final_spending),
+            settings.gsu_delta_share,
+            request.max_items,
+            settings.gsu_cap,
+            settings.gsu_growth,
+        )
+        program = GsuProgram(
+            sigma=found.sigma,
+            fractions=found.fractions,
+            round_sigmas=found.round_sigmas,
+            coefficients=found.a,
+            drifts=found.G,
+            variances=found.V,
+            thresholds=found.thresholds,
+            caps=found.caps,
+            max_items=request.max_items,
+            score=ScoreConstants(*settings.gsu_score_constants) if settings.gsu_score else None,
+        )
+        rounds = tuple(
+            RoundPlan(
+                noise=program.noise(k),
+                threshold=float(found.thresholds[k]),
+                statistic=NoiseSpec("gaussian", float(found.sigma * math.sqrt(found.V[k])), k + 1),
+                weight_factor=float(found.G[k]),
+            )
+            for k in range(settings.rounds)
+        )
+        return Calibration(program, rounds, found.event())
+
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return min(1.0 / math.sqrt(degree), float(calibration.program.caps[degree]))
+
+    def planted_faults(self) -> list[PlantedFault]:
+        from dpbeam.selectors.gsu.faults import FAULTS
+
+        return FAULTS
+
+    def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
+        """Of the last checkpoint alone; the true probability is a little larger."""
+        return calibration.rounds[-1].release_probability(users * self.weight(calibration, degree))

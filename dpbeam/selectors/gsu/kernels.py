@@ -8,6 +8,7 @@ import numpy as np
 
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import floor_to_unit_norm
+from dpbeam.selectors.gsu.presets import ScoreConstants
 
 SCORE_ONE = (1 << 16) - 1  # scores travel, and enter the state, as multiples of 1/65535
 _SMALLEST_SCORE = 1e-3
@@ -60,19 +61,6 @@ def _settle_capped(
         caps = caps[still]
         active, kept = active.select_rows(still)
         pairs = pairs[kept]
-
-
-@dataclass(frozen=True)
-class ScoreConstants:
-    """Public constants of the score; privacy does not depend on them."""
-
-    a: float
-    a1: float
-    k1: float
-    kk: float
-    b: float
-    k2: float
-    g: float
 
 
 @dataclass(frozen=True)

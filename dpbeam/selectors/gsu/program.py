@@ -18,7 +18,8 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
+from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, fill_weights, score_units
+from dpbeam.selectors.gsu.presets import ScoreConstants
 
 
 class GsuProgram(Program):

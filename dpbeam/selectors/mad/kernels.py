@@ -22,12 +22,12 @@ import numpy as np
 
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, uniform_l1_units
+from dpbeam.selectors.mad import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
 
 RATIO_BITS = 52
 _COEFFICIENT_BITS = 24
 _FRACTION_BITS = RATIO_BITS + _COEFFICIENT_BITS - 30  # 46
 _CLIP = (1 << 53) - 1
-MAX_ADAPTIVE_DEGREE = 1024  # keeps every product below 2^63
 
 
 def reroute_discount(b_min: float, max_adaptive_degree: int, tau: float) -> float:
@@ -64,15 +64,16 @@ class MadTables:
 
     @classmethod
     def create(cls, *, tau: float, max_adaptive_degree: int, b_min: float) -> MadTables:
-        """Tables for adaptive threshold `tau`; see `dpbeam.selection.config` for the preconditions.
+        """Tables for adaptive threshold `tau`; see `dpbeam.selectors.mad` for the preconditions.
 
         Raises:
           ValueError: outside the preconditions of the sensitivity proof.
         """
         if not tau >= 1.0:
             raise ValueError(f"MAD needs tau >= 1, got {tau}")
-        if not 4 <= max_adaptive_degree <= MAX_ADAPTIVE_DEGREE:
-            raise ValueError(f"MAD needs 4 <= d_max <= {MAX_ADAPTIVE_DEGREE}, got {max_adaptive_degree}")
+        if not MIN_ADAPTIVE_DEGREE <= max_adaptive_degree <= MAX_ADAPTIVE_DEGREE:
+            bounds = f"{MIN_ADAPTIVE_DEGREE} <= d_max <= {MAX_ADAPTIVE_DEGREE}"
+            raise ValueError(f"MAD needs {bounds}, got {max_adaptive_degree}")
         if not 0.5 <= b_min <= 1.0:
             raise ValueError(f"MAD needs b_min in [0.5, 1], got {b_min}")
         initial = uniform_l1_units(max_adaptive_degree)

@@ -32,13 +32,18 @@ class MadRound:
     """Public numbers of one round of MAD.
 
     Attributes:
-      sigma, threshold: noise and release threshold of the round.
+      noise, threshold: Gaussian noise and release threshold of the round.
       tables: constants of the rerouting.
     """
 
-    sigma: float
+    noise: NoiseSpec
     threshold: float
     tables: MadTables
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise."""
+        return self.noise.deviation
 
 
 class MadProgram(Program):
@@ -63,7 +68,7 @@ class MadProgram(Program):
         return mad_sum_names(trip)
 
     def noise(self, trip: int) -> NoiseSpec | None:
-        return NoiseSpec("gaussian", self.round.sigma, 1) if trip == 1 else None
+        return self.round.noise if trip == 1 else None
 
     def exact(self, trip: int, shard: Shard) -> Exact:
         return mad_exact(shard, self.round.tables)
@@ -127,9 +132,7 @@ class Mad2rProgram(Program):
         return mad_sum_names(trip % 2)
 
     def noise(self, trip: int) -> NoiseSpec | None:
-        if trip % 2 == 0:
-            return None
-        return NoiseSpec("gaussian", self._round(trip).sigma, 1 if trip == 1 else 2)
+        return self._round(trip).noise if trip % 2 else None
 
     def _round(self, trip: int) -> MadRound:
         return self.first if trip < 2 else self.second

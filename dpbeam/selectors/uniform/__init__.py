@@ -1,0 +1,90 @@
+"""Basic (the Weighted Gaussian Mechanism) and DP-SIPS: every user spreads one unit of l2 weight evenly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, Request, Selector
+from dpbeam.selectors.multi_round import POOL, PUBLISHED, MultiRoundSettings, multi_round_variants, unseen
+
+# Best of the splits tried on public datasets; constants, so they cost no privacy.
+_SPLITS = {"gaussian": (0.1, 0.2, 0.7), "basic": (0.1, 0.9)}
+
+
+class Basic(Selector):
+    """One round. Korolova et al. 2009, Gopi et al. 2020."""
+
+    name = "basic"
+    aliases = ("wgm",)
+    summary = "each user spreads one unit of weight evenly"
+    presets = {"published": {}}  # noqa: RUF012
+    variants = {"basic": {}}  # noqa: RUF012
+
+    def plan(self, request: Request) -> Calibration:
+        return _plan(self.name, request, (1.0,), "gaussian", pool=None)
+
+    def planted_faults(self) -> list[PlantedFault]:
+        from dpbeam.selectors.uniform.faults import ONE_NOVEL_ITEM, whole_delta
+
+        return [whole_delta(self.name), ONE_NOVEL_ITEM]
+
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return 1.0 / math.sqrt(degree)
+
+
+class DpSips(Selector):
+    """Basic, repeated on what was not found. Swanberg et al. 2023."""
+
+    name = "dp-sips"
+    summary = "Basic, repeated on what was not found"
+    settings_type = MultiRoundSettings
+    presets = {"published": PUBLISHED}  # noqa: RUF012
+    variants = multi_round_variants("dp-sips")
+
+    def resolve(self, request: Request) -> Request:
+        request = super().resolve(request)
+        settings = request.settings
+        if settings.budget_split is None:
+            settings = replace(settings, budget_split=_SPLITS[settings.accounting])
+        return replace(request, settings=settings)
+
+    def plan(self, request: Request) -> Calibration:
+        settings = request.settings
+        pool = POOL if settings.resample else None
+        return _plan(self.name, request, settings.budget_split, settings.accounting, pool=pool)
+
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return 1.0 / math.sqrt(degree)
+
+    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
+        return [unseen(request.max_items)] if request.settings.resample else []
+
+    def planted_faults(self) -> list[PlantedFault]:
+        from dpbeam.selectors.uniform.faults import whole_delta
+
+        return [whole_delta(self.name)]
+
+
+def _plan(
+    label: str, request: Request, shares: tuple[float, ...], accounting: str, pool: int | None
+) -> Calibration:
+    from dpbeam.selectors.rounds import gaussian_rounds
+    from dpbeam.selectors.uniform.program import UniformProgram
+
+    rounds, event = gaussian_rounds(
+        request.epsilon,
+        request.delta,
+        shares=shares,
+        novel=(1.0,) * len(shares),
+        max_items=request.max_items,
+        accounting=accounting,
+        label=label,
+    )
+    program = UniformProgram(
+        noises=[r.noise for r in rounds],
+        thresholds=[r.threshold for r in rounds],
+        max_items=request.max_items,
+        pool=pool,
+    )
+    return Calibration(program, tuple(r.plan for r in rounds), event)

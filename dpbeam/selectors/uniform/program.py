@@ -23,7 +23,7 @@ class UniformProgram(Program):
     """R rounds of uniform weights; items found in a round leave every user's set. R = 1 is Basic.
 
     Args:
-      sigmas, thresholds: one per round.
+      noises, thresholds: one per round; Gaussian noise.
       max_items: D0, the items that a user gives weight to in one round.
       pool: items kept per user if every round samples `max_items` afresh from them; None: one sample for all.
     """
@@ -31,24 +31,34 @@ class UniformProgram(Program):
     norm = L2
 
     def __init__(
-        self, *, sigmas: Sequence[float], thresholds: Sequence[float], max_items: int, pool: int | None = None
+        self,
+        *,
+        noises: Sequence[NoiseSpec],
+        thresholds: Sequence[float],
+        max_items: int,
+        pool: int | None = None,
     ):
-        self.sigmas = tuple(sigmas)
+        self._noises = tuple(noises)
         self.thresholds = tuple(thresholds)
         self.max_items = max_items
-        self.resample = pool is not None and len(self.sigmas) > 1
+        self.resample = pool is not None and len(self._noises) > 1
         self.cap = max(pool, max_items) if self.resample else max_items
-        self.trips = len(self.sigmas)
+        self.trips = len(self._noises)
         found = {"found": ReplyColumn(np.uint8, 0)}
         self.reply_columns = dict.fromkeys(range(self.trips - 1), found)
-        self.weight_grid = public_grid(max(self.sigmas))
+        self.weight_grid = public_grid(max(noise.deviation for noise in self._noises))
         self._table = uniform_l2_units(max_items)
+
+    @property
+    def sigmas(self) -> tuple[float, ...]:
+        """Standard deviation of each round's noise."""
+        return tuple(noise.deviation for noise in self._noises)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
 
     def noise(self, trip: int) -> NoiseSpec:
-        return NoiseSpec("gaussian", self.sigmas[trip], trip + 1)
+        return self._noises[trip]
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys

@@ -32,19 +32,11 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.registry import variants
 from tests.support.objects import STORE
 
 KEY = "stages"
-METHODS = {
-    "basic": {"method": "basic"},
-    "sips": {"method": "dp-sips"},
-    "sips-published": {"method": "dp-sips", "preset": "published"},
-    "mad": {"method": "mad"},
-    "mad2r": {"method": "mad2r"},
-    "mad2r-published": {"method": "mad2r", "preset": "published"},
-    "gsu2": {"method": "gsu", "rounds": 2},
-    "gsu8": {"method": "gsu"},
-}
+METHODS = variants()
 
 
 def plan_of(name, **more):
@@ -402,7 +394,7 @@ class TestMessages:
     def test_a_missing_block_is_refused(self, tmp_path):
         [(_, shard)] = self.first.process((3, [self.message(7), self.message(2)]))
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
-            program = plan_of("sips-published").program
+            program = plan_of("dp-sips published").program
             run.store.write("shard-3", shard.links_columns())
             run.store.write("shard-3-state-0", {})
             run.store.write("shard-3-items", {"items": shard.items})
@@ -414,7 +406,7 @@ class TestMessages:
                 list(later.process((3, [self.message(7, trip=1), self.message(9, trip=1)])))
 
     def test_a_missing_reply_is_refused(self, tmp_path):
-        program = plan_of("sips-published").program
+        program = plan_of("dp-sips published").program
         block = Block(
             id=5,
             offsets=np.array([0, 2]),

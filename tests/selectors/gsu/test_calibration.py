@@ -14,12 +14,8 @@ from dpbeam.accounting.events import ComposedEvent, InconsistentEventError
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta, gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.threshold import normal_quantile_max
-from dpbeam.selectors.gsu.calibration import (
-    GSU_PRESETS,
-    calibrate_gsu,
-    geometric_fractions,
-    spending,
-)
+from dpbeam.selectors.gsu.calibration import calibrate_gsu
+from dpbeam.selectors.gsu.presets import GSU_PRESETS, geometric_fractions, spending
 
 
 def calibrate_preset(name, epsilon=1.0, delta=1e-5, **changes):

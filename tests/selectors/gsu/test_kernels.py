@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
-from dpbeam.selectors.gsu.calibration import GSU_PRESETS
 from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
-from tests.support import reference
+from dpbeam.selectors.gsu.presets import GSU_PRESETS
+from tests.selectors.gsu import reference
 from tests.support.instances import csr
 
 score_values = st.one_of(st.just(1.0), st.integers(66, SCORE_ONE).map(lambda k: k / SCORE_ONE))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dpbeam.kernels.grid import NORM_UNITS, UNITS, uniform_l2_units
 from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.mad.weights import user_weights
+from tests.selectors.mad.reference import user_weights as slow_user_weights
 from tests.support.instances import csr
-from tests.support.reference import user_weights as slow_user_weights
 
 bias_values = st.one_of(st.just(1.0), st.floats(0, 1), st.sampled_from([0.5, 0.75, 1 / 32768, 1 - 2**-15]))
 

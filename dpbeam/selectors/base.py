@@ -1,0 +1,278 @@
+"""What an algorithm of partition selection is: one class, one folder, one line of the registry.
+
+Design. A `Selector` says everything that differs between algorithms: its settings, how it is calibrated to a budget,
+the program that runs, what a user gives to an item, and its hard cases for the audit. Flags, help, plans, the domain
+stage of top-k, benchmarks, the audit and the tests walk the registry (`dpbeam.selectors.registry`) and know no
+algorithm by name. This module and every selector's own are cheap to import: whatever computes is imported when it is
+planned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    from dpbeam.accounting.events import ComposedEvent
+    from dpbeam.accounting.noise import NoiseSpec
+    from dpbeam.engine.program import Program
+
+_META = "dpbeam"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a selector: a field of its settings, a flag of the command line.
+
+    Attributes:
+      kind: float, int, bool, str, or tuple for comma-separated numbers.
+      help: one line; the default is added to it where it does not depend on other settings.
+      low, high: bounds of a number, included.
+      choices: allowed strings.
+      metavar: what the value is called in help.
+    """
+
+    kind: type
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value of the wrong type or out of range.
+
+        Raises:
+          InputError: naming the flag.
+        """
+        if self.choices and value not in self.choices:
+            raise InputError(f"--{name} must be {' or '.join(self.choices)}, got {value!r}")
+        if self.kind is bool and not isinstance(value, bool):
+            raise InputError(f"--{name} must be true or false, got {value!r}")
+        if self.low is not None and self.high is not None:
+            check_range(name, value, self.low, self.high, integer=self.kind is int)
+
+
+def setting(default: Any, help: str, *, kind: type | None = None, **options: Any) -> Any:
+    """A field of a settings dataclass; a default of None is filled in by `Selector.resolve`.
+
+    Args:
+      kind: type of the value where the default is None.
+      options: as in `Setting`.
+    """
+    return field(default=default, metadata={_META: Setting(kind or type(default), help, **options)})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one selector; subclasses add fields made by `setting`."""
+
+    @classmethod
+    def described(cls) -> dict[str, Setting]:
+        """Setting by field name."""
+        return {item.name: item.metadata[_META] for item in dataclasses.fields(cls)}
+
+    def given(self) -> dict[str, Any]:
+        """The values that are not None."""
+        values = {name: getattr(self, name) for name in self.described()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+          InputError: naming the flag.
+        """
+        described = self.described()
+        for name, value in self.given().items():
+            described[name].check(name, value)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a selector is asked for.
+
+    Attributes:
+      epsilon, delta: its budget.
+      max_items: D0, items of a user that count; None: the selector's default.
+      settings: of the selector's own type.
+    """
+
+    epsilon: float
+    delta: float
+    max_items: int | None
+    settings: Any
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Public numbers of one round.
+
+    Attributes:
+      noise: what the round adds to its weights.
+      threshold: release threshold of what is compared with it (inf: nothing is tested).
+      statistic: law of the noise in what is compared with the threshold: the round's own, or that of a sum of rounds.
+      weight_factor: what a constant weight of 1 in every round adds to what is compared.
+      delta_threshold: probability allowed for a novel item to pass here; None where rounds share it.
+    """
+
+    noise: NoiseSpec
+    threshold: float
+    statistic: NoiseSpec
+    weight_factor: float = 1.0
+    delta_threshold: float | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the round, from 1."""
+        return self.noise.round
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the round's noise."""
+        return self.noise.deviation
+
+    @property
+    def statistic_sigma(self) -> float:
+        """Standard deviation of the noise in what is compared with the threshold."""
+        return self.statistic.deviation
+
+    def release_probability(self, weight: float) -> float:
+        """Probability that what is compared reaches the threshold if users add `weight` in every round."""
+        return float(self.statistic.tail(self.threshold - weight * self.weight_factor))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A selector calibrated to a budget.
+
+    Attributes:
+      program: what runs, in process or on Beam.
+      rounds: public numbers per round.
+      event: what the ledger records, root of the event tree.
+    """
+
+    program: Program
+    rounds: tuple[RoundPlan, ...]
+    event: ComposedEvent
+
+
+class HardCase(NamedTuple):
+    """Neighbouring inputs that are hard for a selector: item numbers of each user, and of the newcomer."""
+
+    name: str
+    others: tuple[tuple[int, ...], ...]
+    newcomer: tuple[int, ...]
+
+    @property
+    def num_items(self) -> int:
+        """Item numbers run from 0 to num_items - 1."""
+        return 1 + max(max(items) for items in (*self.others, self.newcomer))
+
+
+def all_novel(count: int) -> HardCase:
+    """A newcomer with `count` items that nobody else holds, and nobody else."""
+    return HardCase(f"all novel, {count} items", (), tuple(range(count)))
+
+
+@dataclass(frozen=True)
+class PlantedFault:
+    """A faulty build of a selector, for the audit of the audit.
+
+    Attributes:
+      name: what is wrong.
+      settings: of the selector whose claim the build makes, `max_items_per_user` and `epsilon` included.
+      build: from the honest calibration and a hard case to the faulty program.
+      case: a neighbouring input that shows the fault.
+      trials: how many show it.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    build: Callable[[Calibration, HardCase], Program]
+    case: HardCase
+    trials: int = 4_000
+
+
+class Selector(ABC):
+    """One algorithm of partition selection.
+
+    Guarantee that `plan` must give, with its proof in the docs: (epsilon, delta)-DP for the released items and their
+    noisy weights, privacy unit one user, neighbours differ by adding or removing one user. The event accounts for it;
+    the program's norm, noise and thresholds are held against the event before anything runs (`dpbeam.selection.plan`).
+
+    Attributes:
+      name: of `--method`; aliases: other names for the same.
+      summary: one line for help and README.
+      settings_type: a subclass of `Settings`.
+      presets: name -> settings; "published" takes those of the paper.
+      variants: name -> settings that benchmarks compare, and that the audit and the tests run; the default first.
+      default_max_items: D0 where none is asked for.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str]
+    settings_type: ClassVar[type[Settings]] = Settings
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+    default_max_items: ClassVar[int] = 100
+
+    def resolve(self, request: Request) -> Request:
+        """The request with every setting filled in and checked.
+
+        Raises:
+          InputError: a value is out of range, or a precondition is violated.
+        """
+        request.settings.check()
+        return replace(request, max_items=_or(request.max_items, self.default_max_items))
+
+    @abstractmethod
+    def plan(self, request: Request) -> Calibration:
+        """Calibrate a resolved request; needs no data.
+
+        Raises:
+          InputError: the budget cannot be met with these settings.
+        """
+
+    @abstractmethod
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        """What a user with this many items gives to each of them in a round when all count alike."""
+
+    def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
+        """Probability that an item is released whose `users` users all hold `degree` items.
+
+        Here rounds with noise of their own count independently. What adapts to other items comes on top.
+        """
+        weight = users * self.weight(calibration, degree)
+        return 1.0 - math.prod(1.0 - row.release_probability(weight) for row in calibration.rounds)
+
+    def hard_cases(self, calibration: Calibration, request: Request) -> Sequence[HardCase]:
+        """Neighbouring inputs for the audit, besides those that are hard for every selector."""
+        return ()
+
+    def planted_faults(self) -> Sequence[PlantedFault]:
+        """Faulty builds of this selector that the audit must refute, besides those that fit every selector."""
+        return ()
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def check_range(name: str, value: Any, low: float, high: float, *, integer: bool = False) -> None:
+    """Refuse what is not a number, or an integer, from low to high.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or (integer and int(value) != value) or not low <= value <= high:
+        kind = "an integer" if integer else "a number"
+        raise InputError(f"--{name} must be {kind} from {low:g} to {high:g}, got {value}")

@@ -1,0 +1,60 @@
+"""Settings that selectors with several rounds of their own noise share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpbeam.errors import InputError
+from dpbeam.selectors.base import HardCase, Settings, setting
+
+# Distinct items of one user that fresh samples draw from; bounds what a single user may occupy in memory.
+# A uniform subset of this size stands for a larger set, which the guarantee allows and utility does not notice.
+POOL = 1_000_000
+MAX_SHARES = 64
+PUBLISHED = {"accounting": "basic", "resample": False, "budget_split": (0.1, 0.9)}
+
+
+@dataclass(frozen=True)
+class MultiRoundSettings(Settings):
+    """Attributes as their flags; `budget_split` None takes the selector's best split for the accounting."""
+
+    accounting: str = setting(
+        "gaussian",
+        "how rounds compose: as one Gaussian mechanism, or basic",
+        choices=("gaussian", "basic"),
+        metavar="NAME",
+    )
+    resample: bool = setting(True, "sample each user's items afresh in every round")
+    budget_split: tuple[float, ...] | None = setting(
+        None, "shares of the rounds, sum 1", kind=tuple, metavar="A,B,..."
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.budget_split is not None:
+            from dpbeam.accounting.budget import split_amount
+
+            shares = tuple(self.budget_split)
+            if not 1 <= len(shares) <= MAX_SHARES:
+                raise InputError(f"--budget_split needs 1 to {MAX_SHARES} shares, got {len(shares)}")
+            split_amount(1.0, shares)
+
+
+def multi_round_variants(name: str) -> dict[str, dict]:
+    """The default, the published setting, and the other combinations of accounting and sampling."""
+    return {
+        name: {},
+        f"{name} published": {"preset": "published"},
+        f"{name} one sample": {"resample": False},
+        f"{name} basic accounting": {"accounting": "basic"},
+    }
+
+
+def unseen(max_items: int) -> HardCase:
+    """Four users hold item 0 and many fillers, which others hold too.
+
+    Where all their first samples missed item 0, only the newcomer's holds it.
+    """
+    fillers = tuple(range(1, 5 * max_items + 1))
+    others = ((0, *fillers),) * 4 + tuple((i,) for i in fillers)
+    return HardCase("unseen by earlier samples", others, (0,))

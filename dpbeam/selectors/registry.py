@@ -1,0 +1,92 @@
+"""The selectors that there are: one line each. Everything else that speaks of methods walks this registry."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dpbeam.errors import InputError
+from dpbeam.selectors.base import Selector, Setting
+
+#: module:class of every selector, in the order of help.
+_BUILT_IN = (
+    "dpbeam.selectors.uniform:Basic",
+    "dpbeam.selectors.uniform:DpSips",
+    "dpbeam.selectors.mad:Mad",
+    "dpbeam.selectors.mad:Mad2r",
+    "dpbeam.selectors.gsu:Gsu",
+)
+_added: dict[str, Selector] = {}
+
+DEFAULT_METHOD = "mad2r"
+
+
+@functools.cache
+def _built_in() -> dict[str, Selector]:
+    found = {}
+    for entry in _BUILT_IN:
+        module, name = entry.split(":")
+        selector = getattr(importlib.import_module(module), name)()
+        found[selector.name] = selector
+    return found
+
+
+def selectors() -> Mapping[str, Selector]:
+    """All selectors by name."""
+    return MappingProxyType({**_built_in(), **_added})
+
+
+def register(selector: Selector) -> Selector:
+    """Add a selector from outside of the package; returns it. Workers need none of it: programs travel as they are.
+
+    Raises:
+      ValueError: its name or an alias is taken.
+    """
+    taken = {name for known in selectors().values() for name in (known.name, *known.aliases)}
+    for name in (selector.name, *selector.aliases):
+        if name in taken:
+            raise ValueError(f"a selector is named {name!r} already")
+    _added[selector.name] = selector
+    return selector
+
+
+def find(name: str) -> Selector:
+    """The selector of a name or an alias.
+
+    Raises:
+      InputError: there is none.
+    """
+    known = selectors()
+    aliases = {alias: selector for selector in known.values() for alias in selector.aliases}
+    if name in known:
+        return known[name]
+    if name in aliases:
+        return aliases[name]
+    raise InputError(f"--method must be one of {', '.join((*known, *aliases))}, got {name!r}")
+
+
+def variants() -> dict[str, dict[str, Any]]:
+    """The variants of all selectors by name, each with its method: keywords of a `SelectionConfig`."""
+    return {
+        name: {"method": selector.name, **settings}
+        for selector in selectors().values()
+        for name, settings in selector.variants.items()
+    }
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """The first variant of every selector, its default, by name."""
+    first = {next(iter(selector.variants)) for selector in selectors().values()}
+    return {name: settings for name, settings in variants().items() if name in first}
+
+
+def all_settings() -> dict[str, dict[str, Setting]]:
+    """Setting name -> {selector name: setting} over all selectors."""
+    found: dict[str, dict[str, Setting]] = {}
+    for selector in selectors().values():
+        for name, described in selector.settings_type.described().items():
+            found.setdefault(name, {})[selector.name] = described
+    return found

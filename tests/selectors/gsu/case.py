@@ -1,0 +1,39 @@
+"""gsu in the tests."""
+
+from __future__ import annotations
+
+from tests.selectors.case import SelectorCase
+from tests.selectors.gsu.reference import gsu
+from tests.support.reference import Data, Trace
+
+
+def reference(data: Data, p) -> Trace:
+    return gsu(
+        data,
+        sigma=p.sigma,
+        f=p.fractions,
+        a=p.coefficients,
+        G=p.drifts,
+        V=p.variances,
+        thresholds=p.thresholds,
+        caps=p.caps,
+        cap=p.cap,
+        constants=p.score,
+    )
+
+
+CASES = [
+    SelectorCase(
+        "gsu",
+        reference,
+        2e-4,
+        {
+            f"gsu{rounds}{'' if score else ' no score'}": {"rounds": rounds, "gsu_score": score}
+            for rounds in (2, 8)
+            for score in (True, False)
+        },
+        tight=("gsu2", "gsu8"),
+        statistic="z",
+        grid_sigma=lambda program: program.sigma,
+    )
+]

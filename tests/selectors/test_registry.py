@@ -1,0 +1,114 @@
+"""The registry is the only list of methods, and what it holds agrees with itself."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from dpbeam.errors import InputError
+from dpbeam.selectors import registry
+from dpbeam.selectors.base import Request, Settings
+from dpbeam.selectors.registry import all_settings, defaults, find, register, selectors, variants
+from tests.selectors.case import cases
+
+ROOT = Path(__file__).resolve().parents[2]
+# A place may name one method, or two to compare them; three names within a few lines are a list.
+_WITHIN = 300
+_OWN = (Path("dpbeam/selectors"), Path("tests/selectors"))
+_EXPECTED = (
+    Path("tests/selection"),
+)  # settings and numbers expected of single methods: no new one need be added
+
+
+def named_together(text: str, names: list[str]) -> set[str]:
+    """The largest set of method names that stand as strings within `_WITHIN` characters."""
+    pattern = re.compile(rf"""["'](?:--method=|--selector=)?({"|".join(map(re.escape, names))})["']""")
+    found = [(m.start(), m.group(1)) for m in pattern.finditer(text)]
+    sets = ({name for at, name in found if start <= at < start + _WITHIN} for start, _ in found)
+    return max(sets, key=len, default=set())
+
+
+def test_no_list_of_methods_elsewhere():
+    """Product, scripts and tests walk the registry; only a selector's own folder names its methods."""
+    names = list(selectors())
+    offenders = {}
+    for folder in ("dpbeam", "pipelines", "scripts", "tests"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            own = any(path.relative_to(ROOT).is_relative_to(place) for place in (*_OWN, *_EXPECTED))
+            if own or not path.is_file() or path.suffix not in (".py", ""):
+                continue
+            together = named_together(path.read_text(encoding="utf-8", errors="ignore"), names)
+            if len(together) > 2:
+                offenders[str(path.relative_to(ROOT))] = together
+    assert not offenders
+
+
+def test_a_list_would_be_seen():
+    names = list(selectors())
+    assert len(named_together(f"METHODS = {names!r}", names)) == len(names)
+    assert named_together("method == 'gsu' or method == 'mad'", names) == {"gsu", "mad"}
+
+
+@pytest.mark.parametrize("name", selectors())
+def test_a_selector_says_all_that_is_asked(name):
+    selector = selectors()[name]
+    assert find(name) is selector
+    assert all(find(alias) is selector for alias in selector.aliases)
+    assert selector.summary and "\n" not in selector.summary
+    assert issubclass(selector.settings_type, Settings)
+    assert {f.name for f in fields(selector.settings_type)} == set(selector.settings_type.described())
+    first = next(iter(selector.variants.values()))
+    resolved = [
+        selector.resolve(Request(1.0, 1e-5, None, selector.settings_type(**settings)))
+        for settings in ({}, first)
+    ]
+    assert resolved[0] == resolved[1]  # the first variant is the default
+    assert set(cases()[name].tight) <= set(selector.variants)
+
+
+def test_variants_have_names_of_their_own():
+    assert sum(len(s.variants) for s in selectors().values()) == len(variants())
+    assert [v["method"] for v in defaults().values()] == list(selectors())
+
+
+def test_settings_of_one_name_are_of_one_kind():
+    """A flag serves all methods that have it."""
+    for name, by_method in all_settings().items():
+        assert len({described.kind for described in by_method.values()}) == 1, name
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match=r"^--method must be one of basic, .*, wgm, got 'best'$"):
+        find("best")
+
+
+def test_names_are_taken_once(monkeypatch):
+    monkeypatch.setattr(registry, "_added", {})
+    basic = find("basic")
+
+    class Other(type(basic)):
+        name, aliases, variants = "other", (), {"other": {}}  # noqa: RUF012
+
+    other = register(Other())
+    assert find("other") is other
+    with pytest.raises(ValueError, match="a selector is named 'other' already"):
+        register(Other())
+
+    class Namesake(Other):
+        name, aliases = "another", ("wgm",)
+
+    with pytest.raises(ValueError, match="a selector is named 'wgm' already"):
+        register(Namesake())
+
+
+def test_the_registry_is_cheap_to_import():
+    """Wrong flags are refused before anything that computes is loaded."""
+    code = (
+        "import sys; from dpbeam.selectors import registry; registry.all_settings(); "
+        "print([m for m in ('numpy', 'scipy', 'pyarrow', 'apache_beam') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
