@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
-from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.noise import L1, NoiseSpec
 
 _CHUNK = 1 << 20  # values of t per step; bounds memory at about 30 MB whatever max_items is
 _ROUND_UP = 1e-13  # relative; the rounding error of ndtri and of the sum stays below this
@@ -114,6 +114,11 @@ class NovelWeight:
         if self.power not in (0.5, 1.0):
             raise ValueError(f"novel_power must be 0.5 or 1, got {self.power}")
         object.__setattr__(self, "power", float(self.power))
+
+    @classmethod
+    def of(cls, noise: NoiseSpec, scale: float = 1.0) -> NovelWeight:
+        """What t items of a user whose weights this noise protects can weigh at most."""
+        return cls(scale, 1.0 if noise.norm == L1 else 0.5)
 
     def __call__(self, t: np.ndarray) -> np.ndarray:
         return self.scale / (np.sqrt(t) if self.power == 0.5 else t)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbeam.accounting.noise import KINDS, NoiseSpec
+from dpbeam.accounting.noise import KINDS, L1, NoiseSpec
 from dpbeam.engine.program import Keys
 from dpbeam.evaluation.audit import Subject
 from dpbeam.evaluation.neighbours import Neighbours
@@ -76,13 +76,17 @@ class Fault:
 
 def _keyed(keys: type[Keys], method: str, **options) -> Fault:
     plan = plan_of(method, **options)
-    return Fault(plan, Subject(plan.program, keys=keys), (Neighbours(*all_novel(MAX_ITEMS)),))
+    # Many small changes show most of a Gaussian's loss, one large change most of a Laplace's.
+    cases = tuple(Neighbours(*all_novel(count)) for count in (1, MAX_ITEMS))
+    return Fault(plan, Subject(plan.program, keys=keys), cases)
 
 
 def _short_hash(method: str) -> Fault:
     plan = plan_of(method, epsilon=4.0)
-    own = tuple(range(MAX_ITEMS, 10 * MAX_ITEMS))
-    case = Neighbours("namesake with items of its own", (tuple(range(MAX_ITEMS)),), own)
+    held = MAX_ITEMS
+    if plan.program.norm == L1:  # the merged user's sample moves from one item to another
+        plan, held = plan_of(method, epsilon=4.0, max_items_per_user=1), 1
+    case = Neighbours("namesake with items of its own", (tuple(range(held)),), tuple(range(held, 10 * held)))
     return Fault(plan, Subject(plan.program, identity=short_identity), (case,))
 
 

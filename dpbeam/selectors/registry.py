@@ -18,6 +18,7 @@ _BUILT_IN = (
     "dpbeam.selectors.mad:Mad",
     "dpbeam.selectors.mad:Mad2r",
     "dpbeam.selectors.gsu:Gsu",
+    "dpbeam.selectors.laplace:Laplace",
 )
 _added: dict[str, Selector] = {}
 

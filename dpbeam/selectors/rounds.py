@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dpbeam.accounting.budget import Budget, split_amount
 from dpbeam.accounting.events import ComposedEvent, Event, ThresholdEvent, noise_event
 from dpbeam.accounting.gaussian import gaussian_sigma, split_sigma
-from dpbeam.accounting.noise import L1, NoiseSpec
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
 from dpbeam.selectors.base import RoundPlan
 
@@ -33,7 +33,7 @@ class Round:
         Args:
           novel: a new user puts at most novel/sqrt(t) (Laplace noise: novel/t) on each of t items of its own.
         """
-        weight = NovelWeight(novel, 1.0 if noise.norm == L1 else 0.5)
+        weight = NovelWeight.of(noise, novel)
         threshold = novel_threshold(noise, delta, max_items, weight)
         test = ThresholdEvent(
             threshold=threshold,

@@ -90,7 +90,7 @@ def test_names_are_taken_once(monkeypatch):
     basic = find("basic")
 
     class Other(type(basic)):
-        name, aliases, variants = "other", (), {"other": {}}  # noqa: RUF012
+        name, aliases, variants = "other", (), {"other": {}}
 
     other = register(Other())
     assert find("other") is other

@@ -54,7 +54,9 @@ class Data:
         return self.sample(self.sets, cap, self.keys.pairs.sample)
 
     def noise(self, number: int, items: Iterable[str], sigma: float) -> dict[str, float]:
-        spec = NoiseSpec("gaussian", sigma, number)
+        return self.noise_of(NoiseSpec("gaussian", sigma, number), items)
+
+    def noise_of(self, spec: NoiseSpec, items: Iterable[str]) -> dict[str, float]:
         return {i: float(self.keys.noise(spec, self._item[i])[0]) for i in items}
 
 

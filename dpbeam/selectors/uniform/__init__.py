@@ -25,9 +25,9 @@ class Basic(Selector):
         return _plan(self.name, request, (1.0,), "gaussian", pool=None)
 
     def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.uniform.faults import ONE_NOVEL_ITEM, whole_delta
+        from dpbeam.selectors.uniform.faults import one_novel_item, whole_delta
 
-        return [whole_delta(self.name), ONE_NOVEL_ITEM]
+        return [whole_delta(self.name), one_novel_item(self.name)]
 
     def weight(self, calibration: Calibration, degree: int) -> float:
         return 1.0 / math.sqrt(degree)

@@ -11,13 +11,13 @@ from dpbeam.selectors.recast import recast
 def _with_thresholds(calibration: Calibration, delta: float, max_items: int) -> Program:
     program = recast(calibration.program, type(calibration.program))
     program.thresholds = tuple(
-        novel_threshold(row.noise, delta, max_items, NovelWeight()) for row in calibration.rounds
+        novel_threshold(row.noise, delta, max_items, NovelWeight.of(row.noise)) for row in calibration.rounds
     )
     return program
 
 
 def _whole_delta(calibration: Calibration, case: HardCase) -> Program:
-    """The delta of all rounds and of the noise, for every threshold."""
+    """Twice the thresholds' delta of all rounds, for each of them: the noise's half as well."""
     total = 2 * sum(row.delta_threshold for row in calibration.rounds)
     return _with_thresholds(calibration, total, calibration.program.max_items)
 
@@ -32,9 +32,7 @@ def whole_delta(method: str) -> PlantedFault:
     return PlantedFault(name, {"max_items_per_user": 32}, _whole_delta, all_novel(32))
 
 
-ONE_NOVEL_ITEM = PlantedFault(
-    "basic, threshold for one novel item instead of D0",
-    {"max_items_per_user": 64},
-    _one_novel_item,
-    all_novel(64),
-)
+def one_novel_item(method: str) -> PlantedFault:
+    """A threshold that forgets that a user may hold D0 novel items."""
+    name = f"{method}, threshold for one novel item instead of D0"
+    return PlantedFault(name, {"max_items_per_user": 64}, _one_novel_item, all_novel(64))

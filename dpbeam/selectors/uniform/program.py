@@ -1,4 +1,4 @@
-"""Basic (the Weighted Gaussian Mechanism) and DP-SIPS, which repeats it on what was not found.
+"""Rounds of uniform weights: Basic, DP-SIPS, which repeats it on what was not found, and weighted Laplace.
 
 Basic: Korolova et al. 2009, Gopi et al. 2020. DP-SIPS: Swanberg et al. 2023.
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dpbeam.accounting.noise import L2, NoiseSpec
+from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l2_units
+from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
@@ -23,12 +23,10 @@ class UniformProgram(Program):
     """R rounds of uniform weights; items found in a round leave every user's set. R = 1 is Basic.
 
     Args:
-      noises, thresholds: one per round; Gaussian noise.
+      noises, thresholds: one per round; users' units of weight are of the norm that the noise protects.
       max_items: D0, the items that a user gives weight to in one round.
       pool: items kept per user if every round samples `max_items` afresh from them; None: one sample for all.
     """
-
-    norm = L2
 
     def __init__(
         self,
@@ -39,6 +37,7 @@ class UniformProgram(Program):
         pool: int | None = None,
     ):
         self._noises = tuple(noises)
+        self.norm = self._noises[0].norm
         self.thresholds = tuple(thresholds)
         self.max_items = max_items
         self.resample = pool is not None and len(self._noises) > 1
@@ -47,7 +46,8 @@ class UniformProgram(Program):
         found = {"found": ReplyColumn(np.uint8, 0)}
         self.reply_columns = dict.fromkeys(range(self.trips - 1), found)
         self.weight_grid = public_grid(max(noise.deviation for noise in self._noises))
-        self._table = uniform_l2_units(max_items)
+        units = uniform_l1_units if self.norm == L1 else uniform_l2_units
+        self._table = units(max_items)
 
     @property
     def sigmas(self) -> tuple[float, ...]:

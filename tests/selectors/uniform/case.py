@@ -10,10 +10,11 @@ from tests.support.reference import Data, Trace
 TOLERANCE = 2e-7  # fixed point loses up to one step of 2^-30 a user
 
 
-def reference(data: Data, p) -> Trace:
+def reference(data: Data, p, power: float = 0.5) -> Trace:
     return uniform_rounds(
         data,
-        sigmas=p.sigmas,
+        power=power,
+        noises=p.noises(),
         thresholds=p.thresholds,
         cap=p.cap,
         max_items=p.max_items,
