@@ -1,0 +1,77 @@
+"""The scripts run as the documents show them: from any folder, outside the virtual environment."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+def python_scripts() -> list[str]:
+    """Scripts that Python reads, by their first line."""
+    files = (path for path in sorted(SCRIPTS.iterdir()) if path.is_file())
+    return [path.name for path in files if "python" in path.read_text().split("\n", 1)[0]]
+
+
+@pytest.fixture
+def environment(tmp_path) -> dict[str, str]:
+    """A stranger's shell: the system's programs only, and a .venv whose Python leaves a mark when it runs."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\ntouch "{tmp_path}/ran"\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "venv" / ".installed-test").touch()
+    return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "DPBEAM_VENV": str(tmp_path / "venv")}
+
+
+def run(argv: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        argv,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("name", python_scripts())
+def test_it_runs_in_the_environment_of_the_sources(name, environment, tmp_path):
+    done = run([str(SCRIPTS / name), "--help"], environment, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ran").exists(), "another Python than that of the environment"
+
+
+def test_every_script_is_executable_and_starts_in_one_of_two_ways():
+    assert {"audit", "bench_select", "check_docs"} <= set(python_scripts())
+    for path in SCRIPTS.iterdir():
+        if path.is_file() and path.name != "_venv":
+            first = path.read_text().split("\n", 1)[0]
+            assert os.access(path, os.X_OK), path.name
+            assert re.fullmatch(
+                r"""#!/usr/bin/env (bash|-S bash -c 'exec "\$\{0%/\*\}/_python" "\$0" "\$@"')""", first
+            )
+
+
+def test_the_sources_beside_the_script_win(environment, tmp_path):
+    probe = tmp_path / "probe.py"
+    probe.write_text("import dpbeam, sys; print(dpbeam.__file__, *sys.argv[1:])")
+    done = run([str(SCRIPTS / "_python"), str(probe), "two words"], environment, tmp_path)
+    assert done.stdout.strip() == f"{SCRIPTS.parent / 'dpbeam' / '__init__.py'} two words", done.stderr
+
+
+def test_an_environment_of_a_newer_project_file_is_made_anew(environment, tmp_path):
+    os.utime(tmp_path / "venv" / ".installed-test", (0, 0))
+    python = tmp_path / "venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/asked"\n')
+    script = str(SCRIPTS / "_python")
+    assert run([script, "probe"], environment, tmp_path).stderr == "installing dpbeam into venv\n"
+    assert run([script, "probe"], environment, tmp_path).stderr == ""
+    first, *rest = (tmp_path / "asked").read_text().splitlines()
+    assert first.startswith("-m pip install") and first.endswith(f"-e {SCRIPTS.parent}")
+    assert rest == ["probe", "probe"]
