@@ -1,11 +1,28 @@
-"""Property tests run the same examples every time, without deadlines that a busy machine would miss."""
+"""Property tests run the same examples every time, without deadlines that a busy machine would miss.
 
+Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `--engines`, and are left out otherwise.
+"""
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("dpbeam", derandomize=True, deadline=None, database=None)
 settings.load_profile("dpbeam")
 
 
-def pytest_collection_modifyitems(items) -> None:
-    """Fast tests first: a fault in the mathematics shows before the clusters start."""
+def pytest_addoption(parser) -> None:
+    parser.addoption(
+        "--engines",
+        action="store_true",
+        help="run the tests on real engines, and only these (./scripts/test engines)",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # tests/engines/conftest.py marks its tests first
+def pytest_collection_modifyitems(config, items) -> None:
+    """Fast tests first: a fault in the mathematics shows before the long runs start."""
+    wanted = config.getoption("--engines")
+    left_out = [item for item in items if (item.get_closest_marker("engines") is not None) != wanted]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if (item.get_closest_marker("engines") is not None) == wanted]
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

@@ -10,8 +10,9 @@ Fixtures for any test in this folder:
 `engine("flink-cluster").run([sys.executable, "-m", "pipelines.select_items", "--input", ...])`. The job server is
 shared (`--job_endpoint`), which saves ten seconds a job and changes nothing else.
 
-What the scripts fetch is kept in the cache. Without network and with an empty cache the tests are skipped, except
-where CI is set: there they must run.
+Every test that asks for these fixtures is marked `engines`, but for those on the runner in this process (`direct`).
+What the scripts fetch is kept in the cache. Where Java, Maven or Go is absent, or the cache is empty and there is no
+network, the tests are skipped with a line that says what they need, except where CI is set: there they must run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +28,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pytest
 
@@ -52,6 +55,17 @@ _SPARK_OPENS = (
     "java.base/java.util",
     "java.base/java.lang.invoke",
 )
+
+
+_REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster"}
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
+    for item in items:
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")
+        if _REAL & set(getattr(item, "fixturenames", ())) and not str(name).startswith("direct"):
+            item.add_marker(pytest.mark.engines)
 
 
 def free_port() -> int:
@@ -141,15 +155,37 @@ class Cluster:
         )
 
 
+def _refuse(message: str) -> NoReturn:
+    """Skip the test, with one line of reason; in CI it fails, as nothing may be left out there."""
+    if os.environ.get("CI"):
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def java() -> str:
+    """The Java that runs engines and job servers, as the scripts find it."""
+    home = os.environ.get("JAVA_HOME", "")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    return found or shutil.which("java") or _refuse("needs Java 17: install a runtime or set JAVA_HOME")
+
+
 def _fetch(script: str) -> str:
-    """Run a fetching script; skip where it cannot work, but never in CI."""
+    """Run a fetching script and return what it prints; refuses where it cannot work."""
+    cache = options.cache_folder()
+    if script == "prism":
+        built = os.path.exists(options.prism_binary(cache))
+        if not built and shutil.which("go") is None:
+            _refuse("needs Go 1.24 or later, to build Prism once")
+    else:
+        java()
+        jar = options.flink_jar(cache) if script == "flink" else options.spark_jar(cache)
+        if not os.path.exists(jar) and shutil.which("mvn") is None:
+            _refuse("needs Maven, to build the job servers once")
     argv = [str(ROOT / "scripts" / script), *([] if script == "prism" else ["fetch"])]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
     if done.returncode:
-        message = f"scripts/{script} cannot fetch what it needs and the cache lacks it: {done.stderr[-500:]}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        _refuse(f"scripts/{script} cannot fetch what it needs and the cache lacks it: {reason}")
     return done.stdout.strip()
 
 
@@ -205,7 +241,7 @@ def job_servers(tmp_path_factory) -> Iterator[Callable[[str, list[str], str], st
             "0",
         ]
         argv = [
-            "java",
+            java(),
             "-Xmx768m",
             *opens,
             "-jar",

@@ -59,6 +59,7 @@ def test_its_programs_exist():
     assert {"dpbeam", "dpbeam-worker"} <= set(scripts)
 
 
+@pytest.mark.engines
 @pytest.mark.slow
 def test_its_install_steps_work_in_an_empty_tree(tmp_path):
     """Replays COPY and RUN of the build stage below a folder, then starts both programs as another user would."""

@@ -1,0 +1,48 @@
+"""A machine without Java or Go is told what the engines need; in CI nothing may be left out."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("test", "need"),
+    [
+        ("test_rounds.py::test_ctrl_c_cancels_the_job_on_the_cluster", "needs Java 17"),
+        ("test_rounds.py::test_same_bytes_on_every_engine[prism]", "needs Go 1.24 or later"),
+    ],
+)
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_what_is_missing_is_named(test, need, ci, tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME" and not k.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--engines", "-rs", "-p", "no:cacheprovider", f"{TESTS}/{test}"],
+        env={**environment, "CI": ci, "PATH": str(tmp_path), "DPBEAM_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=TESTS.parents[1],
+        timeout=120,
+    )
+    assert done.returncode == (1 if ci else 0), done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if need in line and not line.startswith("FAILED")]
+    assert line.startswith("needs" if ci else "SKIPPED [1] ")
+    assert "Traceback" not in done.stdout
+
+
+def test_engines_are_left_out_unless_asked_for():
+    listing = [sys.executable, "-m", "pytest", "--collect-only", "-qq", str(TESTS)]
+    plain = subprocess.run(listing, capture_output=True, text=True, cwd=TESTS.parents[1], timeout=120).stdout
+    real = subprocess.run(
+        [*listing, "--engines"], capture_output=True, text=True, cwd=TESTS.parents[1], timeout=120
+    ).stdout
+    counts = [dict(line.split(": ") for line in text.split("\n") if ": " in line) for text in (plain, real)]
+    here = str(TESTS.relative_to(TESTS.parents[1]))
+    assert int(counts[0][f"{here}/test_rounds.py"]) == 1  # on the runner in this process
+    assert int(counts[1][f"{here}/test_rounds.py"]) >= 12
+    assert f"{here}/test_check.py" not in counts[1]
