@@ -10,7 +10,7 @@
 FROM python:3.11.7-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/dpbeam
-COPY scripts/_engines/constraints.txt pyproject.toml README.md ./
+COPY scripts/_engines/constraints.txt pyproject.toml README.md LICENSE ./
 COPY dpbeam ./dpbeam
 COPY pipelines ./pipelines
 RUN /opt/dpbeam/bin/pip install --no-cache-dir --no-compile --constraint constraints.txt . \
