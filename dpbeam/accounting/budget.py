@@ -16,7 +16,7 @@ from dpbeam.errors import InputError
 _SHARE_TOLERANCE = 1e-9
 
 
-def _number(name: str, value) -> float:
+def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{name} must be a number, got {type(value).__name__}")
     return float(value)
@@ -58,7 +58,7 @@ class Budget:
     epsilon: float
     delta: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         epsilon = _number("epsilon", self.epsilon)
         delta = _number("delta", self.delta)
         if not (math.isfinite(epsilon) and epsilon > 0):

@@ -18,7 +18,7 @@ sigma is rounded down.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -94,7 +94,7 @@ def _surely_private(epsilon: float, delta: float, sigma: float, sensitivity: flo
     return gaussian_delta(epsilon, sigma, sensitivity) * (1 + _RELATIVE_MARGIN) <= delta
 
 
-def _bisect_to_neighbours(bad: float, good: float, holds) -> float:
+def _bisect_to_neighbours(bad: float, good: float, holds: Callable[[float], bool]) -> float:
     """Smallest double in (bad, good] known to satisfy the monotone predicate `holds`."""
     while True:
         middle = bad + (good - bad) / 2

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
 
 
-def keep_probability(weight, sigma: float, threshold: float) -> float | np.ndarray:
+def keep_probability(weight: ArrayLike, sigma: float, threshold: float) -> float | np.ndarray:
     """Phi((weight - threshold) / sigma): the probability that weight + N(0, sigma^2) >= threshold.
 
     Args: weight is a number or an array; the result has its shape.
@@ -40,7 +41,7 @@ def users_needed(probability: float, weight_per_user: float, sigma: float, thres
     sigma = check_positive("sigma", sigma)
 
     def enough(users: int) -> bool:
-        return keep_probability(users * weight_per_user, sigma, threshold) >= probability
+        return bool(keep_probability(users * weight_per_user, sigma, threshold) >= probability)
 
     users = max(0, math.ceil((threshold + sigma * float(special.ndtri(probability))) / weight_per_user))
     # The guess is right up to rounding; far out, where whole numbers exceed 2^53, it stands as it is.

@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
 
@@ -34,7 +35,7 @@ class _Recursion:
     p_switch: float
 
 
-def _growing(users, epsilon: float, delta: float):
+def _growing(users: ArrayLike, epsilon: float, delta: float) -> np.ndarray:
     """delta (exp(b eps) - 1)/(exp(eps) - 1), without overflow while it is at most about 1."""
     # exp(b eps - eps) (1 - exp(-b eps)) / (1 - exp(-eps))
     users = np.asarray(users, dtype=np.float64)
@@ -60,7 +61,7 @@ def _recursion(epsilon: float, delta: float) -> _Recursion:
     return _Recursion(epsilon, delta, guess, min(1.0, float(_growing(guess, epsilon, delta))))
 
 
-def _saturating(users, r: _Recursion):
+def _saturating(users: ArrayLike, r: _Recursion) -> np.ndarray:
     """p_b for b >= switch: q_b = exp(-n eps) (q + c) - c, n = b - switch, c = delta/(exp(eps) - 1)."""
     steps = np.asarray(users, dtype=np.float64) - r.switch
     fixed = r.delta * math.exp(-r.epsilon) / -math.expm1(-r.epsilon)
@@ -69,7 +70,7 @@ def _saturating(users, r: _Recursion):
     return 1 - np.maximum(rest, 0.0)
 
 
-def release_probability_limit(n_users, epsilon: float, delta: float) -> float | np.ndarray:
+def release_probability_limit(n_users: ArrayLike, epsilon: float, delta: float) -> float | np.ndarray:
     """p_b for every b in n_users: the largest probability of releasing an item held by b users.
 
     Args:
@@ -118,7 +119,7 @@ def users_needed_limit(probability: float, epsilon: float, delta: float) -> int:
         raise ValueError(f"probability must lie in (0, 1], got {probability}")
 
     def enough(users: int) -> bool:
-        return release_probability_limit(users, epsilon, delta) >= probability
+        return bool(release_probability_limit(users, epsilon, delta) >= probability)
 
     high = 1
     while not enough(high):

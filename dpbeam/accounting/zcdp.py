@@ -15,6 +15,7 @@ fractions, so rounding can never let it overrun (fail closed).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
@@ -34,7 +35,7 @@ def _log_delta_at(u: float, rho: float, epsilon: float) -> float:
     return excess * ((1 + excess) * rho - epsilon) - u - (1 + excess) * math.log1p(1 / excess)
 
 
-def _minimum(function, low: float, high: float) -> float:
+def _minimum(function: Callable[[float], float], low: float, high: float) -> float:
     """Smallest value seen by a golden-section search (an upper bound of the minimum, always)."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     value_left, value_right = function(left), function(right)

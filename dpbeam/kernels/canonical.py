@@ -40,7 +40,7 @@ class Kinds:
     user: str | None
     item: tuple[str, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for kind in self.item + (() if self.user is None else (self.user,)):
             if kind not in KINDS:
                 raise ValueError(f"a kind is one of {', '.join(KINDS)}, got {kind!r}")

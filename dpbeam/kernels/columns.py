@@ -12,6 +12,7 @@ much in offsets as in text.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -56,7 +57,7 @@ def _to_cell(values: np.ndarray | pa.Array) -> tuple:
     return values.dtype.str, np.ascontiguousarray(values).data
 
 
-def _from_cell(kind: str, *parts) -> np.ndarray | pa.Array:
+def _from_cell(kind: str, *parts: Any) -> np.ndarray | pa.Array:
     if kind in (_PLAIN, _ZSTD):
         return _unpack_strings(kind, *parts)
     if kind.startswith(_PAIRS):
@@ -73,7 +74,7 @@ def _pack_strings(values: pa.Array) -> tuple:
     offsets, text = string_buffers(values)
     size = int(offsets[-1] - offsets[0])
     lengths = narrow(np.diff(offsets))
-    text = text.slice(int(offsets[0]), size) if size else b""
+    text = text.slice(int(offsets[0]), size) if text is not None and size else b""
     if size < _COMPRESS_BYTES:
         return _PLAIN, lengths.dtype.str, lengths.data, memoryview(text)
     return (
@@ -85,13 +86,13 @@ def _pack_strings(values: pa.Array) -> tuple:
 
 
 def _unpack_strings(kind: str, lengths_type: str, lengths: bytes, text: bytes) -> pa.Array:
-    lengths = np.frombuffer(lengths, lengths_type)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum(np.frombuffer(lengths, lengths_type), dtype=np.int64)]
+    )
     buffer = pa.py_buffer(text)
     if kind == _ZSTD:
         buffer = pa.Codec("zstd").decompress(buffer, decompressed_size=int(offsets[-1]))
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), buffer])
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), buffer])
 
 
 def pack(name: str, values: np.ndarray, default: float = 0) -> Columns:
@@ -118,7 +119,7 @@ def unpack(
     values = columns[f"{name}.values"]
     if len(values) == length:
         return values.astype(dtype)
-    result = np.full(length, default, dtype)
+    result: np.ndarray = np.full(length, default, dtype)
     if len(values):
         kept = np.unpackbits(columns[f"{name}.bits"], count=length).view(bool)
         result[kept] = values

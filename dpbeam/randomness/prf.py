@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +67,7 @@ class RunKey:
     def __repr__(self) -> str:
         return "RunKey(<secret>)" if not self.insecure else "RunKey(<fixed test key: NOT PRIVATE>)"
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError("a RunKey must not be pickled: it would stay behind in the job graph")
 
 
@@ -77,7 +78,7 @@ def _encrypt(key: bytes, blocks: np.ndarray) -> np.ndarray:
     if n:
         source = np.ascontiguousarray(blocks)
         cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-        cipher.update_into(memoryview(source).cast("B"), memoryview(out).cast("B"))
+        cipher.update_into(source.data.cast("B"), out.data.cast("B"))
     return out[:n]
 
 
@@ -152,7 +153,7 @@ def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     offsets, data = string_buffers(values)
     begin, end = int(offsets[0]), int(offsets[-1])
     raw = np.zeros(end - begin + 16, np.uint8)  # padding: words may be read past the last byte
-    if end > begin:
+    if data is not None and end > begin:
         raw[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
     words = np.ndarray(shape=(len(raw) - 7,), dtype="<u8", buffer=raw, strides=(1,))
     starts = offsets[:-1].astype(np.int64) - begin
@@ -162,7 +163,7 @@ def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def string_buffers(values: pa.Array) -> tuple[np.ndarray, pa.Buffer | None]:
     """Offsets (n + 1,) of a non-empty (large_)binary or (large_)string array, and the buffer that they point into."""
     if pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type):
-        kind = np.int64
+        kind: type[np.integer[Any]] = np.int64
     elif pa.types.is_binary(values.type) or pa.types.is_string(values.type):
         kind = np.int32
     else:

@@ -145,7 +145,7 @@ def _flink(flags: EngineFlags) -> list[Row]:
 def _spark(flags: EngineFlags) -> list[Row]:
     rows = _job_server(flags, flags.spark_job_server_jar, engine_options.spark_jar, "scripts/spark fetch")
     master = flags.spark_master_url
-    if engine_options.is_local_spark(master) or flags.spark_submit_uber_jar:
+    if master is None or engine_options.is_local_spark(master) or flags.spark_submit_uber_jar:
         return rows
     # A Spark master does not tell its release to clients, so the row says which one it must be.
     return [

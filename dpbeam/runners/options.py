@@ -144,12 +144,10 @@ def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1)
     """
     flags = read(argv)
     cache = cache or cache_folder()
-    added = {
-        "FnApiRunner": lambda *_: _in_process(flags, threads),
-        "PrismRunner": _prism,
-        "FlinkRunner": _flink,
-        "SparkRunner": _spark,
-    }.get(flags.runner, lambda *_: [])(flags, cache)
+    engines = {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}
+    if flags.runner == "FnApiRunner":
+        return [*argv, *_in_process(flags, threads)]
+    added = engines[flags.runner](flags, cache) if flags.runner in engines else []
     return [*argv, *added]
 
 

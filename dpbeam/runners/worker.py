@@ -86,18 +86,18 @@ def tune_data_plane(message_bytes: int = MESSAGE_BYTES) -> None:
 
         start = data_plane._GrpcDataChannel._start_send_forwarder
 
-        def start_with_room(channel) -> None:
+        def start_with_room(channel: data_plane._GrpcDataChannel) -> None:
             channel._pending_send = ByteLimitedQueue()
             start(channel)
 
-        data_plane._GrpcDataChannel._start_send_forwarder = start_with_room
+        data_plane._GrpcDataChannel._start_send_forwarder = start_with_room  # type: ignore[method-assign,assignment]
     default = data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD
     data_plane._DEFAULT_SIZE_FLUSH_THRESHOLD = message_bytes
     for stream in (
         data_plane.SizeBasedBufferingClosableOutputStream,
         data_plane.TimeBasedBufferingClosableOutputStream,
     ):
-        values = stream.__init__.__defaults__
+        values = stream.__init__.__defaults__ or ()
         stream.__init__.__defaults__ = tuple(message_bytes if value == default else value for value in values)
 
 
@@ -132,7 +132,7 @@ def fetch_artifacts(dependencies: Sequence, endpoint: str, worker_id: str, folde
       folder: where the files go; made if needed.
     """
     os.makedirs(folder, exist_ok=True)
-    names = []
+    names: list[str] = []
     if not dependencies:
         return names
     with grpc.insecure_channel(endpoint) as channel:
@@ -195,7 +195,7 @@ class Watch(threading.Thread):
             signs = signs + 1 if self.control and _refused(self.control) else 0
         self.leave()
 
-    def leave(self, *_) -> None:
+    def leave(self, *_: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(1)
 
