@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dpbeam.randomness.prf import string_buffers
 
-Columns = dict[str, "np.ndarray | pa.Array"]
+Columns = dict[str, np.ndarray | pa.Array]
 
 _PAIRS, _PLAIN, _ZSTD = "2", "text", "zstd"
 _COMPRESS_BYTES = 1024  # below it, headers and calls cost more than they save
