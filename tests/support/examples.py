@@ -1,0 +1,124 @@
+"""Examples of the documents: code blocks after the comment `<!-- run -->`, to be run as a reader would.
+
+A block, indented or fenced, is Python if its fence says so or if it parses as Python, else it is for the shell.
+`<!-- not run: REASON -->` marks a block that cannot run in a test.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[2]
+_MARK = re.compile(r"<!--\s*(run|not run: .+?)\s*-->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block: its first line in the document, `python` or `shell`, its text, and the mark above it or None."""
+
+    line: int
+    language: str
+    code: str
+    mark: str | None
+
+
+def _language(info: str, code: str) -> str:
+    if info.strip():
+        return "python" if info.split()[0] in ("python", "py") else "shell"
+    try:
+        ast.parse(code)
+    except SyntaxError:
+        return "shell"
+    return "python"
+
+
+def blocks(text: str) -> list[Block]:
+    """All code blocks of a Markdown text, in order.
+
+    Raises:
+      ValueError: a comment speaks of running but is no mark, or no code block follows a mark.
+    """
+    found: list[Block] = []
+    mark: str | None = None
+    for token in MarkdownIt().parse(text):
+        if token.type in ("code_block", "fence") and token.map:
+            found.append(Block(token.map[0] + 1, _language(token.info, token.content), token.content, mark))
+            mark = None
+            continue
+        if mark:
+            raise ValueError(f"no code block follows <!-- {mark} -->")
+        if token.type == "html_block" and re.match(r"<!--\s*(not\s)?\s*run\b", token.content):
+            known = _MARK.fullmatch(token.content.strip())
+            if not known:
+                raise ValueError(
+                    f"neither <!-- run --> nor <!-- not run: REASON -->: {token.content.strip()}"
+                )
+            mark = known[1]
+    if mark:
+        raise ValueError(f"no code block follows <!-- {mark} -->")
+    return found
+
+
+class Workspace:
+    """A folder as the documents assume it: the sources' folders, `logs` and `corpus` with data, `dpbeam` on the PATH.
+
+    logs/*.parquet: columns user_id and query, 3,000 users. corpus/*.txt.gz: 5,000 lines of the bundled sample.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for name in ("configs", "docs", "dpbeam", "scripts"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / "logs").mkdir()
+        (folder / "corpus").mkdir()
+        rng = np.random.default_rng(9)
+        user = np.repeat(np.arange(3_000), 8)
+        query = (2_000 ** rng.random(len(user))).astype(int)
+        for part in range(2):
+            table = pa.table(
+                {"user_id": user[part::2], "query": pa.array([f"query {i}" for i in query[part::2].tolist()])}
+            )
+            pq.write_table(table, folder / "logs" / f"2026-11-0{part + 1}.parquet")
+        with gzip.open(ROOT / "dpbeam" / "data" / "wordnet_glosses.txt.gz", "rb") as sample:
+            lines = sample.read().splitlines(keepends=True)[:5_000]
+        (folder / "corpus" / "glosses.txt.gz").write_bytes(gzip.compress(b"".join(lines), 1))
+        programs = folder / ".venv" / "bin"
+        programs.mkdir(parents=True)
+        for name, command in {"python": "", "python3": "", "dpbeam": " -m dpbeam.cli"}.items():
+            (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{command} "$@"\n')
+            (programs / name).chmod(0o755)
+        (folder / ".venv" / ".installed-test").touch()
+        (folder / "tmp").mkdir()
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(folder / "tmp"),
+        }
+
+    def run(self, block: Block, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run one block to its end; the shell stops at the first command that fails."""
+        argv = ["bash", "-euo", "pipefail", "-c", block.code]
+        if block.language == "python":
+            argv = [sys.executable, "-c", block.code]
+        return subprocess.run(
+            argv,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=seconds,
+        )
