@@ -96,11 +96,11 @@ class TestOutput:
         assert released.schema.names == ["item", "noisy_weight"]
         assert released.num_rows > 5
 
-    @pytest.mark.parametrize("method", ["mad2r", "gsu"])
+    @pytest.mark.parametrize("method", ["--method=mad2r", "--method=gsu --rounds=4"])
     def test_large_inputs_run_in_threads_and_give_the_same_bytes(
         self, method, pairs, tmp_path, capsys, monkeypatch
     ):
-        flags = [f"--method={method}", "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
+        flags = [*method.split(), "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
         found = []
         for threads in (1, 3):
             monkeypatch.setattr("dpbeam.cli.job._threads", lambda pairs, threads=threads: threads)
