@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.randomness import RunKey
 from dpbeam.topk.draws import Draws
@@ -55,8 +56,8 @@ def pruning_loss(d: int, k: int, epsilon: float, beta: float) -> int:
 
 
 def fast_joint(
-    counts,
-    fingerprint,
+    counts: ArrayLike,
+    fingerprint: ArrayLike,
     k: int,
     epsilon: float,
     key: RunKey,

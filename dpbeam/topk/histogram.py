@@ -10,8 +10,10 @@ caller.
 from __future__ import annotations
 
 import bisect
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.topk.draws import Draws
 
@@ -19,7 +21,9 @@ COUNT_LIMIT = 2**52  # counts below it are exact float64, with a bit to spare fo
 _SORT_WHOLE_CLASS = 1 << 16
 
 
-def check_histogram(counts, fingerprint, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def check_histogram(
+    counts: ArrayLike, fingerprint: ArrayLike, k: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Validates the arguments shared by every mechanism.
 
     Args:
@@ -52,7 +56,7 @@ def check_k(k: int) -> int:
     return int(k)
 
 
-def kth_largest(values: np.ndarray, k: int):
+def kth_largest(values: np.ndarray, k: int) -> Any:
     """The k-th largest value (k = 1 is the maximum), in O(d)."""
     return np.partition(values, len(values) - k)[len(values) - k]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.randomness import RunKey
 from dpbeam.topk.draws import Draws
@@ -24,7 +25,9 @@ from dpbeam.topk.histogram import check_histogram, draw_sequence, positions_at_r
 MAX_ENTRIES = 10**8  # of the k x d table; about 60 bytes each
 
 
-def joint(counts, fingerprint, k: int, epsilon: float, key: RunKey, label: str = "top-k") -> np.ndarray:
+def joint(
+    counts: ArrayLike, fingerprint: ArrayLike, k: int, epsilon: float, key: RunKey, label: str = "top-k"
+) -> np.ndarray:
     """A sequence of k items by the joint exponential mechanism.
 
     Guarantee: epsilon-DP (pure); privacy unit one user, neighbours add/remove one user; no limit on items per
@@ -47,7 +50,13 @@ def joint(counts, fingerprint, k: int, epsilon: float, key: RunKey, label: str =
     return positions_at_ranks(counts, fingerprint, ranks)
 
 
-def joint_ranks(descending: np.ndarray, k: int, epsilon: float, draws: Draws, groups=None) -> np.ndarray:
+def joint_ranks(
+    descending: np.ndarray,
+    k: int,
+    epsilon: float,
+    draws: Draws,
+    groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
+) -> np.ndarray:
     """The mechanism on counts in decreasing order (d,); returns (k,) int64 ranks.
 
     `groups`: of `joint_groups`, where the caller draws more than once.

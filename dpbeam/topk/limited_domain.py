@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.accounting.events import LimitedDomainEvent
 from dpbeam.randomness import RunKey, gumbel, prf_bits
@@ -51,8 +52,8 @@ def stop_gap(epsilon0: float, delta: float, changed: int) -> float:
 
 
 def limited_domain(
-    counts,
-    fingerprint,
+    counts: ArrayLike,
+    fingerprint: ArrayLike,
     k: int,
     epsilon0: float,
     gap: float,
@@ -105,7 +106,7 @@ def limited_domain(
     return places[above[best]]
 
 
-def largest_needed(mechanism) -> int | None:
+def largest_needed(mechanism: object) -> int | None:
     """How many of the largest counts a mechanism looks at; None: all of them."""
     kbar = getattr(mechanism, "kbar", None)
     return None if kbar is None else kbar + 1

@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.accounting.events import GaussianEvent, PureEvent
 from dpbeam.accounting.gaussian import check_positive, gaussian_sigma
@@ -46,7 +47,7 @@ class NoisyCounts:
     k: int
     scale: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.noise not in ("gaussian", "laplace"):
             raise ValueError(f"noise must be 'gaussian' or 'laplace', got {self.noise!r}")
         check_k(self.k)
@@ -81,7 +82,9 @@ class NoisyCounts:
             return GaussianEvent(self.scale, math.sqrt(self.k), label="noisy counts")
         return PureEvent(self.k / self.scale, label="noisy counts")
 
-    def release(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def release(
+        self, counts: ArrayLike, fingerprint: ArrayLike, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """Noisy counts of the chosen items.
 
         Args:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbeam.randomness import RunKey, gumbel, prf_bits
 from dpbeam.topk.draws import GUMBEL_MAX, GUMBEL_MIN, Draws
@@ -33,7 +34,9 @@ from dpbeam.topk.histogram import (
 LARGEST_EXPONENTIAL_MAX = 134.0
 
 
-def cdp_peel(counts, fingerprint, k: int, epsilon0: float, key: RunKey, label: str = "top-k") -> np.ndarray:
+def cdp_peel(
+    counts: ArrayLike, fingerprint: ArrayLike, k: int, epsilon0: float, key: RunKey, label: str = "top-k"
+) -> np.ndarray:
     """The k items with the largest counts + Gumbel noise of scale 1/epsilon0.
 
     Guarantee: privacy unit one user, neighbours add/remove one user; each of the k choices has bounded range
@@ -61,7 +64,9 @@ def cdp_peel(counts, fingerprint, k: int, epsilon0: float, key: RunKey, label: s
     return near[largest_positions(noisy, fingerprint[near], k)]
 
 
-def pnf_peel(counts, fingerprint, k: int, epsilon: float, key: RunKey, label: str = "top-k") -> np.ndarray:
+def pnf_peel(
+    counts: ArrayLike, fingerprint: ArrayLike, k: int, epsilon: float, key: RunKey, label: str = "top-k"
+) -> np.ndarray:
     """k rounds of permute-and-flip at epsilon/k each.
 
     Guarantee: epsilon-DP (pure), add/remove one user, by basic composition of k rounds of epsilon/k; a round
