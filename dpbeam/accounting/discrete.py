@@ -1,0 +1,118 @@
+"""What exact integer noise costs beside the continuous noise that the accountant computes with.
+
+`dpbeam.randomness.discrete` draws on the grid (integers, in units of 2^-30). Everything here is in those units. The
+statements, with proofs in docs/noise.md:
+
+- Each draw is within a total variation of 2^-130 of the law that is claimed. One user touches some number of draws;
+  delta rises by at most that number times (1 + e^eps) 2^-130 (`additive_delta`).
+- The discrete Gaussian of deviation sigma is, within 2^-130 as well, a function of a real Gaussian of variance
+  sigma^2 - 39/8: no curve (eps, delta), in any dimension and in any composition, is worse than that Gaussian's
+  (`equivalent_sigma`). It is also exactly (sensitivity / sigma)^2 / 2-zCDP (Canonne, Kamath, Steinke 2020,
+  Theorem 4), so zCDP accounting needs nothing.
+- Discrete Laplace noise of scale b is pure (l1 sensitivity / b)-DP, exactly.
+- Discrete Gaussian noise is stochastically below N(0, sigma^2) + 1, and discrete Laplace noise below the continuous
+  one + 1/2 (`gaussian_tail`, `laplace_tail`): a threshold calibrated for continuous noise is safe once it is raised by
+  `threshold_surcharge`, which is one unit for a single draw.
+
+Safe side: tails and additive deltas are rounded up, equivalent sigmas down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+from scipy import special
+
+from dpbeam.accounting.gaussian import check_epsilon, check_positive
+
+DRAW_VARIATION = 2.0**-130  # total variation of one draw, tables, truncation and smoothing together
+ROUNDING_VARIATION = 2.0**-130  # of a discrete Gaussian from the function of a real one
+SMOOTHING = Fraction(39, 8)  # the variance, in squared units, that this function needs
+SMALLEST_SIGMA = 8.0  # units; below it the discrete law is better treated as what it is
+_ROUND_UP = 1 + 1e-12  # ndtr, exp and the few products around them stay below this
+
+
+def equivalent_sigma(sigma: float) -> float:
+    """Deviation of the real Gaussian whose privacy the discrete Gaussian has at least, rounded down.
+
+    Args:
+      sigma: deviation of the discrete Gaussian in grid units, at least 8.
+
+    Returns: sqrt(sigma^2 - 39/8), the largest double not above it; relative loss 2.5 / sigma^2.
+
+    Raises: ValueError if sigma is smaller or not finite.
+    """
+    sigma = _check_sigma(sigma)
+    exact = Fraction(sigma) ** 2 - SMOOTHING
+    root = math.sqrt(exact)
+    while Fraction(root) ** 2 > exact:
+        root = math.nextafter(root, 0.0)
+    return root
+
+
+def additive_delta(epsilon: float, draws: int, *, gaussian: bool) -> float:
+    """What delta rises by where the proof replaces realised draws by exact ones, rounded up.
+
+    A statement (epsilon, delta) for the exact laws becomes (epsilon, delta + this) for what is drawn: under either
+    neighbour, the draws that differ between the two are replaced, at a total variation of `draws` times that of one.
+
+    Args:
+      epsilon: of the guarantee; enters as 1 + e^epsilon.
+      draws: number of draws whose sum one user can change, over all rounds.
+      gaussian: True adds the step from the discrete to the real Gaussian, which Laplace noise and zCDP do not need.
+
+    Returns: at most 1.
+    """
+    epsilon = check_epsilon(epsilon)
+    if isinstance(draws, bool) or int(draws) != draws or draws < 0:
+        raise ValueError(f"draws must be an integer that is not negative, got {draws}")
+    each = DRAW_VARIATION + (ROUNDING_VARIATION if gaussian else 0.0)
+    if epsilon > 100:
+        return 1.0 if draws else 0.0
+    return min(1.0, int(draws) * each * (1 + math.exp(epsilon)) * _ROUND_UP)
+
+
+def largest_draws(epsilon: float, delta: float, *, gaussian: bool) -> int:
+    """The largest number of touched draws whose additive delta stays within `delta`, rounded down."""
+    return math.floor(check_positive("delta", delta) / additive_delta(epsilon, 1, gaussian=gaussian) / _ROUND_UP)
+
+
+def gaussian_tail(x: int, sigma: float) -> float:
+    """Bound on P(noise >= x) of a drawn discrete Gaussian, for any integer x: Phi((1 - x)/sigma) + 2^-130."""
+    sigma = _check_sigma(sigma)
+    return min(1.0, float(special.ndtr((1 - x) / sigma)) * _tail_margin(abs(1 - x) / sigma) + DRAW_VARIATION)
+
+
+def laplace_tail(x: int, scale: float) -> float:
+    """Bound on P(noise >= x) of drawn discrete Laplace noise: for x >= 1, exp(-x/b) / (1 + exp(-1/b)) + 2^-130."""
+    scale = check_positive("scale", scale)
+    if x < 1:  # by symmetry, P(noise >= x) = 1 - P(noise >= 1 - x)
+        exact = 1 - math.exp((x - 1) / scale) / (1 + math.exp(-1 / scale)) / _tail_margin(abs(x) / scale)
+    else:
+        exact = math.exp(-x / scale) / (1 + math.exp(-1 / scale)) * _tail_margin(x / scale)
+    return min(1.0, exact + DRAW_VARIATION)
+
+
+def threshold_surcharge(coefficients: Iterable[float] = (1.0,)) -> int:
+    """Grid units to add to a threshold on sum of c_r noise_r that was calibrated for continuous noise.
+
+    Every draw is below its continuous counterpart plus one (independently, but for 2^-130 each), and so is -draw.
+
+    Args:
+      coefficients: c_r, by default a single draw of weight one.
+    """
+    return sum((abs(Fraction(c)) for c in coefficients), Fraction(0)).__ceil__()
+
+
+def _tail_margin(deviations: float) -> float:
+    """Relative rounding error of a tail whose argument, of this size, is itself rounded (by 2^-52, relative)."""
+    return 1 + 1e-12 + 1e-15 * deviations**2
+
+
+def _check_sigma(sigma: float) -> float:
+    sigma = check_positive("sigma", sigma)
+    if sigma < SMALLEST_SIGMA:
+        raise ValueError(f"sigma must be at least 8 grid units, got {sigma}")
+    return sigma

@@ -1,0 +1,23 @@
+"""Noise and coins whose law is exact up to 2^-130 in total variation per draw; docs/noise.md is the proof."""
+
+from dpbeam.randomness.discrete.gaussian import DiscreteGaussian
+from dpbeam.randomness.discrete.laplace import DiscreteLaplace
+from dpbeam.randomness.discrete.words import (
+    Bits,
+    Coins,
+    KeyedBits,
+    bernoulli,
+    exponential_threshold,
+    threshold_128,
+)
+
+__all__ = [
+    "Bits",
+    "Coins",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "KeyedBits",
+    "bernoulli",
+    "exponential_threshold",
+    "threshold_128",
+]

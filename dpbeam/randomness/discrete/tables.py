@@ -1,0 +1,168 @@
+"""Laws on consecutive integers as alias tables: one look-up and one comparison per draw, exact to 2^-160.
+
+A table holds probabilities as integer multiples of 2^-160 that sum to one exactly. Walker's alias method cuts the
+interval [0, 2^160) into 2^k columns of equal width and each column at one boundary: below it lies the column's own
+value, from it on the column's alias. A uniform 160-bit number then draws the value in constant time, where
+cumulative probabilities would need a search.
+
+The number is read lazily. Its first 32 bits give the column and, but for one draw in 2^(32 - k), the side of the
+boundary; only the draws that tie ask for the other 128 bits, from a use of their own. So four tables share one
+128-bit word, and the law is the same as if every draw had taken all 160 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpbeam.randomness.discrete.words import Bits, below, exp_fixed
+
+MASS_BITS = 160
+ONE = 1 << MASS_BITS
+_FIRST_BITS = 32  # bits of a draw's first look
+_WORDS = 4  # first looks in a 128-bit word
+_MAX_COLUMN_BITS = 16
+_WORK_BITS = 256  # fixed point of the weights before they are normalised
+CHUNK = 1 << 15  # items at a time: all arrays of a chunk stay in the cache
+
+
+@dataclass(frozen=True)
+class AliasTable:
+    """A law on lowest, lowest + 1, ...
+
+    Attributes:
+      column_bits: k; there are K = 2^k columns.
+      first: (K,) uint32, first 32 bits of each column's boundary.
+      rest: (K, 2) uint64, its other 128 bits.
+      values: (2 K,) int32; the columns' own values, then their aliases.
+    """
+
+    column_bits: int
+    first: np.ndarray
+    rest: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, masses: Sequence[int], lowest: int) -> AliasTable:
+        """The table of P(lowest + i) = masses[i] 2^-160; masses sum to 2^160.
+
+        Raises: ValueError if they do not, one is negative, or there are more than 2^16.
+        """
+        if sum(masses) != ONE or min(masses) < 0:
+            raise ValueError("masses must not be negative and must sum to 2^160")
+        k = max(1, (len(masses) - 1).bit_length())
+        if k > _MAX_COLUMN_BITS:
+            raise ValueError(f"a table has at most 2^{_MAX_COLUMN_BITS} values, got {len(masses)}")
+        size, width = 1 << k, 1 << (MASS_BITS - k)
+        own, alias = _columns(list(masses) + [0] * (size - len(masses)), width)
+        cuts = [i * width + mass for i, mass in enumerate(own)]
+        first = np.array([cut >> (MASS_BITS - _FIRST_BITS) for cut in cuts], np.uint32)
+        rest = np.array([((cut >> 64) & (2**64 - 1), cut & (2**64 - 1)) for cut in cuts], np.uint64)
+        values = np.concatenate((np.arange(size), alias)).astype(np.int32) + np.int32(lowest)
+        return cls(k, first, rest, values)
+
+    def draw(self, first: np.ndarray, more: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Values for uniform numbers given by their first 32 bits.
+
+        Args:
+          first: (n,) uint32.
+          more: positions (m,) -> (m, 2) uint64, the other 128 bits of those draws.
+
+        Returns:
+          (n,) int32.
+        """
+        column = (first >> np.uint32(_FIRST_BITS - self.column_bits)).astype(np.intp)
+        cut = self.first.take(column)
+        aliased = first >= cut
+        tied = np.flatnonzero(first == cut)
+        if len(tied):
+            aliased[tied] = ~below(more(tied), self.rest[column[tied]])
+        column += aliased.astype(np.intp) << self.column_bits
+        return self.values.take(column)
+
+    def masses(self) -> dict[int, int]:
+        """The law that `draw` realises, value -> multiple of 2^-160, read back from the columns; exact."""
+        size = 1 << self.column_bits
+        width = 1 << (MASS_BITS - self.column_bits)
+        found: dict[int, int] = {}
+        for i in range(size):
+            high, low = (int(word) for word in self.rest[i])
+            own = (int(self.first[i]) << 128 | high << 64 | low) - i * width
+            for value, mass in ((self.values[i], own), (self.values[i + size], width - own)):
+                if mass:
+                    found[int(value)] = found.get(int(value), 0) + mass
+        return found
+
+
+def _columns(masses: list[int], width: int) -> tuple[list[int], list[int]]:
+    """Own mass (below `width`) and alias of each column; masses sum to `width` times their number, exactly."""
+    own, alias = [0] * len(masses), list(range(len(masses)))
+    small = [i for i, mass in enumerate(masses) if mass < width]
+    large = [i for i, mass in enumerate(masses) if mass >= width]
+    while small:  # total mass is exact, so a column short of mass always finds one with too much
+        i, j = small.pop(), large[-1]
+        own[i], alias[i] = masses[i], j
+        masses[j] -= width - masses[i]
+        if masses[j] < width:
+            small.append(large.pop())
+    return own, alias  # what is left in `large` is full: own 0, alias itself
+
+
+def normalise(weights: Sequence[int], spare: int) -> list[int]:
+    """Weights as masses that sum to 2^160: each rounded down, what is missing goes to position `spare`."""
+    total = sum(weights)
+    masses = [(weight << MASS_BITS) // total for weight in weights]
+    masses[spare] += ONE - sum(masses)
+    return masses
+
+
+def gaussian_masses(variance: Fraction, reach: int) -> list[int]:
+    """P(x) ~ exp(-x^2 / (2 variance)) for x = -reach..reach, 2 reach + 1 masses.
+
+    By w_(x+1) = w_x q_x, q_(x+1) = q_x exp(-1/variance) in 256-bit fixed point: after x steps the error is below
+    x^2 2^-254 of w_0.
+    """
+    ratio = exp_fixed(1 / (2 * variance), _WORK_BITS)
+    fall = exp_fixed(1 / variance, _WORK_BITS)
+    weights = [1 << _WORK_BITS]
+    for _ in range(reach):
+        weights.append((weights[-1] * ratio) >> _WORK_BITS)
+        ratio = (ratio * fall) >> _WORK_BITS
+    return normalise(weights[:0:-1] + weights, reach)
+
+
+def geometric_weights(rate: Fraction, count: int) -> list[int]:
+    """exp(-rate x) 2^256 for x = 0..count - 1, each within x of the exact number."""
+    ratio = exp_fixed(rate, _WORK_BITS)
+    weights = [1 << _WORK_BITS]
+    for _ in range(count - 1):
+        weights.append((weights[-1] * ratio) >> _WORK_BITS)
+    return weights
+
+
+def uses_of(tables: int) -> int:
+    """Uses of an item's words by a draw from so many tables: shared first words, and one more each for ties."""
+    return -(-tables // _WORDS) + tables
+
+
+def chunks(n: int) -> Iterator[slice]:
+    """Slices of n items, in order."""
+    for start in range(0, n, CHUNK):
+        yield slice(start, min(start + CHUNK, n))
+
+
+def draw_tables(tables: Sequence[AliasTable], bits: Bits, rows: slice) -> Iterator[np.ndarray]:
+    """Independent draws from each table for the items of a slice: (rows,) int32, table by table."""
+    first_uses = uses_of(len(tables)) - len(tables)
+    words = np.empty((0, _WORDS), np.uint32)
+    for i, table in enumerate(tables):
+        if i % _WORDS == 0:
+            words = bits(i // _WORDS, rows).view(np.uint32).reshape(-1, _WORDS)
+
+        def more(positions: np.ndarray, use: int = first_uses + i) -> np.ndarray:
+            return bits(use, positions + rows.start)
+
+        yield table.draw(np.ascontiguousarray(words[:, i % _WORDS]), more)
