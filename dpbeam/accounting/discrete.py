@@ -10,8 +10,8 @@ statements, with proofs in docs/noise.md:
   (`equivalent_sigma`). It is also exactly (sensitivity / sigma)^2 / 2-zCDP (Canonne, Kamath, Steinke 2020,
   Theorem 4), so zCDP accounting needs nothing.
 - Discrete Laplace noise of scale b is pure (l1 sensitivity / b)-DP, exactly.
-- Discrete Gaussian noise is stochastically below N(0, sigma^2) + 1, and discrete Laplace noise below the continuous
-  one + 1/2 (`gaussian_tail`, `laplace_tail`): a threshold calibrated for continuous noise is safe once it is raised by
+- Discrete noise of either kind is stochastically below the continuous noise of the same scale plus one unit
+  (`gaussian_tail`, `laplace_tail`): a threshold calibrated for continuous noise is safe once it is raised by
   `threshold_surcharge`, which is one unit for a single draw.
 
 Safe side: tails and additive deltas are rounded up, equivalent sigmas down.
@@ -76,7 +76,9 @@ def additive_delta(epsilon: float, draws: int, *, gaussian: bool) -> float:
 
 def largest_draws(epsilon: float, delta: float, *, gaussian: bool) -> int:
     """The largest number of touched draws whose additive delta stays within `delta`, rounded down."""
-    return math.floor(check_positive("delta", delta) / additive_delta(epsilon, 1, gaussian=gaussian) / _ROUND_UP)
+    return math.floor(
+        check_positive("delta", delta) / additive_delta(epsilon, 1, gaussian=gaussian) / _ROUND_UP
+    )
 
 
 def gaussian_tail(x: int, sigma: float) -> float:
@@ -88,11 +90,11 @@ def gaussian_tail(x: int, sigma: float) -> float:
 def laplace_tail(x: int, scale: float) -> float:
     """Bound on P(noise >= x) of drawn discrete Laplace noise: for x >= 1, exp(-x/b) / (1 + exp(-1/b)) + 2^-130."""
     scale = check_positive("scale", scale)
+    tail = math.exp(-max(x, 1 - x) / scale) / (1 + math.exp(-1 / scale))
+    margin = _tail_margin(abs(x) / scale)
     if x < 1:  # by symmetry, P(noise >= x) = 1 - P(noise >= 1 - x)
-        exact = 1 - math.exp((x - 1) / scale) / (1 + math.exp(-1 / scale)) / _tail_margin(abs(x) / scale)
-    else:
-        exact = math.exp(-x / scale) / (1 + math.exp(-1 / scale)) * _tail_margin(x / scale)
-    return min(1.0, exact + DRAW_VARIATION)
+        return min(1.0, (1 - tail / margin) * _ROUND_UP + DRAW_VARIATION)
+    return min(1.0, tail * margin + DRAW_VARIATION)
 
 
 def threshold_surcharge(coefficients: Iterable[float] = (1.0,)) -> int:

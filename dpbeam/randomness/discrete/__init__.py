@@ -1,5 +1,6 @@
 """Noise and coins whose law is exact up to 2^-130 in total variation per draw; docs/noise.md is the proof."""
 
+from dpbeam.randomness.discrete.choices import gumbel_peel, largest_of_groups
 from dpbeam.randomness.discrete.gaussian import DiscreteGaussian
 from dpbeam.randomness.discrete.laplace import DiscreteLaplace
 from dpbeam.randomness.discrete.words import (
@@ -19,5 +20,7 @@ __all__ = [
     "KeyedBits",
     "bernoulli",
     "exponential_threshold",
+    "gumbel_peel",
+    "largest_of_groups",
     "threshold_128",
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def group_tables(scale: Fraction) -> tuple[AliasTable, ...]:
     """Tables of the groups; the last is two-sided, -1 - d standing for digit d of a negative number."""
     shifts = digit_groups(scale)
     tables = []
-    for shift, end in zip(shifts, shifts[1:]):
+    for shift, end in pairwise(shifts):
         tables.append(AliasTable.of(normalise(geometric_weights(2**shift / scale, 1 << (end - shift)), 0), 0))
     reach = (_REACH * scale / 2 ** shifts[-1]).__ceil__()
     above = geometric_weights(2 ** shifts[-1] / scale, reach)
