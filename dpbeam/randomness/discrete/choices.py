@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpbeam.accounting.gaussian import check_positive
 from dpbeam.randomness.discrete.words import WORD_BITS, Bits
 from dpbeam.randomness.variates import exponential, gumbel
 
@@ -116,8 +117,7 @@ def gumbel_peel(
     Returns:
       (k,) int64 positions in decreasing order of the keys; with a stop mark, up to k.
     """
-    if not (math.isfinite(epsilon0) and epsilon0 > 0):
-        raise ValueError(f"epsilon0 must be finite and positive, got {epsilon0}")
+    epsilon0 = check_positive("epsilon0", epsilon0)
     d = len(counts)
     if not 1 <= k <= d:
         raise ValueError(f"k must lie between 1 and the number of items, {d}, got {k}")
@@ -165,6 +165,7 @@ def largest_of_groups(
     Returns:
       The index of the group.
     """
+    epsilon = check_positive("epsilon", epsilon)
     live = np.flatnonzero(members > 0)
     if not len(live):
         raise ValueError("every group is empty")
