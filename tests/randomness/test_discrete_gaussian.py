@@ -21,7 +21,7 @@ from dpbeam.randomness.discrete.gaussian import (
     half_width,
     part_table,
 )
-from dpbeam.randomness.discrete.tables import CHUNK, MASS_BITS, AliasTable, gaussian_masses
+from dpbeam.randomness.discrete.tables import CHUNK, MASS_BITS, AliasTable, draw_tables, gaussian_masses
 from tests.support.exact import ChosenBits, convolve, gaussian_law, item_bits, scaled, variation
 from tests.support.statistics import FALSE_ALARM, distribution_p, variance_p
 
@@ -119,7 +119,9 @@ def test_a_table_off_by_one_lattice_step_breaks_the_claim(level, monkeypatch):
 sigmas = st.one_of(
     st.integers(1, LARGEST_SIGMA),
     st.floats(1, LARGEST_SIGMA),
-    st.builds(lambda e, m: Fraction(m) * 2**e, st.integers(0, 57), st.floats(1, 2)),
+    st.builds(
+        lambda e, m: Fraction(m) * 2**e, st.integers(0, 105), st.floats(1, 2)
+    ),  # with fraction_bits = 48
 )
 
 
@@ -148,11 +150,12 @@ def test_the_bound_holds_for_every_sigma(sigma):
             bound += tail + mpmath.mpf(10) ** -60
             below += part.variance * step
         assert bound <= CLAIM
-    assert sum(half_width(p.variance) << p.shift for p in parts) < 2**63
+    if sigma <= LARGEST_SIGMA:
+        assert sum(half_width(p.variance) << p.shift for p in parts) < 2**63
 
 
 def test_tables_of_all_sigmas_but_their_own_are_few_and_shared():
-    variances = {p.variance for e in range(58) for p in gaussian_parts(Fraction(1.7 * 2**e))[:-1]}
+    variances = {p.variance for e in range(106) for p in gaussian_parts(Fraction(1.7 * 2**e))[:-1]}
     assert len(variances) <= 9
     coarsest = max(2 * half_width(gaussian_parts(Fraction(s))[-1].variance) for s in SIGMAS)
     assert coarsest < 15_000
@@ -301,6 +304,44 @@ def test_parameters_pickle_and_tables_do_not():
     assert pickle.loads(pickle.dumps(law)) == law
     assert law.sigma == Fraction(3.73 * UNITS)
     assert DiscreteGaussian(7).sigma == 7
+
+
+@pytest.mark.parametrize("sigma", [1.0, 77.7, 4000.0, 4.0 * UNITS, 2.0**58])
+@pytest.mark.parametrize("fraction_bits", [1, 9, 46, 48])
+def test_noise_on_a_finer_grid_is_added_before_rounding_down(sigma, fraction_bits):
+    """floor(noise + fraction) with noise on multiples of 2^-f, in Python integers from the same tables."""
+    n = 3000
+    law, bits = DiscreteGaussian(sigma, fraction_bits), item_bits(n)
+    fraction = np.random.default_rng(4).integers(0, 1 << fraction_bits, n)
+    fraction[:2] = 0, (1 << fraction_bits) - 1
+    assert sum(p.variance * 4**p.shift for p in law.parts) == (Fraction(sigma) * 2**fraction_bits) ** 2
+    exact = [0] * n
+    tables = [part_table(p.variance) for p in law.parts]
+    for part, values in zip(law.parts, draw_tables(tables, bits, slice(0, n))):
+        exact = [x + (int(v) << part.shift) for x, v in zip(exact, values)]
+    assert law.draw(bits, n, fraction).tolist() == [
+        x + int(c) >> fraction_bits for x, c in zip(exact, fraction)
+    ]
+    assert law.draw(bits, n).tolist() == [x >> fraction_bits for x in exact]
+    assert law.draw(bits, n, fraction).dtype == np.int64
+    fine = sigma * 2**fraction_bits
+    if fine <= LARGEST_SIGMA:  # the same noise as on the grid of the finer unit
+        assert DiscreteGaussian(fine).draw(bits, n).tolist() == exact
+
+
+def test_fractions_out_of_range_are_refused():
+    law, bits = DiscreteGaussian(5.0, 3), item_bits(2)
+    for fraction in (np.array([0, 8]), np.array([-1, 0])):
+        with pytest.raises(ValueError, match="fraction must lie in \\[0, 2\\^3\\)"):
+            law.draw(bits, 2, fraction)
+    for fraction in (np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int32)):
+        with pytest.raises(ValueError, match="fraction must be int64 of shape"):
+            law.draw(bits, 2, fraction)
+    with pytest.raises(ValueError, match="fraction must lie in \\[0, 2\\^0\\)"):
+        DiscreteGaussian(5.0).draw(bits, 2, np.array([0, 1]))
+    for bad in (-1, 49):
+        with pytest.raises(ValueError, match="fraction_bits must lie between 0 and 48, got"):
+            DiscreteGaussian(5.0, bad)
 
 
 @pytest.mark.parametrize("sigma", [0, 0.99, -5, 2.0**58 * 1.01, math.inf, math.nan])

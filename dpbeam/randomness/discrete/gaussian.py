@@ -8,7 +8,9 @@ the coarsest has deviation sqrt(39/8) = 2.2 steps of the next lattice, which mak
 one of a few fixed tables that all sigmas share; the coarsest takes what is left of sigma^2, exactly, in a table of
 its own of 1,000 to 15,000 entries.
 
-Sigma is a rational number, as every double is, and is realised exactly. Instances hold their parameter alone and
+Sigma is a rational number, as every double is, and is realised exactly. Sums that reach below the grid take noise on
+a grid finer by `fraction_bits`, and the total is rounded down afterwards: rounding a sum first could move many items
+by a unit each when one user is added. Instances hold their parameter alone and
 pickle as such; tables are made once per process (about 0.1 s for the fixed one, 3 to 40 ms for each sigma).
 """
 
@@ -24,14 +26,18 @@ import numpy as np
 
 from dpbeam.randomness.discrete.tables import (
     AliasTable,
+    add_shifted,
     chunks,
     draw_tables,
     gaussian_masses,
+    start_of_fractions,
     uses_of,
+    whole_units,
 )
 from dpbeam.randomness.discrete.words import Bits
 
 LARGEST_SIGMA = 1 << 58  # grid units; 14.4 of it and the finer parts stay below 2^63
+LARGEST_FRACTION_BITS = 48
 SMOOTHING = Fraction(39, 8)  # variance of a part, in squared steps of the next coarser lattice
 _REACH = Fraction(72, 5)  # tables end at 14.4 deviations: 2^-153 lies beyond
 _STEP_BITS = 9  # a lattice is at most 2^9 times coarser than the one before
@@ -77,50 +83,66 @@ def part_table(variance: Fraction) -> AliasTable:
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """The law P(x) ~ exp(-x^2 / (2 sigma^2)) on the integers.
+    """The law P(x) ~ exp(-x^2 / (2 sigma^2)) on the integers, or on multiples of 2^-fraction_bits.
 
-    Guarantee: given uniform words, `draw` has this law with exactly this sigma, up to a total variation of 2^-130
-    per item (docs/noise.md). Draws of different items, and of different labels, are independent.
+    Guarantee: given uniform words, the noise has this law with exactly this sigma, up to a total variation of 2^-130
+    per item (docs/noise.md). Noise of different items, and of different labels, is independent.
 
     Attributes:
       sigma: in grid units, 1 <= sigma <= 2^58; a number, taken at its exact value.
+      fraction_bits: 0..48, how much finer than the grid the noise is.
     """
 
     sigma: Fraction
+    fraction_bits: int = 0
 
     def __post_init__(self):
-        object.__setattr__(self, "sigma", exact_scale("sigma", self.sigma))
+        object.__setattr__(self, "sigma", exact_scale("sigma", self.sigma, LARGEST_SIGMA))
+        check_fraction_bits(self.fraction_bits)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The summands, in units of 2^-fraction_bits."""
+        return gaussian_parts(self.sigma * (1 << self.fraction_bits))
 
     @property
     def uses(self) -> int:
         """`draw` asks for uses 0..uses - 1 of each item's words."""
-        return uses_of(len(gaussian_parts(self.sigma)))
+        return uses_of(len(self.parts))
 
-    def draw(self, bits: Bits, n: int) -> np.ndarray:
-        """Noise of n items.
+    def draw(self, bits: Bits, n: int, fraction: np.ndarray | None = None) -> np.ndarray:
+        """Noise of n items, plus what their sums hold below the grid, rounded down to the grid.
 
         Args:
           bits: uniform words by use and rows, `KeyedBits` or the like.
           n: number of items.
+          fraction: (n,) int64 in [0, 2^fraction_bits), or None for nothing.
 
         Returns:
           (n,) int64, grid units; below 2^62 in size.
         """
-        parts = gaussian_parts(self.sigma)
+        parts = self.parts
         tables = [part_table(part.variance) for part in parts]
-        out = np.zeros(n, np.int64)
+        high, low = np.zeros(n, np.int64), start_of_fractions(fraction, self.fraction_bits, n)
         for rows in chunks(n):
-            noise = out[rows]
             for part, values in zip(parts, draw_tables(tables, bits, rows)):
-                noise += values.astype(np.int64) << part.shift
-        return out
+                add_shifted(values, part.shift, high[rows], low[rows], self.fraction_bits)
+        return whole_units(high, low, self.fraction_bits)
 
 
-def exact_scale(name: str, value) -> Fraction:
+def exact_scale(name: str, value, largest: int) -> Fraction:
     """A scale in grid units as a fraction of its exact value.
 
-    Raises: ValueError unless 1 <= value <= 2^58.
+    Raises: ValueError unless 1 <= value <= largest, a power of two.
     """
-    if not 1 <= value <= LARGEST_SIGMA:  # also false for NaN
-        raise ValueError(f"{name} must lie between 1 and 2^58 grid units, got {value}")
+    if not 1 <= value <= largest:  # also false for NaN
+        raise ValueError(
+            f"{name} must lie between 1 and 2^{largest.bit_length() - 1} grid units, got {value}"
+        )
     return Fraction(value)
+
+
+def check_fraction_bits(value: int) -> None:
+    """ValueError unless 0 <= value <= 48."""
+    if not 0 <= value <= LARGEST_FRACTION_BITS:
+        raise ValueError(f"fraction_bits must lie between 0 and {LARGEST_FRACTION_BITS}, got {value}")

@@ -17,14 +17,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpbeam.randomness.discrete.gaussian import exact_scale
+from dpbeam.randomness.discrete.gaussian import check_fraction_bits, exact_scale
 from dpbeam.randomness.discrete.tables import (
     AliasTable,
+    add_shifted,
     chunks,
     draw_tables,
     geometric_weights,
     normalise,
+    start_of_fractions,
     uses_of,
+    whole_units,
 )
 from dpbeam.randomness.discrete.words import Bits
 
@@ -47,7 +50,7 @@ def digit_groups(scale: Fraction) -> tuple[int, ...]:
     return tuple(sum(sizes[:i]) for i in range(groups + 1))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def group_tables(scale: Fraction) -> tuple[AliasTable, ...]:
     """Tables of the groups; the last is two-sided, -1 - d standing for digit d of a negative number."""
     shifts = digit_groups(scale)
@@ -64,39 +67,48 @@ def group_tables(scale: Fraction) -> tuple[AliasTable, ...]:
 
 @dataclass(frozen=True)
 class DiscreteLaplace:
-    """The law P(x) ~ exp(-|x| / scale) on the integers.
+    """The law P(x) ~ exp(-|x| / scale) on the integers, or on multiples of 2^-fraction_bits.
 
-    Guarantee: given uniform words, `draw` has this law with exactly this scale, up to a total variation of 2^-130
+    Guarantee: given uniform words, the noise has this law with exactly this scale, up to a total variation of 2^-130
     per item (docs/noise.md).
 
     Attributes:
       scale: b in grid units, 1 <= b <= 2^56; a number, taken at its exact value.
+      fraction_bits: 0..48, how much finer than the grid the noise is.
     """
 
     scale: Fraction
+    fraction_bits: int = 0
 
     def __post_init__(self):
-        scale = exact_scale("scale", self.scale)
-        if scale > LARGEST_SCALE:
-            raise ValueError(f"scale must lie between 1 and 2^56 grid units, got {self.scale}")
-        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "scale", exact_scale("scale", self.scale, LARGEST_SCALE))
+        check_fraction_bits(self.fraction_bits)
+
+    @property
+    def fine_scale(self) -> Fraction:
+        """The scale in units of 2^-fraction_bits."""
+        return self.scale * (1 << self.fraction_bits)
 
     @property
     def uses(self) -> int:
         """`draw` asks for uses 0..uses - 1 of each item's words."""
-        return uses_of(len(digit_groups(self.scale)))
+        return uses_of(len(digit_groups(self.fine_scale)))
 
-    def draw(self, bits: Bits, n: int) -> np.ndarray:
-        """Noise of n items, (n,) int64 in grid units, below 2^63 in size; `bits` as for `DiscreteGaussian.draw`."""
-        shifts, tables = digit_groups(self.scale), group_tables(self.scale)
-        out = np.zeros(n, np.int64)
+    def draw(self, bits: Bits, n: int, fraction: np.ndarray | None = None) -> np.ndarray:
+        """Noise of n items plus `fraction`, rounded down: (n,) int64 grid units, below 2^63 in size.
+
+        Args and returns are those of `DiscreteGaussian.draw`.
+        """
+        shifts, tables = digit_groups(self.fine_scale), group_tables(self.fine_scale)
+        before = start_of_fractions(fraction, self.fraction_bits, n)
+        out = np.empty(n, np.int64)
         for rows in chunks(n):
-            noise = out[rows]
+            high, low = np.zeros((2, rows.stop - rows.start), np.int64)
             *lower, top = draw_tables(tables, bits, rows)
-            for shift, digits in zip(shifts, lower):
-                noise += digits.astype(np.int64) << shift
-            signed = top.astype(np.int64)
-            negative = signed >> 63  # all ones below zero: -1 - g is the complement of g
-            noise += (signed ^ negative) << shifts[-1]
-            noise ^= negative
+            negative = top >> np.int32(31)  # all ones below zero: -1 - g is the complement of g
+            for shift, digits in zip(shifts, (*lower, top ^ negative)):
+                add_shifted(digits, shift, high, low, self.fraction_bits)
+            sign = negative.astype(np.int64)
+            high, low = (high ^ sign) - sign, low ^ sign  # -1 - g = -high 2^f + (-1 - low)
+            out[rows] = whole_units(high, low + before[rows], self.fraction_bits)
         return out

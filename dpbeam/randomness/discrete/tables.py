@@ -154,6 +154,38 @@ def chunks(n: int) -> Iterator[slice]:
         yield slice(start, min(start + CHUNK, n))
 
 
+def add_shifted(
+    values: np.ndarray, shift: int, high: np.ndarray, low: np.ndarray, fraction_bits: int
+) -> None:
+    """Add values 2^shift to the numbers high 2^fraction_bits + low, (n,) int64 each, in place.
+
+    `low` is not brought below 2^fraction_bits: with values below 2^14 and shifts 9 apart it stays below 2^62.
+    """
+    if shift >= fraction_bits:
+        high += values.astype(np.int64) << (shift - fraction_bits)
+    else:
+        low += values.astype(np.int64) << shift
+
+
+def whole_units(high: np.ndarray, low: np.ndarray, fraction_bits: int) -> np.ndarray:
+    """floor(high + low 2^-fraction_bits), (n,) int64."""
+    return high + (low >> fraction_bits)
+
+
+def start_of_fractions(fraction: np.ndarray | None, fraction_bits: int, n: int) -> np.ndarray:
+    """What lies below the grid before noise is added, a new (n,) int64 array in units of 2^-fraction_bits.
+
+    Raises: ValueError if `fraction` has another shape or type, or a value outside [0, 2^fraction_bits).
+    """
+    if fraction is None:
+        return np.zeros(n, np.int64)
+    if fraction.shape != (n,) or fraction.dtype != np.int64:
+        raise ValueError(f"fraction must be int64 of shape ({n},), got {fraction.dtype} of {fraction.shape}")
+    if n and not (fraction.min() >= 0 and fraction.max() < 1 << fraction_bits):
+        raise ValueError(f"fraction must lie in [0, 2^{fraction_bits})")
+    return fraction.copy()
+
+
 def draw_tables(tables: Sequence[AliasTable], bits: Bits, rows: slice) -> Iterator[np.ndarray]:
     """Independent draws from each table for the items of a slice: (rows,) int32, table by table."""
     first_uses = uses_of(len(tables)) - len(tables)
