@@ -1,0 +1,205 @@
+"""Safe sides of exact integer noise: curves, tails and additive deltas against the discrete laws themselves."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from dpbeam.accounting.discrete import (
+    DRAW_VARIATION,
+    ROUNDING_VARIATION,
+    SMOOTHING,
+    additive_delta,
+    equivalent_sigma,
+    gaussian_tail,
+    laplace_tail,
+    largest_draws,
+    threshold_surcharge,
+)
+from dpbeam.accounting.gaussian import gaussian_delta
+from tests.support.exact import PRECISION, exact_law, gaussian_law
+
+FLOAT = 1e-9  # relative error of the sums below in doubles
+
+
+def discrete_delta(epsilon: float, sigma: float, shifts: tuple[int, ...]) -> float:
+    """Smallest delta of independent discrete Gaussians under these integer shifts, from its definition."""
+    law, shifted = np.ones(1), np.ones(1)
+    for shift in shifts:
+        x = np.arange(-math.ceil(9 * sigma), math.ceil(9 * sigma) + shift + 1)
+        one, other = (np.exp(-((x - move) ** 2) / (2 * sigma**2)) for move in (0, shift))
+        law = np.outer(law, one / one.sum()).ravel()
+        shifted = np.outer(shifted, other / other.sum()).ravel()
+    return float(np.maximum(law - math.exp(epsilon) * shifted, 0).sum())
+
+
+@pytest.mark.parametrize("sigma", [8.0, 13.5, 40.0])
+@pytest.mark.parametrize("shifts", [(1,), (2,), (8,), (30,), (3, 4), (1, 1), (7, 0)])
+def test_no_discrete_curve_is_above_that_of_the_equivalent_sigma(sigma, shifts):
+    norm = math.sqrt(sum(shift**2 for shift in shifts))
+    for epsilon in np.linspace(0, 4 * norm / sigma, 9):
+        bound = gaussian_delta(epsilon, equivalent_sigma(sigma), norm)
+        assert discrete_delta(epsilon, sigma, shifts) <= bound * (1 + FLOAT) + 1e-14
+
+
+def test_the_same_sigma_would_not_be_safe():
+    """Shifts of one unit: the discrete curve exceeds that of N(0, sigma^2), by about 1/sigma^2 and not by less."""
+    for sigma in (8.0, 20.0, 40.0):
+        excess = discrete_delta(2 / sigma, sigma, (1,)) / gaussian_delta(2 / sigma, sigma) - 1
+        assert 0.1 / sigma**2 < excess < 10 / sigma**2
+
+
+@given(st.floats(8, 2.0**58))
+def test_equivalent_sigma_is_the_largest_double_below(sigma):
+    exact = Fraction(sigma) ** 2 - SMOOTHING
+    found = equivalent_sigma(sigma)
+    assert Fraction(found) ** 2 <= exact < Fraction(math.nextafter(found, math.inf)) ** 2
+
+
+def test_the_step_to_a_real_gaussian_is_within_its_allowance():
+    """2 theta / (1 - theta), theta = 2 exp(-2 pi^2 39/8) (1 + ...): the normaliser of a Gaussian of variance 39/8."""
+    with mpmath.workdps(60):
+        theta = 2 * mpmath.nsum(
+            lambda k: mpmath.exp(-2 * mpmath.pi**2 * k**2 * mpmath.mpf(39) / 8), [1, mpmath.inf]
+        )
+        assert 2 * theta / (1 - theta) < ROUNDING_VARIATION
+        sums = [
+            mpmath.nsum(lambda x, at=at: mpmath.exp(-((x - at) ** 2) / (2 * mpmath.mpf(39) / 8)), [-60, 60])
+            / mpmath.sqrt(2 * mpmath.pi * 39 / 8)
+            for at in (0, mpmath.mpf(1) / 3, mpmath.mpf(1) / 2)
+        ]
+        assert max(abs(total - 1) for total in sums) <= theta * (1 + mpmath.mpf(10) ** -15)
+
+
+@pytest.mark.parametrize("sigma", [8.0, 13.5, 100.0])
+def test_gaussian_tails_are_above_the_law_and_close(sigma):
+    reach = math.ceil(13 * sigma)
+    law = gaussian_law(Fraction(sigma) ** 2, reach)
+    exact, unshifted = 0, 0
+    for x in range(reach, -reach - 1, -1):
+        exact += law[x]
+        tail = Fraction(exact, 1 << PRECISION)
+        bound = gaussian_tail(x, sigma)
+        assert tail <= Fraction(bound)
+        unshifted += tail > Fraction(float(special.ndtr(-x / sigma)) * (1 + 1e-9))
+        if x > 2 - reach:
+            wider = Fraction(exact + law[x - 1] + law[x - 2], 1 << PRECISION)
+            assert Fraction(bound) <= wider * Fraction(1 + 1e-6) + Fraction(2.0**-125)
+    assert unshifted > reach  # without the surcharge of one unit the bound would not hold
+
+
+@pytest.mark.parametrize("sigma", [8.0, 1e6, 2.0**32 * 3.73, 2.0**58])
+@pytest.mark.parametrize("deviations", [-8, -1, 0, 0.5, 4.3, 9, 12.5])
+def test_gaussian_tails_against_60_digits(sigma, deviations):
+    x = round(deviations * sigma)
+    with mpmath.workdps(60):
+        exact = mpmath.erfc((mpmath.mpf(x) - 1) / (sigma * mpmath.sqrt(2))) / 2 + mpmath.mpf(2) ** -130
+        bound = gaussian_tail(x, sigma)
+        assert min(exact, 1) <= bound <= min(1, exact * (1 + mpmath.mpf(10) ** -11))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.7, 40.0])
+def test_laplace_tails_are_the_law(scale):
+    reach = math.ceil(80 * scale)
+    b = Fraction(scale)
+    law = exact_law(
+        lambda x: mpmath.exp(-mpmath.mpf(abs(x) * b.denominator) / b.numerator), range(-reach, reach + 1)
+    )
+    exact = 0
+    for x in range(reach, -reach - 1, -1):
+        exact += law[x]
+        tail = Fraction(exact, 1 << PRECISION)
+        bound = laplace_tail(x, scale)
+        if x < 60 * scale:  # the law above is cut at 80 scales
+            assert (
+                tail * Fraction(1 - 1e-8)
+                <= Fraction(bound)
+                <= tail * Fraction(1 + 1e-8) + Fraction(2.0**-128)
+            )
+        assert tail <= Fraction(bound)
+        assert bound <= stats.laplace.sf((x - 1) / scale) * (1 + 1e-9) + 2 * DRAW_VARIATION
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**31, 2.0**56])
+@pytest.mark.parametrize("place", [-30, -1, 0, 1e-3, 1, 60])
+def test_laplace_tails_against_60_digits(scale, place):
+    x = round(place * scale)
+    with mpmath.workdps(60):
+        q = mpmath.exp(-1 / mpmath.mpf(scale))
+        exact = q**x / (1 + q) if x >= 1 else 1 - q ** (1 - x) / (1 + q)
+        bound = laplace_tail(x, scale)
+        assert (
+            min(1, exact + mpmath.mpf(2) ** -130)
+            <= bound
+            <= min(1, exact * (1 + mpmath.mpf(10) ** -11) + 1e-38)
+        )
+
+
+@given(st.floats(0, 100), st.integers(1, 2**50), st.booleans())
+def test_additive_delta_is_rounded_up(epsilon, draws, gaussian):
+    each = Fraction(DRAW_VARIATION) + (Fraction(ROUNDING_VARIATION) if gaussian else 0)
+    with mpmath.workdps(60):
+        exact = mpmath.mpf(draws) * each.numerator / each.denominator * (1 + mpmath.exp(epsilon))
+        found = additive_delta(epsilon, draws, gaussian=gaussian)
+        assert min(1, exact) <= found <= min(1, exact * (1 + mpmath.mpf(10) ** -11))
+
+
+def test_additive_delta_at_ordinary_sizes():
+    """The promise of 2^-80 per draw holds with e^epsilon included up to epsilon = 33."""
+    assert additive_delta(1.0, 100 * 16, gaussian=True) < 1e-34
+    assert additive_delta(33.0, 1, gaussian=True) < 2.0**-80
+    assert additive_delta(1.0, 0, gaussian=True) == 0
+    assert additive_delta(101.0, 1, gaussian=False) == 1
+    assert additive_delta(0.0, 2**140, gaussian=False) == 1
+    assert additive_delta(1.0, 8, gaussian=True) == pytest.approx(2 * additive_delta(1.0, 8, gaussian=False))
+
+
+@given(st.floats(0, 40), st.floats(1e-30, 0.5))
+def test_largest_draws_stay_within_delta(epsilon, delta):
+    draws = largest_draws(epsilon, delta, gaussian=True)
+    assert additive_delta(epsilon, draws, gaussian=True) <= delta
+    assert additive_delta(epsilon, draws + 1 + draws // 10**9, gaussian=True) > delta * (1 - 1e-9)
+
+
+def test_surcharge_of_sums_of_rounds():
+    assert threshold_surcharge() == 1
+    assert threshold_surcharge([0.25, 0.5]) == 1
+    assert threshold_surcharge([0.25, -0.5, 0.5]) == 2
+    assert threshold_surcharge([1.0, 2.0**-60]) == 2
+
+
+def test_a_weighted_sum_of_draws_is_below_the_continuous_one_with_the_surcharge():
+    """0.6 X + 0.7 Y of sigma 8, exactly by enumeration, against N(0, 0.85 sigma^2) at every place on a fine grid."""
+    sigma, a, b = 8.0, 0.6, 0.7
+    law = gaussian_law(Fraction(64), 80)
+    x = np.arange(-80, 81)
+    p = np.array([float(law[i] / 2**PRECISION) for i in x])
+    places, masses = (a * x[:, None] + b * x[None, :]).ravel(), np.outer(p, p).ravel()
+    order = np.argsort(-places)
+    tails = np.cumsum(masses[order])
+    at = places[order]
+    last = np.append(np.diff(at) != 0, True)
+    limits = at[last] - threshold_surcharge([a, b])
+    bound = stats.norm.sf(limits / (sigma * math.hypot(a, b)))
+    assert (tails[last] <= bound + 1e-12).all()
+    assert (tails[last] > stats.norm.sf(at[last] / (sigma * math.hypot(a, b))) + 1e-6).any()
+
+
+def test_arguments_out_of_range_are_refused():
+    for sigma in (7.9, math.nan, math.inf):
+        with pytest.raises(ValueError, match="sigma must be"):
+            equivalent_sigma(sigma)
+        with pytest.raises(ValueError, match="sigma must be"):
+            gaussian_tail(1, sigma)
+    with pytest.raises(ValueError, match="scale must be finite and positive, got 0"):
+        laplace_tail(1, 0)
+    for draws in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="draws must be an integer that is not negative, got"):
+            additive_delta(1.0, draws, gaussian=True)
+    with pytest.raises(ValueError, match="delta must be finite and positive, got 0"):
+        largest_draws(1.0, 0.0, gaussian=True)
