@@ -62,15 +62,14 @@ def test_equivalent_sigma_is_the_largest_double_below(sigma):
 
 
 def test_the_step_to_a_real_gaussian_is_within_its_allowance():
-    """2 theta / (1 - theta), theta = 2 exp(-2 pi^2 39/8) (1 + ...): the normaliser of a Gaussian of variance 39/8."""
+    """2 theta / (1 - theta), theta = 2 exp(-2 pi^2 s^2) (1 + ...): the normaliser of a Gaussian of variance s^2."""
     with mpmath.workdps(60):
-        theta = 2 * mpmath.nsum(
-            lambda k: mpmath.exp(-2 * mpmath.pi**2 * k**2 * mpmath.mpf(39) / 8), [1, mpmath.inf]
-        )
+        variance = mpmath.mpf(SMOOTHING.numerator) / SMOOTHING.denominator
+        theta = 2 * mpmath.nsum(lambda k: mpmath.exp(-2 * mpmath.pi**2 * k**2 * variance), [1, mpmath.inf])
         assert 2 * theta / (1 - theta) < ROUNDING_VARIATION
         sums = [
-            mpmath.nsum(lambda x, at=at: mpmath.exp(-((x - at) ** 2) / (2 * mpmath.mpf(39) / 8)), [-60, 60])
-            / mpmath.sqrt(2 * mpmath.pi * 39 / 8)
+            mpmath.nsum(lambda x, at=at: mpmath.exp(-((x - at) ** 2) / (2 * variance)), [-60, 60])
+            / mpmath.sqrt(2 * mpmath.pi * variance)
             for at in (0, mpmath.mpf(1) / 3, mpmath.mpf(1) / 2)
         ]
         assert max(abs(total - 1) for total in sums) <= theta * (1 + mpmath.mpf(10) ** -15)

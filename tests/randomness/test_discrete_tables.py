@@ -20,7 +20,7 @@ from dpbeam.randomness.discrete.tables import (
     normalise,
     uses_of,
 )
-from tests.support.exact import PRECISION, exact_law, gaussian_law, item_bits, scaled, variation
+from tests.support.exact import PRECISION, ChosenBits, exact_law, gaussian_law, item_bits, scaled, variation
 
 REST = MASS_BITS - 32
 
@@ -144,6 +144,25 @@ def test_tables_share_words_and_ties_have_words_of_their_own():
         assert (values == words >> 31).all()
     forced = list(draw_tables(tables, lambda use, rows: np.zeros_like(bits(use, rows)), slice(0, 10)))
     assert all((values == 0).all() for values in forced)
+
+
+@pytest.mark.parametrize("side", [-1, 0])
+def test_a_tie_reads_the_word_of_its_item_and_table(side):
+    """Item 500 of a slice that starts at 100 ties in all five tables; only the right further words sit at the cut."""
+    tables = [AliasTable.of(gaussian_masses(Fraction(50 + i), 110), -110) for i in range(5)]
+    column = 37
+    firsts = [int(table.first[column]) for table in tables]
+    cuts = [int(table.rest[column][0]) << 64 | int(table.rest[column][1]) for table in tables]
+    low, high = (firsts[0] | firsts[1] << 32), (firsts[2] | firsts[3] << 32)  # native order of the four words
+    bits = ChosenBits(1000, {0: {500: low << 64 | high}, 1: {500: firsts[4] << 64}})
+    bits.uses.update({2 + i: {500: cut + side} for i, cut in enumerate(cuts)})
+    drawn = list(draw_tables(tables, bits, slice(100, 900)))
+    for table, values in zip(tables, drawn):
+        expected = table.values[column + (side == 0) * (1 << table.column_bits)]
+        assert values[400] == expected
+    for i in range(5):
+        assert any(use == 2 + i and 500 in rows for use, rows in bits.asked)
+    assert all(len(rows) < 10 for use, rows in bits.asked if use >= 2)
 
 
 def test_chunks_cover_everything_in_order():

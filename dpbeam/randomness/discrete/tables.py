@@ -76,7 +76,7 @@ class AliasTable:
         """
         column = (first >> np.uint32(_FIRST_BITS - self.column_bits)).astype(np.intp)
         cut = self.first.take(column)
-        aliased = first >= cut
+        aliased = first > cut
         tied = np.flatnonzero(first == cut)
         if len(tied):
             aliased[tied] = ~below(more(tied), self.rest[column[tied]])
