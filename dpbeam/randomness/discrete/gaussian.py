@@ -11,7 +11,7 @@ its own of 1,000 to 15,000 entries.
 Sigma is a rational number, as every double is, and is realised exactly. Sums that reach below the grid take noise on
 a grid finer by `fraction_bits`, and the total is rounded down afterwards: rounding a sum first could move many items
 by a unit each when one user is added. Instances hold their parameter alone and
-pickle as such; tables are made once per process (about 0.1 s for the fixed one, 3 to 40 ms for each sigma).
+pickle as such; tables are made once per process (about 30 ms for the largest fixed one, 2 to 20 ms for each sigma).
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class AliasTable:
             raise ValueError(f"a table has at most 2^{_MAX_COLUMN_BITS} values, got {len(masses)}")
         size, width = 1 << k, 1 << (MASS_BITS - k)
         own, alias = _columns(list(masses) + [0] * (size - len(masses)), width)
-        cuts = [i * width + mass for i, mass in enumerate(own)]
-        first = np.array([cut >> (MASS_BITS - _FIRST_BITS) for cut in cuts], np.uint32)
-        rest = np.array([((cut >> 64) & (2**64 - 1), cut & (2**64 - 1)) for cut in cuts], np.uint64)
+        cuts = b"".join((i * width + mass).to_bytes(MASS_BITS // 8, "big") for i, mass in enumerate(own))
+        parts = np.frombuffer(cuts, np.dtype([("first", ">u4"), ("rest", ">u8", 2)]))
+        first, rest = parts["first"].astype(np.uint32), parts["rest"].astype(np.uint64)
         values = np.concatenate((np.arange(size), alias)).astype(np.int32) + np.int32(lowest)
         return cls(k, first, rest, values)
 
@@ -120,7 +120,7 @@ def normalise(weights: Sequence[int], spare: int) -> list[int]:
 
 
 def gaussian_masses(variance: Fraction, reach: int) -> list[int]:
-    """P(x) ~ exp(-x^2 / (2 variance)) for x = -reach..reach, 2 reach + 1 masses.
+    """P(x) ~ exp(-x^2 / (2 variance)) for x = -reach..reach, 2 reach + 1 masses, rounded as `normalise` does.
 
     By w_(x+1) = w_x q_x, q_(x+1) = q_x exp(-1/variance) in 256-bit fixed point: after x steps the error is below
     x^2 2^-254 of w_0.
@@ -131,7 +131,9 @@ def gaussian_masses(variance: Fraction, reach: int) -> list[int]:
     for _ in range(reach):
         weights.append((weights[-1] * ratio) >> _WORK_BITS)
         ratio = (ratio * fall) >> _WORK_BITS
-    return normalise(weights[:0:-1] + weights, reach)
+    total = 2 * sum(weights) - weights[0]
+    side = [(weight << MASS_BITS) // total for weight in weights[1:]]
+    return [*side[::-1], ONE - 2 * sum(side), *side]
 
 
 def geometric_weights(rate: Fraction, count: int) -> list[int]:
