@@ -24,6 +24,7 @@ import numpy as np
 from scipy import special
 
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
+from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
@@ -60,7 +61,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | None:
+    def noise(self) -> NoiseSpec | CountNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -163,6 +164,36 @@ def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
     """The event of noise on weights of sensitivity 1 in the norm that this kind of noise protects."""
     makers = {"gaussian": GaussianEvent, "laplace": LaplaceEvent}
     return makers[noise.kind](noise.scale, round=noise.round, label=label)
+
+
+@event
+@dataclass(frozen=True)
+class CountEvent(Event):
+    """Truncated geometric noise on counts of which one user moves one by one (`geometric.py`).
+
+    The noisy counts of all items of the universe cost (epsilon, delta), and with them the release of items: there is no
+    threshold to pay for. delta stands outside: but for a probability of delta the outputs of two neighbours are
+    those of an epsilon-DP mechanism (Kairouz, Oh and Viswanath 2015), which composes as such.
+    """
+
+    epsilon: float
+    delta: float
+    round: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        noise = CountNoise(self.epsilon, self.delta, self.round)
+        _set(self, epsilon=noise.epsilon, delta=noise.delta, round=noise.round, label=str(self.label))
+
+    @property
+    def noise(self) -> CountNoise:
+        return CountNoise(self.epsilon, self.delta, self.round)
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon
+
+    def outside_delta(self) -> float:
+        return self.delta
 
 
 @event

@@ -1,0 +1,211 @@
+"""Noise for counts of which one user moves one by one: the fastest release that (epsilon, delta) allows.
+
+An item that n users chose is released with probability p_n, p_0 = 0 and
+
+    p_(n+1) = min(1, exp(eps) p_n + delta, 1 - exp(-eps) (1 - p_n - delta)),
+
+and no algorithm releases it more often (`limits.py`; Desfontaines, Voss, Gipson and Mandayam 2022). Here the sequence
+is a law of integer noise: Z >= theta - n with probability p_n, so n + Z >= theta is that release, and n + Z itself may
+be shown. Its mass grows by exp(eps) per step, then falls likewise, and ends where a step costs delta: a geometric law
+cut off on both sides.
+
+Guarantee. Vectors of counts over the whole universe of items; neighbours differ by one in at most one coordinate. n + Z
+on every coordinate, independent, is (epsilon, delta)-DP. Proof: one coordinate differs, so the claim is that of one
+shift. With f_k = p_k - p_(k-1), the mass of Z = theta - k, and any e <= exp(eps) it says
+
+    sum_k max(0, f_(k+1) - e f_k) <= delta    and    sum_k max(0, f_k - e f_(k+1)) <= delta.
+
+`TruncatedGeometric.create` checks both in integers: f_k are multiples of 2^-128, e is one of 2^-256, sums are exact. A
+law that fails is never returned. As p_0 = 0, an item that nobody chose never reaches theta, and novel items need
+no delta of their own.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from dpbeam.accounting.gaussian import check_delta, check_positive
+from dpbeam.accounting.noise import L1
+from dpbeam.accounting.peeling import check_rounds
+
+ONE = 1 << 128
+_FACTOR_BITS = 256
+_LARGEST_EPSILON = 30.0  # beyond, three users are enough at any delta: exp(eps) is taken as exp(30)
+MAX_STEPS = 1 << 20
+_LOW = (1 << 64) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class TruncatedGeometric:
+    """The law of Z, from `truncated_geometric`.
+
+    Attributes:
+      epsilon, delta: what releasing n + Z costs.
+      cumulative: p_0 = 0, ..., p_m = 2^128 in units of 2^-128, rounded down.
+      threshold: theta, the smallest n with p_n >= 1/2; so Z has its median at 0.
+    """
+
+    epsilon: float
+    delta: float
+    cumulative: tuple[int, ...]
+    threshold: int
+
+    @classmethod
+    def create(cls, epsilon: float, delta: float) -> TruncatedGeometric:
+        """The fastest law for this budget.
+
+        Raises: ValueError on an argument out of range, among them a budget that needs more than MAX_STEPS steps or
+        a delta so small that its rounding would show.
+        """
+        epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
+        used = min(epsilon, _LARGEST_EPSILON)
+        steps = 4 + 2 * math.log1p(math.expm1(used) / (2 * delta)) / used
+        if not steps <= MAX_STEPS:
+            raise ValueError(
+                f"epsilon {epsilon:g} needs noise over {steps:.3g} counts, more than {MAX_STEPS}"
+            )
+        factor = exponential_below(used)
+        whole = int(Fraction(delta) * ONE)
+        # A mass is off by less than one unit of 2^-128, which a neighbouring mass may multiply by exp(eps).
+        unit = whole - 2 * math.ceil(steps * (1 + math.exp(used)))
+        if unit < whole - (whole >> 10):
+            raise ValueError(f"delta {delta:g} is too small for noise in steps of 2^-128")
+        cumulative = _fastest(factor, unit)
+        law = cls(epsilon, delta, cumulative, bisect.bisect_left(cumulative, ONE // 2))
+        if max(law.excess(factor)) > whole << _FACTOR_BITS:
+            raise ArithmeticError("the noise exceeds its delta")
+        return law
+
+    def excess(self, factor: int) -> tuple[int, int]:
+        """delta of one more and of one less user at exp(eps) = factor 2^-256, exact, in units of 2^-384."""
+        p = self.cumulative
+        mass = [0, *(after - before for before, after in itertools.pairwise(p)), 0]
+        pairs = list(itertools.pairwise(mass))
+        more = sum(max(0, (after << _FACTOR_BITS) - factor * before) for before, after in pairs)
+        less = sum(max(0, (before << _FACTOR_BITS) - factor * after) for before, after in pairs)
+        return more, less
+
+    def release_probability(self, count) -> float | np.ndarray:
+        """p_n for every n >= 0 in `count`, float64 of its shape."""
+        index = np.minimum(np.asarray(count, np.int64), len(self.cumulative) - 1)
+        found = self._floats[index]
+        return float(found) if np.ndim(count) == 0 else found
+
+    def users_needed(self, probability: float) -> int:
+        """The smallest n with p_n >= probability, for 0 < probability <= 1."""
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability must lie in (0, 1], got {probability}")
+        return int(np.searchsorted(self._floats, probability, side="left"))
+
+    @functools.cached_property
+    def deviation(self) -> float:
+        """Root of the mean of Z^2."""
+        mass = np.diff(self._floats)
+        return float(np.sqrt(mass @ np.square(self.threshold - np.arange(1.0, len(mass) + 1.0))))
+
+    @functools.cached_property
+    def _floats(self) -> np.ndarray:
+        return np.array([value / ONE for value in self.cumulative])
+
+    @functools.cached_property
+    def _words(self) -> tuple[np.ndarray, tuple[int, ...]]:
+        below = self.cumulative[:-1]
+        return np.array([value >> 64 for value in below], np.uint64), below
+
+    def draw(self, bits: np.ndarray) -> np.ndarray:
+        """Z from 128 uniform bits each, exactly of this law. (n, 2) uint64 -> (n,) int64."""
+        high, exact = self._words
+        first = np.searchsorted(high, bits[:, 0], side="left")
+        index = np.searchsorted(high, bits[:, 0], side="right")
+        for row in np.flatnonzero(first < index):  # equal high words: the low ones decide
+            value = int(bits[row, 0]) << 64 | int(bits[row, 1])
+            index[row] = bisect.bisect_right(exact, value)
+        return self.threshold - index.astype(np.int64)
+
+
+@functools.lru_cache(maxsize=8)
+def truncated_geometric(epsilon: float, delta: float) -> TruncatedGeometric:
+    """`TruncatedGeometric.create`, remembered."""
+    return TruncatedGeometric.create(epsilon, delta)
+
+
+def exponential_below(epsilon: float) -> int:
+    """A lower bound on exp(epsilon) in units of 2^-256, off by less than 2^-200 of it; the float is taken as it is."""
+    with localcontext() as context:
+        context.prec = 200
+        context.rounding = ROUND_FLOOR
+        value = Decimal(epsilon).exp().next_minus()  # exp is rounded to nearest whatever the context says
+        return int(value * (1 << _FACTOR_BITS))
+
+
+def _fastest(factor: int, unit: int) -> tuple[int, ...]:
+    """p_0, p_1, ..., 2^128 by the recursion, each rounded down; `unit` is delta."""
+    p = [0]
+    while p[-1] < ONE:
+        last = p[-1]
+        rest = ONE - last - unit
+        if rest <= 0:
+            p.append(ONE)
+            break
+        grown = (factor * last >> _FACTOR_BITS) + unit
+        kept = -(-(rest << _FACTOR_BITS) // factor)
+        p.append(min(grown, ONE - kept))
+    return tuple(p)
+
+
+@dataclass(frozen=True)
+class CountNoise:
+    """The noise of a round whose sums are counts of which one user moves one by one, stated as a `NoiseSpec` is.
+
+    Attributes:
+      epsilon, delta: what releasing all noisy counts of the round costs.
+      round: which noisy round, counted from 1.
+    """
+
+    epsilon: float
+    delta: float
+    round: int = 1
+
+    kind: ClassVar[str] = "truncated geometric"
+    norm: ClassVar[str] = L1
+
+    def __post_init__(self):
+        object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", check_delta(self.delta))
+        object.__setattr__(self, "round", check_rounds(self.round, "round"))
+
+    @property
+    def law(self) -> TruncatedGeometric:
+        return truncated_geometric(self.epsilon, self.delta)
+
+    @property
+    def scale(self) -> float:
+        """Counts over which the law falls by a factor e."""
+        return 1.0 / self.epsilon
+
+    @property
+    def deviation(self) -> float:
+        """Root of the mean square."""
+        return self.law.deviation
+
+    @property
+    def largest(self) -> float:
+        """Bound on the absolute value of any draw."""
+        return float(len(self.law.cumulative))
+
+    def tail(self, x) -> float | np.ndarray:
+        """P(noise >= x), for numbers or arrays."""
+        needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64)), 0)
+        return self.law.release_probability(needed.astype(np.int64)[()])
+
+    def __str__(self) -> str:
+        return f"{self.kind} noise of epsilon {self.epsilon:.17g} and delta {self.delta:.17g} in round {self.round}"
