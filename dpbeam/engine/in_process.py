@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Keys, Program, add_noise
+from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
-from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
 
 
@@ -103,6 +103,8 @@ def shard_trip(
 ) -> Shard:
     """Sum the messages of a trip and, where the program says so, add noise and compare with the threshold."""
     shard.sums = sum_messages(shard, program.sum_names(trip), messages)
+    if replies_by_link(program, trip):
+        shard.per_link = link_messages(shard, program.sum_names(trip), messages)
     if program.noise(trip) is not None:
         shard = program.threshold(trip, add_noise(program, trip, shard, keys))
     return shard
@@ -125,8 +127,8 @@ def _return(
         for position, block_id in enumerate(shard.block_ids):
             bounds = by_id[int(block_id)].shard_offsets
             part = slice(int(bounds[shard.id]), int(bounds[shard.id + 1]))
-            for name in columns:
-                replies[int(block_id)][name][part] = values[name][shard.links_of(position)]
+            for name, column in columns.items():
+                replies[int(block_id)][name][part] = reply_to(shard, position, values[name], column)
         after.append(shard)
     return after
 

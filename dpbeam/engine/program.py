@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS, noisy_units
@@ -38,11 +39,12 @@ class Keys:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
-    def noise(self, spec: NoiseSpec, fp: np.ndarray) -> np.ndarray:
+    def noise(self, spec: NoiseSpec | CountNoise, fp: np.ndarray) -> np.ndarray:
         """The noise of a round for each item fingerprint, (items,) float64 in weight."""
-        return spec.scale * VARIATES[spec.kind](
-            prf_bits(self._run_key.derive(f"noise/round {spec.round}"), fp)
-        )
+        bits = prf_bits(self._run_key.derive(f"noise/round {spec.round}"), fp)
+        if isinstance(spec, CountNoise):
+            return spec.law.draw(bits).astype(np.float64)
+        return spec.scale * VARIATES[spec.kind](bits)
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,16 @@ class Exact:
 
 @dataclass(frozen=True)
 class ReplyColumn:
-    """One column of values that shards send back: its type, and the value that is not worth sending."""
+    """One column of values that shards send back: its type, and the value that is not worth sending.
+
+    With `per_link` every block gets values of its own, (links,) in the order of the shard's slots, and `reply` finds
+    in `shard.per_link` what each block sent. Blocks are then ranges of the order of user fingerprints, so that a
+    program can treat users in that order, whatever the number of blocks.
+    """
 
     dtype: type
     default: int
+    per_link: bool = False
 
 
 class Program(ABC):
@@ -105,10 +113,10 @@ class Program(ABC):
         return None
 
     @abstractmethod
-    def noise(self, trip: int) -> NoiseSpec | None:
+    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
         """The noise of the round that ends with this trip; None where none is added."""
 
-    def noises(self) -> list[NoiseSpec]:
+    def noises(self) -> list[NoiseSpec | CountNoise]:
         """The noise of all rounds, in their order."""
         return [spec for spec in map(self.noise, range(self.trips)) if spec is not None]
 
@@ -141,6 +149,20 @@ class Program(ABC):
         """
         weight = shard.state["weight"] / UNITS
         return shard.state["released"], np.rint(weight / self.weight_grid) * self.weight_grid
+
+
+def replies_by_link(program: Program, trip: int | None = None) -> bool:
+    """Whether blocks are told different things about an item after this trip (None: after any)."""
+    columns = program.reply_columns
+    trips = columns if trip is None else [trip]
+    return any(column.per_link for t in trips for column in columns.get(t, {}).values())
+
+
+def reply_to(shard: Shard, position: int, values: np.ndarray, column: ReplyColumn) -> np.ndarray:
+    """The part of a reply's values for the links of the block at `position` in block_ids."""
+    if column.per_link:
+        return values[shard.slot_offsets[position] : shard.slot_offsets[position + 1]]
+    return values[shard.links_of(position)]
 
 
 def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:

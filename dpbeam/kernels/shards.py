@@ -28,6 +28,8 @@ class Shard:
       slot_offsets: (blocks + 1,) int64.
       slots: (links,) int32; item of the l-th link of block b is slots[slot_offsets[b] + l].
       sums: name -> (items,) int64, the sums of the current trip.
+      per_link: name -> (links,) int64, what each block sent, in the order of `slots`; only where a program's reply
+        differs between blocks.
       state: name -> (items,) array, what the program remembers between trips.
       items: canonical bytes of the items, where loaded.
       kinds: what the canonical bytes stand for, as in `Block`.
@@ -39,6 +41,7 @@ class Shard:
     slot_offsets: np.ndarray
     slots: np.ndarray
     sums: dict[str, np.ndarray] = field(default_factory=dict)
+    per_link: dict[str, np.ndarray] = field(default_factory=dict)
     state: dict[str, np.ndarray] = field(default_factory=dict)
     items: pa.Array | None = None
     kinds: bytes = b""
@@ -67,6 +70,7 @@ class Shard:
     def to_columns(self) -> Columns:
         columns = self.links_columns()
         columns.update({f"sums.{name}": values for name, values in self.sums.items()})
+        columns.update({f"per_link.{name}": values for name, values in self.per_link.items()})
         columns.update({f"state.{name}": values for name, values in self.state.items()})
         if self.items is not None:
             columns["items"] = self.items
@@ -84,6 +88,7 @@ class Shard:
             slot_offsets=columns["slot_offsets"],
             slots=columns["slots"],
             sums=part("sums."),
+            per_link=part("per_link."),
             state=part("state."),
             items=columns.get("items"),
             kinds=columns["kinds"][0].as_py(),
@@ -167,3 +172,13 @@ def sum_messages(
         for name in names:
             sums[name][slots] += messages[int(block)][name]  # a block's links are distinct items
     return sums
+
+
+def link_messages(
+    shard: Shard, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What every block sent, before it is summed: name -> (links,) int64 in the order of `slots`.
+
+    Args: as of `sum_messages`, which checks that every block sent one.
+    """
+    return {name: np.concatenate([messages[int(b)][name] for b in shard.block_ids]) for name in names}

@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam.stages import RunProgram, SubsamplePerUser
 from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.program import replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds, decode, encode
 from dpbeam.selection.config import SelectionConfig
@@ -195,6 +196,7 @@ class SelectPartitions(beam.PTransform):
                 num_shards=self._num_shards,
                 cap=program.cap,
                 complete=self._complete,
+                ranges=replies_by_link(program),
             )
             | "Rounds" >> RunProgram(store, program)
         )

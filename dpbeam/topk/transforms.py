@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpbeam.engine.beam.stages import KINDS_KEY, RunTrips, SubsamplePerUser
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, replies_by_link
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.kernels.pairs import common_kinds, kinds_column, unique_fingerprints
@@ -185,6 +185,7 @@ class TopKItems(beam.PTransform):
                 num_shards=self._sizes.num_shards,
                 cap=program.cap,
                 complete=self._complete,
+                ranges=replies_by_link(program),
             )
             | "Rounds" >> RunTrips(store, program)
         )

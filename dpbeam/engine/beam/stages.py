@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.program import Keys, Program, add_noise
+from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
 from dpbeam.kernels.columns import Columns, pack, rows_within, unpack
 from dpbeam.kernels.pairs import (
     Block,
@@ -34,7 +34,7 @@ from dpbeam.kernels.pairs import (
     partition_again,
     partition_pairs,
 )
-from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 
 KINDS_KEY = b"dpbeam"  # schema metadata that says what canonical bytes stand for
 
@@ -166,6 +166,23 @@ class _BuildBlocks(_RunDoFn):
             yield number, block
 
 
+class _NameUsers(beam.DoFn):
+    """(block, record batch of whole users) -> record batch (user, item), users named by block and ordinal."""
+
+    def process(self, element: tuple[int, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, batch = element
+        names = np.empty((batch.num_rows, 2), "<u8")
+        names[:, 0] = np.uint64(number)
+        names[:, 1] = batch.column("user").to_numpy()
+        width = names.shape[1] * names.itemsize
+        offsets = np.arange(0, names.nbytes + 1, width, dtype=np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(names)]
+        users = pa.Array.from_buffers(pa.large_binary(), batch.num_rows, buffers)
+        items = batch.column("item")
+        schema = pa.schema([("user", users.type), ("item", items.type)], metadata=batch.schema.metadata)
+        yield pa.RecordBatch.from_arrays([users, items], schema=schema)
+
+
 class _BuildCompleteBlocks(_RunDoFn):
     """(block, record batch of whole users) -> (block, Block)."""
 
@@ -191,21 +208,31 @@ class SubsamplePerUser(beam.PTransform):
 
     PCollection[pa.RecordBatch(user, item)] -> PCollection[(int, Block)], one shuffle by user, two where there are more
     than FANOUT blocks. With `complete=True` the input is PCollection[(block id, pa.RecordBatch)] whose users are
-    whole already, and nothing is shuffled.
+    whole already, and nothing is shuffled; unless blocks must be `ranges` of the order of user fingerprints
+    (`replies_by_link`), which such blocks are not: one user more would move the others between them.
 
     Memory per worker: one block, about 150 bytes per pair of the block.
     """
 
     def __init__(
-        self, store: RunStore, *, num_blocks: int, num_shards: int, cap: int, complete: bool = False
+        self,
+        store: RunStore,
+        *,
+        num_blocks: int,
+        num_shards: int,
+        cap: int,
+        complete: bool = False,
+        ranges: bool = False,
     ):
         super().__init__()
         self._store = store
         self._num_blocks, self._num_shards, self._cap = num_blocks, num_shards, cap
-        self._complete = complete
+        self._complete, self._ranges = complete, ranges
 
     def expand(self, pcoll):
-        if self._complete:
+        if self._complete and self._ranges:
+            pcoll = pcoll | "NameUsers" >> beam.ParDo(_NameUsers()).with_output_types(pa.RecordBatch)
+        elif self._complete:
             build = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(build).with_output_types(tuple[int, Block])
         group = 1 if self._num_blocks <= FANOUT else math.ceil(math.sqrt(self._num_blocks))
@@ -335,7 +362,10 @@ class _SumByItem(_RunDoFn):
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
         sums = {b: {n: unpack(n, m, np.int64) for n in names} for b, m in messages.items()}
-        yield number, replace(shard, sums=sum_messages(shard, names, sums))
+        shard = replace(shard, sums=sum_messages(shard, names, sums))
+        if replies_by_link(self._program, self._trip):
+            shard.per_link = link_messages(shard, names, sums)
+        yield number, shard
 
     def _first(self, number: int, messages: dict[int, Columns]) -> Shard:
         kinds = common_kinds(messages.values())
@@ -428,13 +458,13 @@ class _Reply(beam.DoFn):
     def _messages(self, shard: Shard, values: dict[str, np.ndarray]) -> Iterator[tuple[int, Columns]]:
         columns = self._program.reply_columns[self._trip]
         for position, block in enumerate(shard.block_ids):
-            slots = shard.links_of(position)
             message: Columns = {
                 "from": np.array([shard.id], np.int64),
                 "trip": np.array([self._trip], np.int64),
             }
             for name, column in columns.items():
-                message.update(pack(name, values[name][slots], column.default))
+                part = reply_to(shard, position, values[name], column)
+                message.update(pack(name, part, column.default))
             yield int(block), message
 
 
