@@ -6,13 +6,15 @@ fixed key it releases the identical items as any runner, for any number of block
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
+from dpbeam.kernels.canonical import METADATA_KEY
+from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
@@ -66,9 +68,28 @@ def build_blocks(
             yield block
 
 
+@dataclass
+class Finished:
+    """Everything after the last trip.
+
+    Attributes:
+      blocks, shards: in the order of their numbers.
+      hub: the hub's state.
+    """
+
+    blocks: list[Block]
+    shards: list[Shard]
+    hub: Columns
+
+
 def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
+    """Run all trips on built blocks; for programs whose shards give the result."""
+    return _collect(program, run_trips(program, blocks, keys).shards)
+
+
+def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
     """Run all trips on built blocks."""
-    shards = link_shards(blocks, keys)
+    shards, hub = link_shards(blocks, keys), {}
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):
         sent: dict[int, dict[int, dict[str, np.ndarray]]] = {shard.id: {} for shard in shards}
@@ -78,10 +99,47 @@ def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
                 block.state = state
             for shard, part in shard_slices(block):
                 sent[shard][block.id] = {name: values[part] for name, values in sums.items()}
-        shards = [shard_trip(program, trip, shard, sent[shard.id], keys) for shard in shards]
+        if program.sum_names(trip):
+            shards = [shard_trip(program, trip, shard, sent[shard.id], keys) for shard in shards]
+        if program.meets(trip) is not None:
+            parts = blocks if program.meets(trip) == "blocks" else shards
+            hub, broadcast = _meet(program, trip, parts, hub, keys)
+            for part in (*blocks, *shards):
+                part.broadcast = broadcast
         if trip in program.reply_columns:
             shards = _return(program, trip, shards, blocks, replies)
-    return _collect(program, shards)
+    return Finished(blocks, shards, hub)
+
+
+def _meet(
+    program: Program, trip: int, parts: Sequence[Block | Shard], state: Columns, keys: Keys
+) -> tuple[Columns, Columns]:
+    summaries = [program.summarise(trip, part, keys) for part in sorted(parts, key=lambda part: part.id)]
+    return program.decide(trip, state, summaries, keys.hub(program.hub_noise(trip)))
+
+
+def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBatch]:
+    """The result of a program after its last trip, from whoever gives it."""
+    if program.output == "hub":
+        found = [program.hub_output(finished.hub)]
+    elif program.output == "blocks":
+        found = [program.finish_block(block) for block in finished.blocks]
+    else:
+        found = [released_batch(program, shard) for shard in finished.shards]
+    yield from (batch for batch in found if batch is not None)
+
+
+def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
+    """The released items of a shard as a record batch (item, noisy_weight); None where there are none."""
+    mask, weight = program.released(shard)
+    if not mask.any():
+        return None
+    schema = pa.schema(
+        [("item", pa.large_binary()), ("noisy_weight", pa.float64())], metadata={METADATA_KEY: shard.kinds}
+    )
+    return pa.RecordBatch.from_arrays(
+        [shard.items.filter(pa.array(mask)), pa.array(weight[mask])], schema=schema
+    )
 
 
 def link_shards(blocks: list[Block], keys: Keys) -> list[Shard]:

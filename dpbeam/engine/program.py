@@ -4,16 +4,21 @@ A `Program` says what a block sends (`weigh`), what noise a round gets (`noise`)
 sums (`observe`, `threshold`) and what it sends back (`reply`). It holds public numbers only and knows nothing of where
 blocks and shards live: the in-process driver and the Beam engine run the same program.
 
-A program never draws noise. It states it, and `add_noise` draws it, here and nowhere else.
+Where parts must decide something together, their summaries meet at a *hub* after a trip (`meets`, `summarise`): it
+decides, keeps state of its own, and broadcasts what all parts may know on the next trip (`decide`). A program may use
+blocks and hub without shards: a trip without `sum_names` sends nothing to shards.
+
+A program never draws noise. It states it, and `add_noise` or the hub's `Draw` draws it, here and nowhere else.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
@@ -35,16 +40,42 @@ class Keys:
             sample=run_key.derive("sample"),
         )
 
+    def hub(self, spec: NoiseSpec | CountNoise | None) -> Draw:
+        """What a hub may draw on a trip with this noise."""
+        return Draw(self, self._run_key, spec)
+
     def sample(self, round_number: int) -> bytes:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
-    def noise(self, spec: NoiseSpec | CountNoise, fp: np.ndarray) -> np.ndarray:
+    def noise(self, spec: NoiseSpec | CountNoise, fp: np.ndarray, place: str = "noise") -> np.ndarray:
         """The noise of a round for each item fingerprint, (items,) float64 in weight."""
-        bits = prf_bits(self._run_key.derive(f"noise/round {spec.round}"), fp)
+        bits = prf_bits(self._run_key.derive(f"{place}/round {spec.round}"), fp)
         if isinstance(spec, CountNoise):
             return spec.law.draw(bits).astype(np.float64)
         return spec.scale * VARIATES[spec.kind](bits)
+
+
+class Draw:
+    """What a hub may draw on one trip.
+
+    Attributes:
+      run_key: for mechanisms whose randomness is more than noise on numbers; they use labels of their own.
+    """
+
+    def __init__(self, keys: Keys, run_key: RunKey, spec: NoiseSpec | CountNoise | None):
+        self._keys, self._spec = keys, spec
+        self.run_key = run_key
+
+    def noise(self, fp: np.ndarray) -> np.ndarray:
+        """The stated noise of this trip for each fingerprint, (n, 2) uint64 -> (n,) float64.
+
+        Raises:
+          ValueError: the program states none.
+        """
+        if self._spec is None:
+            raise ValueError("the program states no hub noise for this trip")
+        return self._keys.noise(self._spec, fp, "hub")
 
 
 @dataclass(frozen=True)
@@ -90,7 +121,11 @@ class Program(ABC):
       cap: distinct items kept per user when blocks are built.
       weight_grid: spacing of the noisy weights that `released` returns, a public power of two.
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
+      output: who gives the result after the last trip: "shards" (`released`), "hub" (`hub_output`) or "blocks"
+        (`finish_block`).
     """
+
+    output: str = "shards"
 
     trips: int
     norm: str
@@ -117,8 +152,47 @@ class Program(ABC):
         """The noise of the round that ends with this trip; None where none is added."""
 
     def noises(self) -> list[NoiseSpec | CountNoise]:
-        """The noise of all rounds, in their order."""
-        return [spec for spec in map(self.noise, range(self.trips)) if spec is not None]
+        """The noise of all rounds, in their order: that of items, and that of the hub."""
+        stated = (place(trip) for trip in range(self.trips) for place in (self.noise, self.hub_noise))
+        return [spec for spec in stated if spec is not None]
+
+    def meets(self, trip: int) -> str | None:
+        """Whose summaries meet at the hub after this trip: "blocks", "shards", or None for nobody's.
+
+        Shards meet after their threshold and before they reply. Where a trip has no sums, blocks meet.
+        """
+        return None
+
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        """What a part tells the hub: few bytes, whatever the size of the part; exact and private."""
+        raise NotImplementedError
+
+    def hub_noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+        """The noise that the hub draws on this trip; None where it draws none."""
+        return None
+
+    def decide(
+        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
+    ) -> tuple[Columns, Columns]:
+        """The hub's new state, and what it broadcasts.
+
+        Args:
+          state: of the trip before, empty at first; never leaves the hub.
+          summaries: in the order of the parts' numbers.
+          draw: the stated noise.
+
+        The broadcast reaches every block and shard on the next trip as `broadcast`; it must be public, that is, a
+        function of what is noisy or released.
+        """
+        raise NotImplementedError
+
+    def hub_output(self, state: Columns) -> pa.RecordBatch | None:
+        """The result, from the hub's last state."""
+        raise NotImplementedError
+
+    def finish_block(self, block: Block) -> pa.RecordBatch | None:
+        """A block's part of the result, after the last broadcast."""
+        raise NotImplementedError
 
     def exact(self, trip: int, shard: Shard) -> Exact:
         """The sums that the noise of this trip is added to; only called where `noise` is not None."""

@@ -33,6 +33,9 @@ class PairKeys:
     sample: bytes
 
 
+_VALUES = ("state", "user_values", "pair_values")
+
+
 @dataclass
 class Block:
     """Whole users and their distinct items.
@@ -47,6 +50,9 @@ class Block:
       items: the items' canonical bytes; None once the block is reloaded from its file.
       kinds: what the canonical bytes of users and items stand for (opaque here); one value in the whole run.
       state: arrays that the program keeps between trips.
+      user_values: name -> (users,) array, what the input says of each user.
+      pair_values: name -> (pairs,) array, what the input says of each pair.
+      broadcast: what the hub last said; set by the engine, not stored with the block.
     """
 
     id: int
@@ -58,6 +64,9 @@ class Block:
     items: pa.Array | None = None
     kinds: bytes = b""
     state: Columns = field(default_factory=dict)
+    user_values: Columns = field(default_factory=dict)
+    pair_values: Columns = field(default_factory=dict)
+    broadcast: Columns = field(default_factory=dict)
 
     @property
     def degrees(self) -> np.ndarray:
@@ -80,12 +89,16 @@ class Block:
         }
         if with_items and self.items is not None:
             columns["items"] = self.items
-        columns.update({f"state.{name}": values for name, values in self.state.items()})
+        for prefix in _VALUES:
+            columns.update({f"{prefix}.{name}": v for name, v in getattr(self, prefix).items()})
         return columns
 
     @classmethod
     def from_columns(cls, columns: Columns) -> Block:
-        state = {name[6:]: values for name, values in columns.items() if name.startswith("state.")}
+        values = {
+            prefix: {n[len(prefix) + 1 :]: v for n, v in columns.items() if n.startswith(f"{prefix}.")}
+            for prefix in _VALUES
+        }
         return cls(
             id=int(columns["id"][0]),
             offsets=columns["offsets"],
@@ -95,7 +108,7 @@ class Block:
             user_fp=columns["user_fp"],
             items=columns.get("items"),
             kinds=columns["kinds"][0].as_py(),
-            state=state,
+            **values,
         )
 
 

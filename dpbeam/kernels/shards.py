@@ -33,6 +33,7 @@ class Shard:
       state: name -> (items,) array, what the program remembers between trips.
       items: canonical bytes of the items, where loaded.
       kinds: what the canonical bytes stand for, as in `Block`.
+      broadcast: what the hub last said; set by the engine, not stored with the shard.
     """
 
     id: int
@@ -45,6 +46,7 @@ class Shard:
     state: dict[str, np.ndarray] = field(default_factory=dict)
     items: pa.Array | None = None
     kinds: bytes = b""
+    broadcast: Columns = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.fp)

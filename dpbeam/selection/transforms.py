@@ -14,11 +14,12 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from dpbeam.engine.beam.stages import RunProgram, SubsamplePerUser
+from dpbeam.engine.beam.blocks import SubsamplePerUser
+from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.program import replies_by_link
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import Kinds, decode, encode
+from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes
@@ -73,7 +74,7 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     Raises:
       InputError: a column is missing, has another type, or holds a null.
     """
-    if (batch.schema.metadata or {}).get(b"dpbeam"):
+    if (batch.schema.metadata or {}).get(METADATA_KEY):
         return batch
     columns, kinds = [], []
     for name in ("user", "item"):

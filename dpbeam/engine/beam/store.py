@@ -20,6 +20,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
 
@@ -66,6 +67,10 @@ class RunStore:
         """
         with self.create(name) as file:
             file.write(data)
+
+    def exists(self, name: str) -> bool:
+        """Whether a file is there."""
+        return FileSystems.exists(FileSystems.join(self.path, name))
 
     def read_bytes(self, name: str) -> bytes:
         with _opened(FileSystems.join(self.path, name)) as source:
@@ -156,6 +161,21 @@ class RunFolder:
         else:
             FileSystems.mkdirs(self.path)
             self.store.write_bytes(_KEY_FILE, self._key_bytes(key))
+
+    @classmethod
+    def resume(cls, path: str) -> RunFolder:
+        """The folder of a run that did not come to its end, with its key.
+
+        Raises:
+          InputError: it is no run's folder.
+        """
+        folder = cls.__new__(cls)
+        folder.path, folder.store = path, RunStore(path)
+        try:
+            folder.insecure_key = folder.store.run_key().insecure
+        except (OSError, BeamIOError, ValueError):
+            raise InputError(f"'{path}' is not the private folder of a run") from None
+        return folder
 
     @staticmethod
     def _key_bytes(key: RunKey) -> bytes:

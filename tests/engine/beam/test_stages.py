@@ -11,20 +11,14 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from dpbeam.engine.beam import messages, stages
+from dpbeam.engine.beam import blocks as block_stages
+from dpbeam.engine.beam import messages, trips
+from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.coders import BlockCoder, RecordBatchCoder, ShardCoder
-from dpbeam.engine.beam.stages import (
-    AddNoise,
-    GroupByItem,
-    RerouteExcess,
-    RunProgram,
-    SubsamplePerUser,
-    Threshold,
-    WeightPerUser,
-    _LaterWeights,
-    _SumByItem,
-)
+from dpbeam.engine.beam.graph import RunProgram
+from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.kernels.columns import encode, pack
 from dpbeam.kernels.pairs import Block, partition_again, partition_pairs
@@ -141,14 +135,14 @@ def test_many_blocks_are_split_in_two_steps(tasks, inline_bytes, tmp_path, monke
     """Groups of 5 of 20 blocks, each in one part or in eight, worked on in pieces; few users are above the cap."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
     for name, value in (("FANOUT", 19), ("_SPLIT_TASKS", tasks), ("PARTITION_ROWS", 700)):
-        monkeypatch.setattr(stages, name, value)
+        monkeypatch.setattr(block_stages, name, value)
     parts = set()
 
     def counted(chosen, *arguments):
         parts.add(len(chosen))
         return partition_again(chosen, *arguments)
 
-    monkeypatch.setattr(stages, "partition_again", counted)
+    monkeypatch.setattr(block_stages, "partition_again", counted)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
     found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
@@ -191,9 +185,9 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
         partitioned.append(len(users))
         return partition_pairs(users, items, *arguments, **more)
 
-    monkeypatch.setattr(stages, "partition_pairs", counted)
+    monkeypatch.setattr(block_stages, "partition_pairs", counted)
     for name, value in limit.items():
-        monkeypatch.setattr(stages, name, value)
+        monkeypatch.setattr(block_stages, name, value)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
     found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 3, 2)
@@ -204,11 +198,13 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
 
 def test_released_items_leave_in_batches_of_bounded_size(monkeypatch):
     """Long items: engines hold many batches at once."""
-    monkeypatch.setattr(stages, "RELEASED_BYTES", 400)
+    monkeypatch.setattr(trips, "RELEASED_BYTES", 400)
     items = pa.array([b"%0100d" % n for n in range(20)], pa.large_binary())
     shard = Shard(0, np.empty((20, 2), np.uint64), *[np.empty(0)] * 3, items=items, kinds=b"kinds")
     program = type("P", (), {"released": lambda self, shard: (np.arange(20) != 3, np.arange(20.0))})()
-    batches = list(stages._Release(program).process((0, shard)))
+    release = trips._Release(StoredProgram(RunStore("unused"), "", ""), 0)
+    release._program = program
+    batches = list(release.process((0, shard)))
     assert max(batch.num_rows for batch in batches) == 3
     assert [row for batch in batches for row in _rows(batch)] == [
         (b"%0100d" % n, float(n)) for n in range(20) if n != 3
@@ -223,20 +219,18 @@ class _EveryStageAlone(beam.PTransform):
         self.store, self.program = store, program
 
     def expand(self, flowing):
-        store, program = self.store, self.program
+        stored, program = StoredProgram.put(self.store, self.program), self.program
         for trip in range(program.trips):
-            stages = [WeightPerUser(store, program, trip), GroupByItem(store, program, trip)]
+            stages = [WeightPerUser(stored, trip), GroupByItem(stored, trip)]
             if program.noise(trip) is not None:
-                stages += [AddNoise(store, program, trip), Threshold(program, trip)]
+                stages += [AddNoise(stored, trip), Threshold(stored, trip)]
             if trip in program.reply_columns:
-                stages.append(RerouteExcess(store, program, trip))
+                stages.append(RerouteExcess(stored, trip))
             for number, stage in enumerate(stages):
                 flowing = (
                     flowing | f"Apart{trip}-{number}" >> beam.Reshuffle() | f"Stage{trip}-{number}" >> stage
                 )
-        from dpbeam.engine.beam.stages import _Release
-
-        return flowing | beam.ParDo(_Release(program)).with_output_types(pa.RecordBatch)
+        return flowing | Release(stored, program.trips - 1)
 
 
 @pytest.mark.parametrize("name", ["mad2r", "gsu2"])
@@ -367,7 +361,8 @@ class TestMessages:
 
     def setup_method(self):
         self.plan = plan_of("basic")
-        self.first = _SumByItem(RunStore("unused"), self.plan.program, 0)
+        self.first = trips._SumByItem(StoredProgram(RunStore("unused"), "", ""), 0)
+        self.first._program = self.plan.program
         self.first._keys = type("K", (), {"pairs": type("P", (), {"item": bytes(32)})})
 
     def message(self, block, trip=0, items=("a", "b")):
@@ -398,7 +393,7 @@ class TestMessages:
             run.store.write("shard-3", shard.links_columns())
             run.store.write("shard-3-state-0", {})
             run.store.write("shard-3-items", {"items": shard.items})
-            later = _SumByItem(run.store, program, 1)
+            later = trips._SumByItem(StoredProgram.put(run.store, program), 1)
             later.setup()
             with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
                 list(later.process((3, [self.message(7, trip=1)])))
@@ -417,7 +412,7 @@ class TestMessages:
         )
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
             run.store.write("block-5", block.to_columns(with_items=False))
-            later = _LaterWeights(run.store, program, 1)
+            later = trips._LaterWeights(StoredProgram.put(run.store, program), 1)
             later.setup()
             reply = {"from": np.array([0]), "trip": np.array([0]), **pack("found", np.array([0], np.uint8))}
             with pytest.raises(RuntimeError, match="block 5 lacks the replies of 1 shards"):

@@ -1,0 +1,224 @@
+"""From record batches to blocks of users: SubsamplePerUser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
+from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.run import RunDoFn
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.kernels.canonical import METADATA_KEY
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pairs import Block, build_block, build_complete_block, partition_again, partition_pairs
+
+# Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
+# worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
+PARTITION_ROWS = 2_000_000
+PARTITION_BYTES = 128_000_000  # long items
+# Blocks that a batch is split into directly. With more, its messages would be too small to go through files, and from
+# 4,000 on their number would cost more CPU than a second shuffle: groups of blocks first, then blocks.
+FANOUT = 300
+# Tasks of the second split, at least: groups are fewer than the slots of a cluster that has so many blocks.
+_SPLIT_TASKS = 2_000
+
+
+class _PartitionPairs(RunDoFn):
+    """Record batches (user, item) -> (block, message); small batches are partitioned together.
+
+    With groups of blocks: (part of a group, message).
+    """
+
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int):
+        super().__init__(store)
+        self._num_blocks = num_blocks
+        self._cap = cap
+        self._group = group
+        self._ways = 1 if group == 1 else math.ceil(_SPLIT_TASKS * group / num_blocks)
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def start_bundle(self) -> None:
+        self._held, self._rows, self._bytes = [], 0, 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        if not batch.num_rows:
+            return
+        if self._held and not batch.schema.equals(self._held[0].schema, check_metadata=True):
+            yield from self._flush()
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= PARTITION_ROWS or self._bytes >= PARTITION_BYTES:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for element in self._flush():
+            yield WindowedValue(element, window.max_timestamp(), (window,))
+
+    def _flush(self) -> Iterator[tuple[int, bytes]]:
+        if not self._rows:
+            return
+        held = self._held
+        self._held, self._rows, self._bytes = [], 0, 0
+        users, items = _joined(held, "user"), _joined(held, "item")
+        kinds = (held[0].schema.metadata or {}).get(METADATA_KEY, b"")
+        del held
+        parts = partition_pairs(
+            users, items, self._keys.pairs, self._num_blocks, self._cap, kinds, group=self._group
+        )
+        yield from send(self._store, ((self._part(number, columns), columns) for number, columns in parts))
+
+    def _part(self, number: int, columns: Columns) -> int:
+        """A part of a group, by the message itself: a retry chooses the same."""
+        return number * self._ways + int(columns["user_fp"][0, 1] % np.uint64(self._ways))
+
+
+class _PartitionAgain(RunDoFn):
+    """(part of a group of blocks, messages) -> (block, message)."""
+
+    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+        super().__init__(store)
+        self._num_blocks = num_blocks
+        self._cap = cap
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        held: list[Columns] = []
+        rows = size = 0
+        for message in receive(self._store, element[1]):
+            held.append(message)
+            rows += len(message["item"])
+            size += message["dictionary"].nbytes
+            if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
+                yield from self._flush(held)
+                held, rows, size = [], 0, 0
+        yield from self._flush(held)
+
+    def _flush(self, messages: list[Columns]) -> Iterator[tuple[int, bytes]]:
+        parts = partition_again(messages, self._keys.pairs, self._num_blocks, self._cap)
+        yield from send(self._store, parts)
+
+
+def _joined(batches: list[pa.RecordBatch], name: str) -> pa.Array:
+    """One column of batches with one schema."""
+    columns = [batch.column(name) for batch in batches]
+    if len(columns) == 1:
+        return columns[0]
+    if pa.types.is_dictionary(columns[0].type):
+        return pa.chunked_array(columns).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays(columns)
+
+
+class _BuildBlocks(RunDoFn):
+    """(block, messages) -> (block, Block): distinct pairs and each user's sample."""
+
+    def __init__(self, store: RunStore, num_shards: int, cap: int):
+        super().__init__(store)
+        self._num_shards = num_shards
+        self._cap = cap
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
+        number, messages = element
+        block = build_block(
+            number, receive(self._store, messages), self._keys.pairs, self._num_shards, self._cap
+        )
+        if block is not None:
+            yield number, block
+
+
+class _NameUsers(beam.DoFn):
+    """(block, record batch of whole users) -> record batch (user, item), users named by block and ordinal."""
+
+    def process(self, element: tuple[int, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, batch = element
+        names = np.empty((batch.num_rows, 2), "<u8")
+        names[:, 0] = np.uint64(number)
+        names[:, 1] = batch.column("user").to_numpy()
+        width = names.shape[1] * names.itemsize
+        offsets = np.arange(0, names.nbytes + 1, width, dtype=np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(names)]
+        users = pa.Array.from_buffers(pa.large_binary(), batch.num_rows, buffers)
+        items = batch.column("item")
+        schema = pa.schema([("user", users.type), ("item", items.type)], metadata=batch.schema.metadata)
+        yield pa.RecordBatch.from_arrays([users, items], schema=schema)
+
+
+class _BuildCompleteBlocks(RunDoFn):
+    """(block, record batch of whole users) -> (block, Block)."""
+
+    def __init__(self, store: RunStore, num_shards: int, cap: int):
+        super().__init__(store)
+        self._num_shards = num_shards
+        self._cap = cap
+
+    def process(self, element: tuple[int, pa.RecordBatch]) -> Iterator[tuple[int, Block]]:
+        number, batch = element
+        kinds = (batch.schema.metadata or {}).get(METADATA_KEY, b"")
+        users = batch.column("user").to_numpy()
+        items = batch.column("item")
+        block = build_complete_block(
+            number, users, items, self._keys.pairs, self._num_shards, self._cap, kinds
+        )
+        if block is not None:
+            yield number, block
+
+
+class SubsamplePerUser(beam.PTransform):
+    """Bounds every user to a uniform sample of its distinct items and groups users into blocks.
+
+    PCollection[pa.RecordBatch(user, item)] -> PCollection[(int, Block)], one shuffle by user, two where there are more
+    than FANOUT blocks. With `complete=True` the input is PCollection[(block id, pa.RecordBatch)] whose users are
+    whole already, and nothing is shuffled; unless blocks must be `ranges` of the order of user fingerprints
+    (`replies_by_link`), which such blocks are not: one user more would move the others between them.
+
+    Memory per worker: one block, about 150 bytes per pair of the block.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        *,
+        num_blocks: int,
+        num_shards: int,
+        cap: int,
+        complete: bool = False,
+        ranges: bool = False,
+    ):
+        super().__init__()
+        self._store = store
+        self._num_blocks, self._num_shards, self._cap = num_blocks, num_shards, cap
+        self._complete, self._ranges = complete, ranges
+
+    def expand(self, pcoll):
+        if self._complete and self._ranges:
+            pcoll = pcoll | "NameUsers" >> beam.ParDo(_NameUsers()).with_output_types(pa.RecordBatch)
+        elif self._complete:
+            build = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
+            return pcoll | "BuildBlocks" >> beam.ParDo(build).with_output_types(tuple[int, Block])
+        group = 1 if self._num_blocks <= FANOUT else math.ceil(math.sqrt(self._num_blocks))
+        partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
+        parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
+        if group > 1:
+            again = _PartitionAgain(self._store, self._num_blocks, self._cap)
+            parts = (
+                parts
+                | "GroupByBlocks" >> beam.GroupByKey()
+                | "PartitionAgain" >> beam.ParDo(again).with_output_types(tuple[int, bytes])
+            )
+        build = _BuildBlocks(self._store, self._num_shards, self._cap)
+        return (
+            parts
+            | "GroupByUser" >> beam.GroupByKey()
+            | "SamplePerUser" >> beam.ParDo(build).with_output_types(tuple[int, Block])
+        )
+
+    def display_data(self):
+        return {"num_blocks": self._num_blocks, "num_shards": self._num_shards, "cap": self._cap}

@@ -1,0 +1,118 @@
+"""Runs a program in one job, or in several with checkpoints between them.
+
+Up to `trips_per_job` trips stay one job. Longer programs become a chain of jobs: each ends with the messages to its
+blocks in files and a checkpoint, and the next goes on from there. A run that was killed goes on from its last
+checkpoint, with the same key, and gives the same result: nothing in the folder depends on how often it was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import apache_beam as beam
+import numpy as np
+
+from dpbeam.engine.beam.graph import ContinueBlocks, KeepForNextJob, RunTrips
+from dpbeam.engine.beam.run import StoredProgram
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.program import Program
+from dpbeam.errors import InputError
+
+TRIPS_PER_JOB = 32
+
+Read = Callable[[beam.Pipeline], beam.PCollection]
+Write = Callable[[beam.PCollection], None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands.
+
+    Attributes:
+      trip: the next trip.
+      blocks: (blocks,) int64, those that have messages waiting.
+      digest: of the program.
+    """
+
+    trip: int
+    blocks: np.ndarray
+    digest: str
+
+    def save(self, store: RunStore) -> None:
+        digest = np.frombuffer(bytes.fromhex(self.digest), np.uint8)
+        store.write(_name(self.trip), {"blocks": self.blocks, "digest": digest})
+
+    @classmethod
+    def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
+        """The last checkpoint of a program of so many trips; None where there is none yet."""
+        for trip in range(trips - 1, 0, -1):
+            if store.exists(_name(trip)):
+                columns = store.read(_name(trip))
+                return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+        return None
+
+
+def _name(trip: int) -> str:
+    # A name of its own for each: some filesystems do not rename onto a file that is there.
+    return f"checkpoint-{trip}"
+
+
+class _Save(beam.DoFn):
+    """Block ids of the whole job -> the checkpoint; after everything that it stands for is stored."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        self._stored, self._trip = stored, trip
+
+    def process(self, blocks: list[int]) -> None:
+        blocks = np.array(sorted(blocks), np.int64)
+        Checkpoint(self._trip, blocks, self._stored.digest).save(self._stored.store)
+
+
+def run_in_jobs(
+    store: RunStore,
+    program: Program,
+    *,
+    read: Read,
+    write: Write,
+    run: Callable[[Callable[[beam.Pipeline], None]], None],
+    trips_per_job: int = TRIPS_PER_JOB,
+) -> None:
+    """Run a program to its end, from its last checkpoint where there is one.
+
+    Args:
+      store: the run's folder; must outlive a failure for the run to go on.
+      read: adds the input to the first job: pipeline -> PCollection[(int, Block)].
+      write: adds what is done with the result, PCollection[pa.RecordBatch], to the last job.
+      run: makes a pipeline, hands it to the given function, runs it and waits; called once per job.
+
+    Raises:
+      InputError: the checkpoint in the folder is of another program.
+      ValueError: fewer than one trip per job.
+    """
+    if trips_per_job < 1:
+        raise ValueError(f"trips_per_job must be at least 1, got {trips_per_job}")
+    stored = StoredProgram.put(store, program)
+    while True:
+        at = Checkpoint.last(store, program.trips)
+        if at is not None and at.digest != stored.digest:
+            raise InputError("the checkpoint is of a run with other settings; take another folder")
+        first = 0 if at is None else at.trip
+        last = min(first + trips_per_job, program.trips)
+
+        def build(pipeline: beam.Pipeline, first: int = first, last: int = last, at=at) -> None:
+            flowing = read(pipeline) if at is None else pipeline | "Continue" >> ContinueBlocks(at.blocks)
+            flowing = flowing | "Trips" >> RunTrips(stored, program, first, last)
+            if last == program.trips:
+                write(flowing)
+                return
+            _ = (
+                flowing
+                | "KeepForNextJob" >> KeepForNextJob(stored, last)
+                | "AllBlocks" >> beam.combiners.ToList()
+                | "SaveCheckpoint" >> beam.ParDo(_Save(stored, last))
+            )
+
+        run(build)
+        if last == program.trips:
+            return

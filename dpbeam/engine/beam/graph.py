@@ -1,0 +1,156 @@
+"""The job graph of a program: all of its trips, or some of them, or one step where one worker holds everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub
+from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.beam.trips import (
+    IN_INBOX,
+    AddNoise,
+    GroupByItem,
+    Release,
+    RerouteExcess,
+    Threshold,
+    WeightPerUser,
+    inbox_name,
+    sliced,
+)
+from dpbeam.engine.in_process import output_batches, run_trips
+from dpbeam.engine.program import Program
+from dpbeam.kernels.columns import Columns, encode
+from dpbeam.kernels.pairs import Block
+
+
+class RunTrips(beam.PTransform):
+    """Trips `first` to `last` (not included) of a program.
+
+    Takes PCollection[(int, Block)] where `first` is 0, else PCollection[(int block, bytes)] of messages to blocks.
+    Returns what flows after the last of these trips: messages to blocks, PCollection[(int, bytes)], or after the
+    program's last trip its result, PCollection[pa.RecordBatch].
+    """
+
+    def __init__(self, stored: StoredProgram, program: Program, first: int = 0, last: int | None = None):
+        super().__init__()
+        self._stored, self._program = stored, program
+        self._first, self._last = first, program.trips if last is None else last
+
+    def expand(self, flowing):
+        stored, program = self._stored, self._program
+        for trip in range(self._first, self._last):
+            name = f"Trip{trip + 1}"
+            ends, meets = trip == program.trips - 1, program.meets(trip)
+            flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip)
+            if meets != "blocks":
+                flowing = flowing | f"{name}GroupByItem" >> GroupByItem(stored, trip)
+                if program.noise(trip) is not None:
+                    flowing = (
+                        flowing
+                        | f"{name}AddNoise" >> AddNoise(stored, trip)
+                        | f"{name}Threshold" >> Threshold(stored, trip)
+                    )
+            if meets is not None:
+                answers = ends and program.output == "hub"
+                flowing = flowing | f"{name}MeetAtHub" >> MeetAtHub(stored, trip, meets, answers=answers)
+            if trip in program.reply_columns:
+                flowing = flowing | f"{name}RerouteExcess" >> RerouteExcess(stored, trip)
+        if self._last < program.trips or program.output == "hub":
+            return flowing
+        if program.output == "blocks":
+            shards = program.meets(program.trips - 1) != "blocks"
+            return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1, shards=shards)
+        return flowing | "Release" >> Release(stored, program.trips - 1)
+
+
+class RunProgram(beam.PTransform):
+    """All of a program: PCollection[(int, Block)] -> PCollection[pa.RecordBatch], its result.
+
+    Args:
+      one_step: all blocks fit one worker, which runs all trips without the engine: the same kernels, the same result.
+    """
+
+    def __init__(self, store: RunStore, program: Program, *, one_step: bool = False):
+        super().__init__()
+        self._store, self._program, self._one_step = store, program, one_step
+
+    def expand(self, blocks):
+        stored = StoredProgram.put(self._store, self._program)
+        if not self._one_step:
+            return blocks | "Trips" >> RunTrips(stored, self._program)
+        gathered = blocks | "SendBlock" >> beam.ParDo(_SendBlock(self._store)).with_output_types(
+            tuple[int, bytes]
+        )
+        nobody = blocks.pipeline | "Nobody" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
+        return (
+            (gathered, nobody)
+            | beam.Flatten()
+            | "GatherBlocks" >> beam.GroupByKey()
+            | "AllTrips" >> beam.ParDo(_AllTrips(stored, 0)).with_output_types(pa.RecordBatch)
+        )
+
+
+class _SendBlock(RunDoFn):
+    """(block, Block) -> (0, the block as a message)."""
+
+    def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
+        yield from send(self._store, [(0, element[1].to_columns(with_items=True))])
+
+
+class _AllTrips(TripDoFn):
+    """(0, all blocks) -> the program's result."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
+        messages = receive(self._store, (data for data in element[1] if data))
+        blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
+        if len({block.id for block in blocks}) < len(blocks):
+            raise RuntimeError("a block arrived twice")
+        for batch in output_batches(self._program, run_trips(self._program, blocks, self._keys)):
+            yield from sliced(batch)
+
+
+class _KeepInbox(TripDoFn):
+    """(block, messages) -> block id; the messages of this trip wait in a file for the next job."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[int]:
+        number, elements = element
+        messages = [encode(message) for message in receive(self._store, (e for e in elements if e))]
+        inbox: Columns = {"messages": pa.array(messages, pa.large_binary())}
+        self._store.write(inbox_name(number, self._trip), inbox)
+        yield number
+
+
+class KeepForNextJob(beam.PTransform):
+    """Messages to blocks, PCollection[(int, bytes)], -> PCollection[int], the blocks; they wait for `trip`."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _KeepInbox(stored, trip)
+
+    def expand(self, messages):
+        return (
+            messages
+            | "GroupByBlock" >> beam.GroupByKey()
+            | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
+        )
+
+
+class ContinueBlocks(beam.PTransform):
+    """The blocks of the job before, as messages that say where their messages lie: PCollection[(int, bytes)]."""
+
+    def __init__(self, blocks: np.ndarray):
+        super().__init__()
+        self._blocks = [(int(block), IN_INBOX) for block in blocks]
+
+    def expand(self, pipeline):
+        return (
+            pipeline
+            | "Blocks" >> beam.Create(self._blocks).with_output_types(tuple[int, bytes])
+            | "Spread" >> beam.Reshuffle()
+        )

@@ -1,0 +1,74 @@
+"""What the stages of a run share: its keys and its program, read from the private folder when a worker starts.
+
+A stage carries the folder's path, the name of the program's file and the number of its trip, and nothing else: job
+graphs grow with the number of rounds alone, and tables of a million entries travel once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.internal import pickler
+
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.program import Keys, Program
+
+_loaded: dict[tuple[str, str], Program] = {}
+_KEPT = 4
+
+
+@dataclass(frozen=True)
+class StoredProgram:
+    """A program in the run's folder.
+
+    Attributes:
+      store: the folder; name: of the file; digest: of the program.
+    """
+
+    store: RunStore
+    name: str
+    digest: str
+
+    @classmethod
+    def put(cls, store: RunStore, program: Program) -> StoredProgram:
+        """Store a program; the same program twice is one file."""
+        data = pickler.dumps(program)
+        digest = hashlib.sha256(data).hexdigest()
+        stored = cls(store, f"program-{digest[:16]}", digest)
+        store.write_bytes(stored.name, data)
+        return stored
+
+    def load(self) -> Program:
+        """The program, kept for the other stages of this worker."""
+        place = (self.store.path, self.name)
+        if place not in _loaded:
+            while len(_loaded) >= _KEPT:
+                _loaded.pop(next(iter(_loaded)))
+            _loaded[place] = pickler.loads(self.store.read_bytes(self.name))
+        return _loaded[place]
+
+
+class RunDoFn(beam.DoFn):
+    """A DoFn with the run's keys."""
+
+    def __init__(self, store: RunStore):
+        self._store = store
+        self._keys: Keys | None = None
+
+    def setup(self) -> None:
+        self._keys = Keys(self._store.run_key())
+
+
+class TripDoFn(RunDoFn):
+    """A DoFn of one trip of a program."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__(stored.store)
+        self._stored, self._trip = stored, trip
+        self._program: Program | None = None
+
+    def setup(self) -> None:
+        super().setup()
+        self._program = self._stored.load()

@@ -1,0 +1,316 @@
+"""The stages of a trip between blocks and shards: WeightPerUser, GroupByItem, AddNoise, Threshold, RerouteExcess.
+
+Each wires one kernel or one method of a `Program` to Beam and computes nothing itself. Two shuffles a trip: block ->
+shard messages, and shard -> block replies. Message elements are (int, bytes), the bytes columns
+(`dpbeam.kernels.columns`) or a reference to them (`dpbeam.engine.beam.messages`).
+
+Every (block, shard) pair that shares an item sends a message on every trip, also one without weight, and the
+receiver checks that all came: a missing message would mean missing noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.in_process import released_batch
+from dpbeam.engine.program import Program, add_noise, replies_by_link, reply_to
+from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack
+from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
+from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
+
+# Released items leave in batches of about this size: engines hold many at once.
+RELEASED_BYTES = 1_000_000
+#: Stands for messages that lie in a block's inbox file, at the beginning of a job that goes on with a run.
+IN_INBOX = b"\x00inbox"
+
+
+def inbox_name(block: int, trip: int) -> str:
+    """File of the messages that a block is to receive on `trip`."""
+    return f"block-{block}-inbox-{trip}"
+
+
+def broadcast_name(trip: int) -> str:
+    """File of what the hub said after `trip`."""
+    return f"broadcast-{trip}"
+
+
+def last_broadcast(program: Program, store: RunStore, before: int) -> Columns:
+    """What the hub last said on a trip below `before`; empty if it did not meet."""
+    for trip in range(before - 1, -1, -1):
+        if program.meets(trip) is not None:
+            return store.read(broadcast_name(trip))
+    return {}
+
+
+class _BlockDoFn(TripDoFn):
+    """What first and later weights share."""
+
+    def _send(self, block: Block, first: bool) -> Iterator[tuple[int, bytes]]:
+        """Weigh, keep the state, and send to shards or hub."""
+        trip, program = self._trip, self._program
+        sums, state = program.weigh(trip, block, self._reply, self._keys)
+        if state is not None:
+            self._store.write(f"block-{block.id}-state-{trip}", state)
+            block.state = state
+        if program.meets(trip) == "blocks":
+            summary = program.summarise(trip, block, self._keys)
+            yield from send(self._store, [(0, addressed(block.id, trip) | summary)])
+        else:
+            yield from send(self._store, self._messages(block, sums, first))
+
+    def _messages(
+        self, block: Block, sums: dict[str, np.ndarray], first: bool
+    ) -> Iterator[tuple[int, Columns]]:
+        for shard, part in shard_slices(block):
+            message = addressed(block.id, self._trip)
+            for name, values in sums.items():
+                message.update(pack(name, values[part]))
+            if first:
+                message["items"] = block.items[part.start : part.stop]
+                message["kinds"] = kinds_column(block.kinds)
+            yield shard, message
+
+
+class _FirstWeights(_BlockDoFn):
+    """(block, Block) -> (shard, first message with the items); stores the block for later trips."""
+
+    def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
+        number, block = element
+        if self._program.trips > 1 or self._program.output == "blocks":
+            with_items = not self._program.sum_names(0)
+            self._store.write(f"block-{number}", block.to_columns(with_items=with_items))
+        self._reply: dict[str, np.ndarray] = {}
+        yield from self._send(block, first=True)
+
+
+class _LaterWeights(_BlockDoFn):
+    """(block, replies of all its shards, or its turn) -> (shard, message) or (0, summary)."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        number, elements = element
+        block = load_block(self._store, self._program, number, self._trip)
+        self._reply = self._replies(block, elements)
+        yield from self._send(block, first=False)
+
+    def _replies(self, block: Block, elements: Iterable[bytes]) -> dict[str, np.ndarray]:
+        columns = self._program.reply_columns.get(self._trip - 1)
+        if columns is None:
+            return {}
+        slices = dict(shard_slices(block))
+        reply = {n: np.full(block.num_items, c.default, c.dtype) for n, c in columns.items()}
+        waiting = set(slices)
+        for message in self._received(block.id, elements):
+            shard = int(message["from"][0])
+            check_trip(message, self._trip - 1)
+            waiting.remove(shard)
+            for name, column in columns.items():
+                reply[name][slices[shard]] = unpack(name, message, column.dtype, column.default)
+        if waiting:
+            raise RuntimeError(f"block {block.id} lacks the replies of {len(waiting)} shards")
+        return reply
+
+    def _received(self, number: int, elements: Iterable[bytes]) -> Iterator[Columns]:
+        for element in elements:
+            if element == IN_INBOX:
+                inbox = self._store.read(inbox_name(number, self._trip))
+                yield from (decode(message) for message in inbox["messages"].to_pylist())
+            else:
+                yield from receive(self._store, [element])
+
+
+def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
+    """A stored block with the state and the broadcast that `trip` needs."""
+    block = Block.from_columns(store.read(f"block-{number}"))
+    written = program.block_state_trip(trip)
+    if written is not None:
+        block.state = store.read(f"block-{number}-state-{written}")
+    block.broadcast = last_broadcast(program, store, trip)
+    return block
+
+
+class WeightPerUser(beam.PTransform):
+    """Every user adds weight to its items; each block sends its partial sums to the shards of its items.
+
+    First trip: PCollection[(int, Block)]; later: PCollection[(int block, bytes reply)], one shuffle.
+    Returns PCollection[(int shard, bytes message)]; where blocks meet at the hub, PCollection[(0, bytes summary)].
+    """
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._stored, self._trip = stored, trip
+
+    def expand(self, pcoll):
+        if self._trip == 0:
+            weigh = _FirstWeights(self._stored, self._trip)
+            return pcoll | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
+        weigh = _LaterWeights(self._stored, self._trip)
+        return (
+            pcoll
+            | "GroupByBlock" >> beam.GroupByKey()
+            | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
+        )
+
+
+class _SumByItem(TripDoFn):
+    """(shard, messages of all its blocks) -> (shard, Shard with the sums of the trip)."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Shard]]:
+        number, encoded = element
+        messages: dict[int, Columns] = {}
+        for message in receive(self._store, encoded):
+            check_trip(message, self._trip)
+            block = int(message["from"][0])
+            if block in messages:
+                raise RuntimeError(f"shard {number} received a message twice")
+            messages[block] = message
+        shard = self._first(number, messages) if self._trip == 0 else self._load(number)
+        names = self._program.sum_names(self._trip)
+        sums = {b: {n: unpack(n, m, np.int64) for n in names} for b, m in messages.items()}
+        shard = replace(shard, sums=sum_messages(shard, names, sums))
+        if replies_by_link(self._program, self._trip):
+            shard.per_link = link_messages(shard, names, sums)
+        yield number, shard
+
+    def _first(self, number: int, messages: dict[int, Columns]) -> Shard:
+        kinds = common_kinds(messages.values())
+        ids = list(messages)
+        return build_shard(number, ids, [messages[b]["items"] for b in ids], self._keys.pairs.item, kinds)
+
+    def _load(self, number: int) -> Shard:
+        shard = Shard.from_columns(self._store.read(f"shard-{number}"))
+        shard.state = dict(self._store.read(f"shard-{number}-state-{self._trip - 1}"))
+        shard.broadcast = last_broadcast(self._program, self._store, self._trip)
+        if self._trip == self._program.trips - 1:
+            shard.items = self._store.read(f"shard-{number}-items")["items"]
+        return shard
+
+
+class GroupByItem(beam.PTransform):
+    """Exact integer sums per item: PCollection[(int, bytes)] -> PCollection[(int, Shard)], one shuffle.
+
+    Memory per worker: one shard, 4 bytes per link plus its items and sums.
+    """
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _SumByItem(stored, trip)
+
+    def expand(self, pcoll):
+        return (
+            pcoll
+            | "GroupByShard" >> beam.GroupByKey()
+            | "Sum" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+        )
+
+
+class _Noise(TripDoFn):
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
+        number, shard = element
+        yield number, add_noise(self._program, self._trip, shard, self._keys)
+
+
+class AddNoise(beam.PTransform):
+    """Adds the round's noise to every item's weight. A retry or a second consumer draws the same noise."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _Noise(stored, trip)
+
+    def expand(self, pcoll):
+        return pcoll | "Noise" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+
+
+class _Threshold(TripDoFn):
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
+        number, shard = element
+        yield number, self._program.threshold(self._trip, shard)
+
+
+class Threshold(beam.PTransform):
+    """Marks the items whose noisy weight reaches the round's threshold."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _Threshold(stored, trip)
+
+    def expand(self, pcoll):
+        return pcoll | "Compare" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+
+
+class _Reply(TripDoFn):
+    """(shard, Shard) -> (block, reply); stores the shard for the next trip."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, bytes]]:
+        number, shard = element
+        shard, values = self._program.reply(self._trip, shard)
+        if self._trip == 0:
+            self._store.write(f"shard-{number}", shard.links_columns())
+            self._store.write(f"shard-{number}-items", {"items": shard.items})
+        self._store.write(f"shard-{number}-state-{self._trip}", shard.state_columns())
+        yield from send(self._store, self._messages(shard, values))
+
+    def _messages(self, shard: Shard, values: dict[str, np.ndarray]) -> Iterator[tuple[int, Columns]]:
+        columns = self._program.reply_columns[self._trip]
+        for position, block in enumerate(shard.block_ids):
+            message = addressed(shard.id, self._trip)
+            for name, column in columns.items():
+                part = reply_to(shard, position, values[name], column)
+                message.update(pack(name, part, column.default))
+            yield int(block), message
+
+
+class RerouteExcess(beam.PTransform):
+    """Sends values back to the blocks that hold the items: excess ratios of MAD, biases, found items, scores.
+
+    PCollection[(int, Shard)] -> PCollection[(int block, bytes reply)].
+    """
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _Reply(stored, trip)
+
+    def expand(self, pcoll):
+        return pcoll | "Reply" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+
+
+class _Release(TripDoFn):
+    """(shard, Shard) -> record batches of its released items."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[pa.RecordBatch]:
+        batch = released_batch(self._program, element[1])
+        if batch is not None:
+            yield from sliced(batch)
+
+
+def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces of about RELEASED_BYTES."""
+    step = rows_within(RELEASED_BYTES, batch.column(0))
+    yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
+
+
+class Release(beam.PTransform):
+    """Released items after the last trip: PCollection[(int, Shard)] -> PCollection[pa.RecordBatch]."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _Release(stored, trip)
+
+    def expand(self, pcoll):
+        return pcoll | "Release" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
+
+
+def addressed(part: int, trip: int) -> Columns:
+    return {"from": np.array([part], np.int64), "trip": np.array([trip], np.int64)}
+
+
+def check_trip(message: Columns, trip: int) -> None:
+    if int(message["trip"][0]) != trip:
+        raise RuntimeError(f"a message of trip {int(message['trip'][0])} arrived on trip {trip}")

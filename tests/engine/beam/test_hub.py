@@ -1,0 +1,274 @@
+"""Parts that meet at a hub, programs in one step, chains of jobs, and the size of job graphs."""
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from dpbeam.engine.beam.blocks import SubsamplePerUser
+from dpbeam.engine.beam.driver import Checkpoint, run_in_jobs
+from dpbeam.engine.beam.graph import RunProgram
+from dpbeam.engine.beam.run import StoredProgram
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
+from dpbeam.engine.program import Keys
+from dpbeam.errors import InputError
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
+from tests.support import resumable_job
+from tests.support.hub_programs import Applause, GreedyCover
+from tests.support.instances import batches, random_pairs
+from tests.support.running import key, release
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = "hub"
+PAIRS = random_pairs(3, users=150)
+PROGRAMS = {"blocks and hub": GreedyCover(6, 2.0), "shards, hub and blocks": Applause()}
+
+
+def options():
+    return PipelineOptions(["--runner=FnApiRunner"])
+
+
+def in_process(program, pairs, num_blocks=3, num_shards=2) -> list:
+    keys = Keys(key(KEY))
+    blocks = list(
+        build_blocks(batches(pairs), keys, program.cap, num_blocks=num_blocks, num_shards=num_shards)
+    )
+    return rows(output_batches(program, run_trips(program, blocks, keys)))
+
+
+def rows(found) -> list:
+    return sorted(tuple(row.items()) for batch in found for row in batch.to_pylist())
+
+
+def record_batches(pairs):
+    schema = pa.schema([("user", pa.large_string()), ("item", pa.large_string())])
+    return [pa.RecordBatch.from_arrays(list(columns), schema=schema) for columns in batches(pairs)]
+
+
+def blocks_of(pipeline, store, program, pairs, num_blocks=3, num_shards=2):
+    return (
+        pipeline
+        | beam.Create(record_batches(pairs)).with_output_types(pa.RecordBatch)
+        | SubsamplePerUser(store, num_blocks=num_blocks, num_shards=num_shards, cap=program.cap)
+    )
+
+
+def saved(result, path):
+    return result | beam.combiners.ToList() | beam.Map(_save, path)
+
+
+def _save(found, path):
+    with open(path, "w") as file:
+        file.write(repr(rows(found)))
+
+
+def on_beam(program, pairs, folder, *, one_step=False, **sizes) -> list:
+    out = os.path.join(folder, "out")
+    with RunFolder(folder, key(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
+        blocks = blocks_of(pipeline, run.store, program, pairs, **sizes)
+        _ = saved(blocks | RunProgram(run.store, program, one_step=one_step), out)
+    with open(out) as file:
+        return eval(file.read())  # literals that this test wrote
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 3)])
+def test_beam_decides_what_the_in_process_run_decides(name, sizes, tmp_path):
+    sizes = dict(zip(("num_blocks", "num_shards"), sizes))
+    program = PROGRAMS[name]
+    expected = in_process(program, PAIRS, **sizes)
+    assert len(expected) >= 1
+    assert on_beam(program, PAIRS, str(tmp_path), **sizes) == expected
+    assert on_beam(program, PAIRS, str(tmp_path), one_step=True, **sizes) == expected
+
+
+def greedy(pairs, picks: int) -> list[str] | None:
+    """The cover by a loop over sets; None where two items tie."""
+    held: dict[str, set] = {}
+    for user, item in pairs:
+        held.setdefault(user, set()).add(item)
+    picked, left = [], list(held.values())
+    for _ in range(picks):
+        (first, most), (_, second) = Counter(item for items in left for item in items).most_common(2)
+        if most == second:
+            return None
+        picked.append(first)
+        left = [items for items in left if first not in items]
+    return picked
+
+
+def test_the_cover_is_greedy_and_does_not_depend_on_blocks():
+    """With noise far below one user."""
+    compared = 0
+    for seed in range(40):
+        pairs = random_pairs(seed, users=150)
+        picked = greedy(pairs, 3)
+        if picked is None:
+            continue
+        expected = sorted((("item", item.encode()),) for item in picked)
+        for blocks in (1, 2, 7):
+            assert in_process(GreedyCover(3, 1e-3), pairs, blocks) == expected
+        compared += 1
+    assert compared >= 5
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("one_step", [False, True])
+def test_the_hub_decides_where_there_is_nobody(name, one_step, tmp_path):
+    assert on_beam(PROGRAMS[name], [], str(tmp_path), one_step=one_step) == []
+
+
+@pytest.mark.parametrize("name", ["basic", "mad2r", "gsu"])
+def test_one_step_releases_what_the_engine_releases(name, tmp_path):
+    program = make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
+    pairs = random_pairs(5, users=200)
+    expected = in_process(program, pairs)
+    assert len(expected) > 3
+    assert on_beam(program, pairs, str(tmp_path), one_step=True) == expected
+    assert on_beam(program, pairs, str(tmp_path)) == expected
+
+
+def test_a_missing_part_is_noticed(tmp_path):
+    from dpbeam.engine.beam.hub import _Decide
+    from dpbeam.kernels.columns import encode
+
+    program = PROGRAMS["blocks and hub"]
+    with RunFolder(str(tmp_path), key(KEY)) as run:
+
+        def meet(trip, parts):
+            stage = _Decide(StoredProgram.put(run.store, program), trip)
+            stage.setup()
+            summary = {"fp": np.ones((1, 2), np.uint64), "counts": np.ones(1, np.int64)}
+            summary["items"] = pa.array([b"i"], pa.large_binary())
+            return list(
+                stage.process(
+                    (0, [encode({"from": np.array([p]), "trip": np.array([trip]), **summary}) for p in parts])
+                )
+            )
+
+        assert [part for part, _ in meet(0, [4, 2])] == [2, 4]
+        with pytest.raises(RuntimeError, match="2 parts met at the hub before, now 1"):
+            meet(1, [4])
+        with pytest.raises(RuntimeError, match="received a summary twice"):
+            meet(1, [4, 4])
+
+
+def jobs(folder: RunFolder, program, out: str, *, trips_per_job: int, fail_in: int | None = None) -> int:
+    """Runs a chain of jobs, the `fail_in`-th (from 0) of which breaks; returns how many ran."""
+    count = 0
+
+    def run(build):
+        nonlocal count
+        with beam.Pipeline(options=options()) as pipeline:
+            build(pipeline)
+            if count == fail_in:
+                _ = pipeline | "Break" >> beam.Create([0]) | beam.Map(lambda _: 1 / 0)
+        count += 1
+
+    run_in_jobs(
+        folder.store,
+        program,
+        read=lambda pipeline: blocks_of(pipeline, folder.store, program, PAIRS),
+        write=lambda result: saved(result, out),
+        run=run,
+        trips_per_job=trips_per_job,
+    )
+    return count
+
+
+def chained(name):
+    if name in PROGRAMS:
+        return PROGRAMS[name]
+    return make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "mad2r", "gsu"])
+@pytest.mark.parametrize("trips_per_job", [1, 3, 32])
+def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path):
+    program, out = chained(name), str(tmp_path / "out")
+    with RunFolder(str(tmp_path), key(KEY)) as folder:
+        count = jobs(folder, program, out, trips_per_job=trips_per_job)
+    assert count == -(-program.trips // trips_per_job)
+    assert eval(Path(out).read_text()) == in_process(program, PAIRS)
+
+
+@pytest.mark.parametrize("fail_in", [0, 1, 2])
+def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
+    program, out = chained("gsu"), str(tmp_path / "out")
+    with RunFolder(str(tmp_path), key(KEY)) as folder:
+        with pytest.raises(Exception, match="division by zero"):
+            jobs(folder, program, out, trips_per_job=3, fail_in=fail_in)
+        at = Checkpoint.last(folder.store, program.trips)
+        # The broken step is beside the chain, so its job may or may not have come to its end.
+        done = 0 if at is None else at.trip // 3
+        assert done in (fail_in, fail_in + 1)
+        again = RunFolder.resume(folder.path)
+        assert jobs(again, program, out, trips_per_job=3) == max(3 - done, 0)
+    assert eval(Path(out).read_text()) == in_process(program, PAIRS)
+    assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
+
+
+def test_a_killed_process_is_resumed_by_another(tmp_path):
+    """kill -9 after the first checkpoint; a new process takes the folder and gives the same result."""
+    argv = [sys.executable, resumable_job.__file__, str(tmp_path), "--runner=FnApiRunner"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([*argv, "--die"], env=environment, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    (folder,) = glob.glob(str(tmp_path / "dpbeam-run-*"))
+    assert os.path.exists(f"{folder}/checkpoint-2")
+    assert not os.path.exists(tmp_path / "out")
+    subprocess.run(argv, env=environment, check=True, capture_output=True)
+    assert eval((tmp_path / "out").read_text()) == resumed_result()
+    assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
+
+
+def resumed_result() -> list[bytes]:
+    """What the job of `resumable_job` releases."""
+    run_key = key(resumable_job.KEY)
+    return sorted(release(resumable_job.program(), resumable_job.PAIRS, run_key).items.to_pylist())
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    out = str(tmp_path / "out")
+    with RunFolder(str(tmp_path), key(KEY)) as folder:
+        jobs(folder, GreedyCover(4, 1.0), out, trips_per_job=2)
+        with pytest.raises(InputError, match="the checkpoint is of a run with other settings"):
+            jobs(folder, GreedyCover(4, 2.0), out, trips_per_job=2)
+        with pytest.raises(ValueError, match="trips_per_job must be at least 1, got 0"):
+            jobs(folder, GreedyCover(4, 1.0), out, trips_per_job=0)
+
+
+def graph_bytes(rounds: int, folder: str) -> int:
+    config = SelectionConfig(1.0, 1e-5, "gsu", gsu_fractions=(1 / rounds,) * rounds)
+    program = make_plan(config).program
+    pipeline = beam.Pipeline(options=options())
+    with RunFolder(folder) as run:
+        _ = blocks_of(pipeline, run.store, program, PAIRS[:1]) | RunProgram(run.store, program)
+        return len(pipeline.to_runner_api().SerializeToString())
+
+
+def test_a_round_adds_at_most_15_kb_to_the_job_graph(tmp_path):
+    """And every round adds the same: tables and constants lie in the run's folder."""
+    small, middle, large = (graph_bytes(rounds, str(tmp_path)) for rounds in (8, 16, 32))
+    assert (middle - small) / 8 < 15_000
+    assert (large - middle) / 16 == pytest.approx((middle - small) / 8, rel=0.05)
+
+
+def test_a_table_of_a_million_entries_is_stored_once(tmp_path):
+    program = make_plan(SelectionConfig(1.0, 1e-5, "basic", max_items_per_user=1_000_000)).program
+    pipeline = beam.Pipeline(options=options())
+    with RunFolder(str(tmp_path)) as run:
+        _ = blocks_of(pipeline, run.store, program, PAIRS[:1]) | RunProgram(run.store, program)
+        assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
+        assert len(glob.glob(f"{run.path}/program-*")) == 1
