@@ -168,8 +168,7 @@ def _input_job(plan, job, domain):
     """The job graph: read, keep to a public domain, select and count, choose, write."""
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.selection.public_items import FilterItems
-    from dpbeam.topk.transforms import DOMAIN_FILE, TopKItems, store_domain
+    from dpbeam.topk.transforms import TopKItems
 
     complete = job.spec.complete_users
     columns = OutputColumns.of(job.spec, job.summary.kinds)
@@ -177,15 +176,10 @@ def _input_job(plan, job, domain):
 
     def build(pipeline, folder):
         pairs = job.read(pipeline, folder)
-        if domain is not None:
-            store_domain(folder.store, domain, job.summary.kinds)
-            pairs = pairs | "KeepDomain" >> FilterItems(
-                folder.store, DOMAIN_FILE, keep=True, complete=complete
-            )
         ranking = pairs | "TopK" >> TopKItems(
             plan.config,
             run=folder,
-            domain=domain is not None,
+            domain=None if domain is None else (domain, job.summary.kinds),
             pairs=job.pairs_estimate,
             item_bytes=job.summary.item_bytes,
             num_shards=job.given.get("num_shards"),
@@ -198,18 +192,17 @@ def _input_job(plan, job, domain):
 
 def _histogram_job(plan, job, histogram):
     """The job graph for a given histogram: choose and write."""
-    import apache_beam as beam
-
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.topk.transforms import DOMAIN_FILE, ChooseTopK, histogram_columns
+    from dpbeam.kernels.canonical import METADATA_KEY
+    from dpbeam.topk.program import histogram as columns_of
+    from dpbeam.topk.transforms import ChooseTopK
 
     items, counts, kinds = histogram
 
     def build(pipeline, folder):
-        folder.store.write(DOMAIN_FILE, histogram_columns(items, counts, kinds))
-        nothing = pipeline | "NoPairs" >> beam.Create([]).with_output_types(tuple[int, bytes])
-        ranking = nothing | "ChooseTopK" >> ChooseTopK(folder.store, plan, domain=True)
+        given = columns_of(items, counts, kinds.metadata()[METADATA_KEY])
+        ranking = pipeline | "ChooseTopK" >> ChooseTopK(folder, plan, given)
         columns = OutputColumns(("item",), kinds.item)
         _ = ranking | "WriteRanked" >> WriteRanked(
             job.target.staging, columns, job.target.format, noisy_counts=plan.counts is not None

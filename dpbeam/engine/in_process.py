@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.kernels.pairs import Block, build_block, one_kind, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
 
@@ -48,7 +48,11 @@ def run_in_process(
 
     Args:
       batches: pairs of equally long arrays of users and items (strings or canonical bytes, no nulls).
+
+    Raises:
+      ValueError: the key has served a run.
     """
+    key.spend()
     keys = Keys(key)
     blocks = build_blocks(batches, keys, program.cap, num_blocks=num_blocks, num_shards=num_shards)
     return run_blocks(program, list(blocks), keys)
@@ -144,7 +148,7 @@ def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
 
 def link_shards(blocks: list[Block], keys: Keys) -> list[Shard]:
     """The shards of all items that the blocks hold."""
-    kinds = blocks[0].kinds if blocks else b""
+    kinds = one_kind(block.kinds for block in blocks)
     parts: dict[int, list[tuple[int, pa.Array]]] = {}
     for block in blocks:
         for shard, part in shard_slices(block):

@@ -124,7 +124,12 @@ def common_kinds(messages: Iterable[Columns]) -> bytes:
       InputError: they differ; canonical bytes of a string and of an integer may be equal, so mixing would merge
         different users or items.
     """
-    found = {message["kinds"][0].as_py() for message in messages}
+    return one_kind(message["kinds"][0].as_py() for message in messages)
+
+
+def one_kind(kinds: Iterable[bytes]) -> bytes:
+    """The one value of all kinds; empty if there are none. Raises InputError as `common_kinds`."""
+    found = set(kinds)
     if len(found) > 1:
         raise InputError(
             "user or item ids mix types (strings, integers, bytes) across the input; convert them to one type"

@@ -38,12 +38,13 @@ class RunKey:
     from the run's private folder (`dpbeam.engine.beam.store`).
     """
 
-    __slots__ = ("_secret", "insecure")
+    __slots__ = ("_secret", "_spent", "insecure")
 
     def __init__(self, secret: bytes, *, insecure: bool = False):
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a run key has {KEY_BYTES} bytes, got {len(secret)}")
         self._secret = bytes(secret)
+        self._spent = False
         self.insecure = insecure
 
     @classmethod
@@ -55,6 +56,16 @@ class RunKey:
     def insecure_fixed(cls, text: str) -> RunKey:
         """A fixed key for tests, derived from any text; the run's output is NOT PRIVATE."""
         return cls(hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest(), insecure=True)
+
+    def spend(self) -> None:
+        """Take the key for a run; every run needs one of its own, or two would draw the same noise.
+
+        Raises:
+          ValueError: a run has it already. Fixed keys of tests may serve several.
+        """
+        if self._spent and not self.insecure:
+            raise ValueError("this key has served a run: a second one would draw the same noise")
+        self._spent = True
 
     def derive(self, label: str) -> bytes:
         """An independent 256-bit key for `label` (HMAC-SHA-256 of the label under the run key)."""

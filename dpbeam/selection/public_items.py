@@ -17,8 +17,13 @@ _BATCH = 1_000_000
 
 
 def store_public_items(store: RunStore, items: pa.Array) -> None:
-    """Put the items where the workers find them."""
-    store.write(PUBLIC_FILE, {"items": items})
+    """Put the public items where the workers find them."""
+    store_items(store, PUBLIC_FILE, items)
+
+
+def store_items(store: RunStore, file: str, items: pa.Array) -> None:
+    """Put a list of items where the workers find it."""
+    store.write(file, {"items": items})
 
 
 class _Filter(beam.DoFn):

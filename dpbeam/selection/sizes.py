@@ -26,10 +26,15 @@ DEFAULT_PAIRS = 8_000_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of user blocks and item shards."""
+    """Numbers of user blocks and item shards.
+
+    Attributes:
+      one_step: all blocks together fit one worker, which then runs all trips without the engine.
+    """
 
     num_blocks: int
     num_shards: int
+    one_step: bool = False
 
 
 def items_within(text: int, item_bytes: float | None) -> float:
@@ -43,10 +48,13 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
     Memory per worker is one block or one shard. docs/scaling.md says what that means for 4.3e10 and 7.8e11 pairs.
 
     Args:
-      num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more.
+      num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more. The
+        engine then runs every trip, however few the pairs are.
       item_bytes: bytes of an item, on average over the pairs; None: short ones.
     """
+    known = pairs is not None and num_shards is None
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
+    one_step = known and pairs <= min(PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     per_block = min(
         max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes)
     )
@@ -58,4 +66,4 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
     links = pairs * LINKS_PER_PAIR
     per_shard = min(LINKS_PER_SHARD, items_within(TEXT_PER_SHARD, item_bytes))
     shards = max(round(links / blocks / LINKS_PER_MESSAGE), math.ceil(links / per_shard))
-    return Sizes(blocks, max(1, min(blocks, shards)))
+    return Sizes(blocks, max(1, min(blocks, shards)), one_step)

@@ -179,13 +179,14 @@ class SelectPartitions(beam.PTransform):
         sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._num_blocks = num_blocks or sizes.num_blocks
         self._num_shards = sizes.num_shards
+        self._one_step = sizes.one_step and num_blocks is None
         self._run = run
         self._complete = complete
         self._as_batches = as_batches
 
     def expand(self, pcoll):
         check_batch_input(pcoll)
-        store = (self._run or own_folder(pcoll)).store
+        store = (self._run or own_folder(pcoll)).claim()
         program = self.plan.program
         batches = pcoll if self._complete else to_batches(pcoll)
         released = (
@@ -199,7 +200,7 @@ class SelectPartitions(beam.PTransform):
                 complete=self._complete,
                 ranges=replies_by_link(program),
             )
-            | "Rounds" >> RunProgram(store, program)
+            | "Rounds" >> RunProgram(store, program, one_step=self._one_step)
         )
         if self._as_batches:
             return released

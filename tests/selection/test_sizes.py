@@ -20,11 +20,11 @@ from dpbeam.selection.sizes import (
     ("pairs", "expected"),
     [
         (None, Sizes(8, 8)),
-        (0, Sizes(1, 1)),
-        (1, Sizes(1, 1)),
-        (50_000, Sizes(1, 1)),
-        (120_000, Sizes(3, 1)),
-        (1_000_000, Sizes(4, 4)),
+        (0, Sizes(1, 1, True)),
+        (1, Sizes(1, 1, True)),
+        (50_000, Sizes(1, 1, True)),
+        (120_000, Sizes(3, 1, True)),
+        (1_000_000, Sizes(4, 4, True)),
         (8_000_000, Sizes(8, 8)),
         (10**9, Sizes(1000, 25)),
         (4 * 10**9, Sizes(1000, 100)),
@@ -67,3 +67,11 @@ def test_long_items_make_smaller_blocks_and_shards(pairs, item_bytes):
     assert pairs * LINKS_PER_PAIR * item_bytes / sizes.num_shards <= TEXT_PER_SHARD
     if item_bytes == 20:
         assert sizes == short
+
+
+def test_what_fits_one_worker_runs_in_one_step_unless_partitions_are_asked_for():
+    assert choose_sizes(PAIRS_PER_BLOCK).one_step
+    assert not choose_sizes(PAIRS_PER_BLOCK + 1).one_step
+    assert not choose_sizes(None).one_step
+    assert not choose_sizes(1000, num_shards=2).one_step
+    assert not choose_sizes(PAIRS_PER_BLOCK, item_bytes=2 * TEXT_PER_BLOCK / PAIRS_PER_BLOCK).one_step

@@ -105,6 +105,31 @@ def test_noisy_weights_lie_on_the_public_grid(tmp_path):
         assert weight / grid == int(weight / grid)
 
 
+def test_a_folder_serves_one_transform(tmp_path):
+    """Two would draw the same noise: the difference of their weights would be the exact difference of the data."""
+    with RunFolder(str(tmp_path)) as folder:
+        for _ in range(2):
+            pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+            rows = pipeline | beam.Create([("u", "a")])
+            if not folder._claimed:
+                _ = rows | "One" >> SelectPartitions(CONFIG, run=folder)
+            with pytest.raises(ValueError, match="this RunFolder serves a transform already"):
+                _ = rows | "Two" >> SelectPartitions(CONFIG, run=folder)
+
+
+def test_a_key_serves_one_run(tmp_path):
+    secret = RunKey.fresh()
+    RunFolder(str(tmp_path), secret).remove()
+    with pytest.raises(ValueError, match="this key has served a run"):
+        RunFolder(str(tmp_path), secret)
+    with pytest.raises(ValueError, match="this key has served a run"):
+        run_in_process(make_plan(CONFIG).program, [], secret)
+    assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
+    fixed = RunKey.insecure_fixed("0")
+    for _ in range(2):
+        RunFolder(str(tmp_path), fixed).remove()
+
+
 def test_a_run_of_its_own_needs_no_folder(tmp_path):
     options = PipelineOptions(["--runner=FnApiRunner", f"--temp_location={tmp_path}"])
     many = [(f"u{n}", "everybody's") for n in range(500)]

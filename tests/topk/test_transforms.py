@@ -9,16 +9,17 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.engine.beam.store import RunFolder
-from dpbeam.engine.in_process import run_in_process
+from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.public_items import FilterItems, _Filter
+from dpbeam.selection.public_items import _Filter, store_items
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.histogram import COUNT_LIMIT
-from dpbeam.topk.transforms import DOMAIN_FILE, ChooseTopK, TopKItems, histogram_columns, store_domain
+from dpbeam.topk.program import TopKProgram, histogram
+from dpbeam.topk.transforms import ChooseTopK, TopKItems
 from tests.support.instances import batches
 from tests.support.reference import Data
 
@@ -74,16 +75,14 @@ def _save(parts, path):
         file.write(repr(parts))
 
 
-def run(tmp_path, source, build, prepare=None):
+def run(tmp_path, source, build):
     """Rows of every ranking that `build(source, folder)` emits."""
     out = str(tmp_path / "ranking")
-    with RunFolder(str(tmp_path), KEY) as folder:
-        if prepare is not None:
-            prepare(folder.store)
-        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-            ranking = build(pipeline | "Source" >> source, folder)
-            rows = ranking | "Rows" >> beam.Map(_rows)
-            _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
+    options = PipelineOptions(["--runner=FnApiRunner"])
+    with RunFolder(str(tmp_path), KEY) as folder, beam.Pipeline(options=options) as pipeline:
+        ranking = build(pipeline | "Source" >> source, folder)
+        rows = ranking | "Rows" >> beam.Map(_rows)
+        _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
     with open(out) as file:
         return eval(file.read())  # literals that this test wrote
 
@@ -173,19 +172,44 @@ def test_complete_users(listed, tmp_path):
     else:
         settings, domain = config("limited-domain", 4, None, epsilon=8.0), None
 
-    def prepare(store):
-        if listed:
-            items = pa.array([d.encode() for d in domain], pa.large_binary())
-            store_domain(store, items, Kinds(None, ("string",)))
+    public = (encoded(domain), Kinds(None, ("string",))) if listed else None
 
     def build(users, folder):
-        if listed:
-            users = users | FilterItems(folder.store, DOMAIN_FILE, keep=True, complete=True)
-        return users | TopKItems(settings, run=folder, domain=listed, complete=True, num_shards=2)
+        return users | TopKItems(settings, run=folder, domain=public, complete=True, num_shards=2)
 
     expected = reference(plan_topk(settings), pairs, domain)
     assert len(expected) == (3 if listed else 4)
-    assert run(tmp_path, source, build, prepare) == [expected]
+    assert run(tmp_path, source, build) == [expected]
+
+
+def encoded(items) -> pa.Array:
+    return pa.array([item.encode() for item in items], pa.large_binary())
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_a_domain_and_the_setting_must_agree(public):
+    """Without its domain a job that calls it public would choose among the items of the data: anybody's secret."""
+    settings = config(selector=None if public else "basic", public_domain=public)
+    domain = None if public else (encoded(["a"]), STRINGS)
+    with pytest.raises(
+        ValueError, match="public_domain=True needs the domain's items, and one without takes none"
+    ):
+        TopKItems(settings, domain=domain)
+    with pytest.raises(
+        ValueError, match="public_domain=True needs the domain's items, and one without takes none"
+    ):
+        TopKProgram(plan_topk(settings), domain)
+
+
+def test_the_choice_itself_drops_what_is_not_in_the_domain():
+    """Also where nobody has filtered the pairs before."""
+    settings = config(k=50, selector=None, epsilon=20.0, public_domain=True)
+    names = encoded(["item 1", "nobody"])
+    program = TopKProgram(plan_topk(settings), histogram(names, np.zeros(2, np.int64), b""))
+    keys = Keys(KEY)
+    blocks = list(build_blocks(batches(PAIRS), keys, program.cap, num_blocks=2, num_shards=2))
+    [ranking] = output_batches(program, run_trips(program, blocks, keys))
+    assert ranking.column("item").to_pylist() == [b"item 1", b"nobody"]
 
 
 @pytest.mark.parametrize("mechanism", ["cdp-peel", "fast-joint"])
@@ -195,11 +219,7 @@ def test_public_domain(mechanism, tmp_path):
     settings = config(mechanism, 12, None, epsilon=0.3, public_domain=True, noisy_counts=True)
 
     def build(pairs, folder):
-        batch = pairs | FilterItems(folder.store, DOMAIN_FILE, keep=True, complete=False)
-        return batch | TopKItems(settings, run=folder, domain=True, num_shards=3)
-
-    def prepare(store):
-        store_domain(store, pa.array([d.encode() for d in domain], pa.large_binary()), STRINGS)
+        return pairs | TopKItems(settings, run=folder, domain=(encoded(domain), STRINGS), num_shards=3)
 
     users, items = (pa.array([p[side].encode() for p in PAIRS], pa.large_binary()) for side in (0, 1))
     schema = pa.schema(
@@ -208,7 +228,7 @@ def test_public_domain(mechanism, tmp_path):
     source = beam.Create([pa.RecordBatch.from_arrays([users, items], schema=schema)])
     expected = reference(plan_topk(settings), PAIRS, domain)
     assert len(expected) == 12 and any(item.startswith(b"nobody") for _, item, _ in expected)
-    found = run(tmp_path, source.with_output_types(pa.RecordBatch), build, prepare)
+    found = run(tmp_path, source.with_output_types(pa.RecordBatch), build)
     assert found == [expected]
 
 
@@ -217,8 +237,8 @@ def test_public_domain(mechanism, tmp_path):
 def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
     """Plain and dictionary columns; a batch of which nothing is left stays a batch."""
     with RunFolder(str(tmp_path), KEY) as folder:
-        store_domain(folder.store, pa.array([b"a", b"c", b"z"], pa.large_binary()), STRINGS)
-        fn = _Filter(folder.store, DOMAIN_FILE, keep)
+        store_items(folder.store, "listed", pa.array([b"a", b"c", b"z"], pa.large_binary()))
+        fn = _Filter(folder.store, "listed", keep)
         fn.setup()
         items = pa.array([b"a", b"b", b"a", b"c", b"d"], pa.large_binary())
         for column in (items, items.dictionary_encode(), items.slice(1), items.dictionary_encode().slice(1)):
@@ -239,13 +259,10 @@ def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
 
 def choose_from(tmp_path, settings, items, counts):
     plan = plan_topk(settings)
-    columns = histogram_columns(pa.array(items, pa.large_binary()), np.array(counts, np.int64), STRINGS)
-    nothing = beam.Create([]).with_output_types(tuple[int, bytes])
+    kinds = STRINGS.metadata()[METADATA_KEY]
+    given = histogram(pa.array(items, pa.large_binary()), np.array(counts, np.int64), kinds)
     return plan, run(
-        tmp_path,
-        nothing,
-        lambda source, folder: source | ChooseTopK(folder.store, plan, domain=True),
-        lambda store: store.write(DOMAIN_FILE, columns),
+        tmp_path, beam.Create([]), lambda source, folder: source.pipeline | ChooseTopK(folder, plan, given)
     )
 
 

@@ -26,14 +26,16 @@ PARTITION_BYTES = 128_000_000  # long items
 # Blocks that a batch is split into directly. With more, its messages would be too small to go through files, and from
 # 4,000 on their number would cost more CPU than a second shuffle: groups of blocks first, then blocks.
 FANOUT = 300
-# Tasks of the second split, at least: groups are fewer than the slots of a cluster that has so many blocks.
-_SPLIT_TASKS = 2_000
+# Groups, at least: the tasks of the second split. A batch's messages to so many are still about 50 kB.
+GROUPS = 500
 
 
 class _PartitionPairs(RunDoFn):
     """Record batches (user, item) -> (block, message); small batches are partitioned together.
 
-    With groups of blocks: (part of a group, message).
+    With groups of blocks: (group, message). Where a pair goes depends on its user's fingerprint alone: an engine that
+    runs this step again, with batches in another order or cut otherwise, after a part of its output was consumed,
+    would else lose pairs.
     """
 
     def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int):
@@ -41,7 +43,6 @@ class _PartitionPairs(RunDoFn):
         self._num_blocks = num_blocks
         self._cap = cap
         self._group = group
-        self._ways = 1 if group == 1 else math.ceil(_SPLIT_TASKS * group / num_blocks)
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -75,15 +76,11 @@ class _PartitionPairs(RunDoFn):
         parts = partition_pairs(
             users, items, self._keys.pairs, self._num_blocks, self._cap, kinds, group=self._group
         )
-        yield from send(self._store, ((self._part(number, columns), columns) for number, columns in parts))
-
-    def _part(self, number: int, columns: Columns) -> int:
-        """A part of a group, by the message itself: a retry chooses the same."""
-        return number * self._ways + int(columns["user_fp"][0, 1] % np.uint64(self._ways))
+        yield from send(self._store, parts)
 
 
 class _PartitionAgain(RunDoFn):
-    """(part of a group of blocks, messages) -> (block, message)."""
+    """(group of blocks, messages) -> (block, message)."""
 
     def __init__(self, store: RunStore, num_blocks: int, cap: int):
         super().__init__(store)
@@ -203,10 +200,12 @@ class SubsamplePerUser(beam.PTransform):
         elif self._complete:
             build = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(build).with_output_types(tuple[int, Block])
-        group = 1 if self._num_blocks <= FANOUT else math.ceil(math.sqrt(self._num_blocks))
+        group = 1
+        if self._num_blocks > FANOUT:
+            group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
         partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
         parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
-        if group > 1:
+        if self._num_blocks > FANOUT:
             again = _PartitionAgain(self._store, self._num_blocks, self._cap)
             parts = (
                 parts

@@ -151,6 +151,8 @@ class RunFolder:
 
     def __init__(self, temp_location: str, key: RunKey | None = None):
         key = key or RunKey.fresh()
+        key.spend()
+        self._claimed = False
         self.insecure_key = key.insecure
         self.path = FileSystems.join(temp_location, f"dpbeam-run-{uuid.uuid4().hex}")
         self.store = RunStore(self.path)
@@ -170,12 +172,25 @@ class RunFolder:
           InputError: it is no run's folder.
         """
         folder = cls.__new__(cls)
+        folder._claimed = False
         folder.path, folder.store = path, RunStore(path)
         try:
             folder.insecure_key = folder.store.run_key().insecure
         except (OSError, BeamIOError, ValueError):
             raise InputError(f"'{path}' is not the private folder of a run") from None
         return folder
+
+    def claim(self) -> RunStore:
+        """The store, for the one transform that this folder serves.
+
+        Raises:
+          ValueError: it serves another already; both would draw the same noise, and the difference of their weights
+            would be exact.
+        """
+        if self._claimed:
+            raise ValueError("this RunFolder serves a transform already: take one RunFolder for each")
+        self._claimed = True
+        return self.store
 
     @staticmethod
     def _key_bytes(key: RunKey) -> bytes:

@@ -129,12 +129,12 @@ def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     assert found == in_process(plan, users, items)
 
 
-@pytest.mark.parametrize("tasks", [1, 30])
+@pytest.mark.parametrize("groups", [4, 20])
 @pytest.mark.parametrize("inline_bytes", [0, messages.INLINE_BYTES])
-def test_many_blocks_are_split_in_two_steps(tasks, inline_bytes, tmp_path, monkeypatch):
-    """Groups of 5 of 20 blocks, each in one part or in eight, worked on in pieces; few users are above the cap."""
+def test_many_blocks_are_split_in_two_steps(groups, inline_bytes, tmp_path, monkeypatch):
+    """Groups of 5 of 20 blocks, or of one each, worked on in pieces; few users are above the cap."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
-    for name, value in (("FANOUT", 19), ("_SPLIT_TASKS", tasks), ("PARTITION_ROWS", 700)):
+    for name, value in (("FANOUT", 19), ("GROUPS", groups), ("PARTITION_ROWS", 700)):
         monkeypatch.setattr(block_stages, name, value)
     parts = set()
 
@@ -148,6 +148,35 @@ def test_many_blocks_are_split_in_two_steps(tasks, inline_bytes, tmp_path, monke
     found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
     assert found == in_process(plan, users, items)
     assert len(parts) > 1 and max(parts) > 1
+
+
+@pytest.mark.parametrize("num_blocks", [12, 40])
+def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
+    """Batches in another order, or cut otherwise: every pair reaches the same group, also when both attempts count.
+
+    An engine that runs the step again after some of its output was consumed mixes the two attempts.
+    """
+    for name, value in (("FANOUT", 19), ("GROUPS", 4), ("PARTITION_ROWS", 700)):
+        monkeypatch.setattr(block_stages, name, value)
+    users, items = sample_pairs()
+    attempts = []
+    with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+        for rows, step in ((1_000, 1), (333, -1), (2_500, 1)):
+            group = 1 if num_blocks <= 19 else num_blocks // 4
+            stage = block_stages._PartitionPairs(run.store, num_blocks, 60, group)
+            stage.setup()
+            stage.start_bundle()
+            elements = [e for batch in batches_of(users, items, rows)[::step] for e in stage.process(batch)]
+            elements += [e.value for e in stage.finish_bundle()]
+            places: dict[bytes, set] = {}
+            for number, message in elements:
+                for columns in messages.receive(run.store, [message]):
+                    for fp in columns["user_fp"]:
+                        places.setdefault(fp.tobytes(), set()).add(number)
+            assert {len(place) for place in places.values()} == {1}
+            attempts.append(places)
+    assert attempts[0] == attempts[1] == attempts[2]
+    assert len(set().union(*attempts[0].values())) == (num_blocks if num_blocks <= 19 else 4)
 
 
 @pytest.mark.parametrize("inline_bytes", [0, 1_500, messages.INLINE_BYTES])
