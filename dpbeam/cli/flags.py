@@ -201,8 +201,17 @@ def add_input_flags(parser: FlagParser) -> None:
     group.add_argument("--tokenizer", metavar="NAME", help="words, whitespace or regex")
     group.add_argument("--token_pattern", metavar="REGEX", help="what a token is, for --tokenizer=regex")
     group.add_argument("--ngrams", metavar="N or N:M", help="items are sequences of this many tokens")
-    group.add_argument("--on_null", metavar="ACTION", help="error (default) or drop")
+    group.add_argument(
+        "--item_type",
+        action="append",
+        metavar="TYPE",
+        help="string (default), int or bytes, where the input declares none; repeat for composite items",
+    )
+    group.add_argument(
+        "--on_null", metavar="ACTION", help="rows without a user or item: error (default) or drop"
+    )
     group.add_argument("--on_bad_row", metavar="ACTION", help="error (default) or skip")
+    parser.add_switch("csv_multiline", "quoted values of CSV may hold line breaks; needs a well-formed file")
     parser.add_switch("lowercase", "map text to lower case before tokenising")
 
 

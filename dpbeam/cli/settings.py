@@ -39,4 +39,6 @@ def input_spec(given: dict[str, Any]) -> InputSpec:
         ngrams=given.get("ngrams"),
         on_null=given.get("on_null", "error"),
         on_bad_row=given.get("on_bad_row", "error"),
+        item_types=given.get("item_type"),
+        csv_multiline=given.get("csv_multiline", False),
     )

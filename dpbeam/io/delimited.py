@@ -1,12 +1,19 @@
-"""Reading CSV and TSV through Arrow's parser; every column is text, the first line is the header.
+"""Reading CSV and TSV: lines are checked here, and parsed by Arrow; the first line is the header.
 
-- CSV is quoted as RFC 4180 says, newlines in quotes included; where a line begins cannot be known without reading
-  from the start, so a file is one work unit: split large CSV files, or use Parquet.
-- TSV has no quotes, as its media type says: a field cannot hold a tab or newline. It can be read from any line.
+One line is one row. Where quotes may hold line breaks, a single quote out of place makes other rows part of its
+value, or lets a value pass for rows: one user could erase others, or pose as many. So:
 
-Neither has nulls. An empty user field means that the user is unknown, so it is treated as a null: taken as a
-value it would merge all such rows into one user. An empty item field is an empty item, dropped and counted.
-Blank lines are skipped.
+- CSV is quoted as RFC 4180 says, and a quoted value ends on its line. A line with an odd number of quotes is an error
+  even where bad rows are skipped, for it cannot be told which lines belong to it. A line whose quotes are even but out
+  of place is a bad row. With `--csv_multiline` values may hold line breaks; the file is then read from its start, and
+  whatever is wrong with a row of several lines is an error.
+- TSV has no quotes, as its media type says: a field cannot hold a tab or newline.
+- Lines end with a newline, or a carriage return and a newline. Any other carriage return outside of quotes makes a
+  bad row, for Arrow would begin a new one there.
+
+Neither has nulls. An empty user field means that the user is unknown, so it is treated as a null: taken as a value it
+would merge all such rows into one user. An empty item is no item, as in every format (`dpbeam.io.rows`). Blank lines
+are skipped.
 """
 
 from __future__ import annotations
@@ -14,10 +21,11 @@ from __future__ import annotations
 import csv
 import io
 from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -27,9 +35,22 @@ from dpbeam.io.files import ByteSource, open_input
 from dpbeam.io.lines import Chunk, chunks
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import BYTES, INT
 
 BLOCK_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"
+_FIELD = r'(?:[^",\r\n]*|"(?:[^"]|"")*")'
+# Within quotes a line break is a character like others: whether a record may have several lines is decided before.
+_RECORD = {"csv": rf"\A{_FIELD}(?:,{_FIELD})*\r?\n?\z", "tsv": r"\A[^\r\n]*\r?\n?\z"}
+_QUOTE, _RETURN, _NEWLINE = 0x22, 0x0D, 0x0A
+_UNEVEN = "a quoted value does not end on its line, or a quote inside a value is not doubled"
+_MISPLACED = {
+    "csv": "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
+    "whole",
+    "tsv": "a carriage return inside the line",
+}
+_SKIP = "mend the line, or pass --on_bad_row=skip"
 
 
 def read(
@@ -41,95 +62,198 @@ def read(
     counts: Counts,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[Rows]:
-    """Rows of a CSV file, or of the TSV lines that begin in [start, end).
+    """Rows of the lines that begin in [start, end); of the whole file with `csv_multiline`.
 
     Raises:
-      InputError: no header or column; malformed rows unless they are skipped.
+      InputError: no header or column; a quoted value that does not end; malformed rows unless they are skipped.
     """
     header = read_header(path, spec)
-    if header is None:
-        return
-    if spec.format == "csv":
-        yield from _read_csv(path, file, spec, counts, block_bytes)
-        return
+    lines = chunks(path, file, spec.format, start, end, block_bytes)
+    records = _joined(lines, block_bytes) if spec.csv_multiline else map(_by_line, lines)
     at_header = start == 0
-    for chunk in chunks(path, file, "tsv", start, end, block_bytes):
-        if at_header:
-            at_header, chunk = False, _skip_header(chunk)
-        if chunk.data.strip(b"\r\n"):
-            yield from _read_tsv_chunk(chunk, header, spec, counts)
+    for found in records:
+        found = found.without_blank()
+        if at_header and len(found):
+            at_header, found = False, found.keep(np.arange(len(found)) > 0)
+        if len(found):
+            rows = _parse(found, header, spec, counts)
+            if len(rows):
+                yield rows
 
 
-def read_header(path: str, spec: InputSpec) -> list[str] | None:
-    """Column names in the first line that is not blank; None for an empty file.
+@dataclass(frozen=True)
+class _Records:
+    """Some rows of a file, not yet parsed.
 
-    Raises:
-      InputError: the header is no text, or a needed column is missing or occurs twice.
+    Attributes:
+      chunk: the lines.
+      starts, ends: (n,) int64 offsets of each record in the chunk; a record includes its newline.
     """
-    with open_input(path) as file:
-        source = ByteSource(path, file, spec.format)
-        data = b""
-        while True:
-            block = source.read(1 << 16)
-            data += block
-            head = data.removeprefix(_BOM).lstrip(b"\r\n")
-            if not block or b"\n" in head:
-                break
-    if not head:
-        return None
+
+    chunk: Chunk
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def keep(self, mask: np.ndarray) -> _Records:
+        return _Records(self.chunk, self.starts[mask], self.ends[mask])
+
+    def without_blank(self) -> _Records:
+        data = self.bytes()
+        length = self.ends - self.starts
+        breaks = (data[self.ends - 1] == _NEWLINE).astype(np.int64)
+        returns = (length > breaks) & (data[np.maximum(self.ends - 1 - breaks, 0)] == _RETURN)
+        return self.keep(length > breaks + returns)
+
+    def bytes(self) -> np.ndarray:
+        return np.frombuffer(self.chunk.data, np.uint8)
+
+    def count(self, byte: int) -> np.ndarray:
+        """(n,) how often a byte occurs in each record."""
+        at = np.flatnonzero(self.bytes() == byte)
+        return np.searchsorted(at, self.ends) - np.searchsorted(at, self.starts)
+
+    def values(self) -> pa.Array:
+        """(n,) large_binary: the records with their newlines."""
+        bounds = np.append(np.column_stack((self.starts, self.ends)).reshape(-1), self.ends[-1:])
+        slices = canonical.slices_of(bounds, self.bytes())
+        return slices.take(pa.array(np.arange(0, 2 * len(self), 2)))
+
+    def text(self) -> pa.Buffer:
+        """All records, one after the other."""
+        if np.array_equal(self.starts[1:], self.ends[:-1]):
+            return pa.py_buffer(self.chunk.data).slice(
+                int(self.starts[0]), int(self.ends[-1] - self.starts[0])
+            )
+        return pa.py_buffer(canonical.bytes_views(self.values())[1])
+
+    def where(self, record: int) -> str:
+        return f"{self.chunk.path}:{self.chunk.line_number(int(self.starts[record]))}"
+
+
+def _by_line(chunk: Chunk) -> _Records:
+    bounds = chunk.bounds()
+    return _Records(chunk, bounds[:-1], bounds[1:])
+
+
+def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
+    """Records that end where the number of quotes is even; a record may have `limit` bytes."""
+    rest: Chunk | None = None
+    for chunk in lines:
+        if rest is not None:
+            chunk = Chunk(rest.path, rest.format, rest.offset, rest.data + chunk.data)
+        found = _by_line(chunk)
+        closed = np.cumsum(found.count(_QUOTE)) % 2 == 0
+        ends = found.ends[closed]
+        used = int(ends[-1]) if len(ends) else 0
+        rest = (
+            Chunk(chunk.path, chunk.format, chunk.offset + used, chunk.data[used:])
+            if used < len(chunk.data)
+            else None
+        )
+        if rest is not None and len(rest.data) > limit:
+            raise _unended(rest)
+        if len(ends):
+            yield _Records(chunk, np.append(0, ends[:-1]), ends)
+    if rest is not None:
+        raise _unended(rest)
+
+
+def _unended(rest: Chunk) -> InputError:
+    return InputError(
+        f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is not "
+        "doubled; mend the file"
+    )
+
+
+def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts) -> Rows:
+    good = _well_formed(found, spec, counts)
+    if not len(good):
+        return Rows(None, [pa.nulls(0)], good.where)
+    handler = _BadRows(spec.on_bad_row == "skip")
+    text = good.text()
     try:
-        text = head.decode() if not block else head[: head.rfind(b"\n")].decode(errors="surrogateescape")
-        if spec.format == "tsv":
-            header = text.split("\n", 1)[0].removesuffix("\r").split("\t")
-        else:
-            header = next(csv.reader(io.StringIO(text, newline="")))
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path}: its header cannot be read; is it {spec.format} in UTF-8?") from None
-    _check_header(path, header, spec)
-    return header
+        table = pacsv.read_csv(text, **_options(spec, handler, header, max(text.size, 1 << 10)))
+    except pa.ArrowInvalid:
+        if not handler.numbers:
+            raise InputError(f"{found.chunk.path}: malformed {spec.format.upper()}") from None
+        raise _wrong_fields(good, handler) from None
+    if table.num_rows + len(handler.numbers) != len(good):
+        raise InputError(f"{found.chunk.path}: malformed {spec.format.upper()}: lines and rows do not agree")
+    bad = np.asarray(handler.numbers, np.int64) - 1
+    if spec.csv_multiline and len(bad):
+        several = bad[good.keep(bad).count(_NEWLINE) > 1]
+        if len(several):
+            raise _wrong_fields(good, handler, int(several[0]))
+    counts[BAD_ROWS] += len(bad)
+    good = good.keep(np.delete(np.arange(len(good)), bad))
+    return _rows(table.combine_chunks(), good, spec, counts)
 
 
-def _check_header(path: str, header: list[str], spec: InputSpec) -> None:
-    for name in spec.columns:
-        times = header.count(name)
-        if times == 1:
-            continue
-        flag = "--user_column" if name == spec.user_column else "--item_column"
-        what = "several columns" if times else "no column"
-        # The header is not quoted here: without one, the first row is data.
-        hint = f"; the first line must be a header of {spec.format} column names" if not times else ""
-        raise InputError(f"{flag}: {path} has {what} '{name}'{hint}")
+def _well_formed(found: _Records, spec: InputSpec, counts: Counts) -> _Records:
+    """The records whose quotes and carriage returns are where they may be; see the module's docstring."""
+    quotes = found.count(_QUOTE)
+    if spec.format == "csv" and (quotes & 1).any():
+        first = int((quotes & 1).argmax())
+        raise InputError(
+            f"{found.where(first)}: {_UNEVEN}; mend the line, or pass --csv_multiline if values hold line breaks"
+        )
+    unsure = found.count(_RETURN) > 0
+    if spec.format == "csv":
+        unsure |= quotes > 0
+    positions = np.flatnonzero(unsure)
+    if not len(positions):
+        return found
+    fits = pc.match_substring_regex(found.keep(positions).values(), _RECORD[spec.format])
+    bad = positions[~fits.to_numpy(zero_copy_only=False)]
+    if not len(bad):
+        return found
+    several = bad[found.keep(bad).count(_NEWLINE) > 1]
+    if len(several):
+        raise InputError(f"{found.where(int(several[0]))}: {_MISPLACED[spec.format]}; mend the file")
+    _refuse(spec, found.where(int(bad[0])), _MISPLACED[spec.format])
+    counts[BAD_ROWS] += len(bad)
+    return found.keep(np.delete(np.arange(len(found)), bad))
+
+
+def _refuse(spec: InputSpec, where: str, problem: str) -> None:
+    if spec.on_bad_row == "error":
+        raise InputError(f"{where}: {problem}; {_SKIP}")
 
 
 class _BadRows:
-    """Arrow's handler of rows with a wrong number of fields; remembers their record numbers."""
+    """Arrow's handler of rows with a wrong number of fields; remembers their record numbers and fields."""
 
     def __init__(self, skip: bool):
         self._skip = skip
         self.numbers = array("q")
-        self.fields = (0, 0)
+        self.fields: tuple[int, int] = (0, 0)
 
     def __call__(self, row: pacsv.InvalidRow) -> str:
         self.numbers.append(row.number)
         self.fields = (row.actual_columns, row.expected_columns)
         return "skip" if self._skip else "error"
 
-    def record(self, good: int) -> int:
-        """Number, counted with the bad ones, of the good record that is `good`-th counted without them."""
-        number = good
-        while (found := good + bisect_right(self.numbers, number)) != number:
-            number = found
-        return number
+
+def _wrong_fields(good: _Records, handler: _BadRows, record: int | None = None) -> InputError:
+    if record is not None:
+        return InputError(f"{good.where(record)}: malformed row of several lines; mend the file")
+    found, expected = handler.fields
+    return InputError(
+        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {found} fields where the header has {expected}; {_SKIP}"
+    )
 
 
-def _options(spec: InputSpec, handler: _BadRows, names: list[str] | None, block_bytes: int) -> dict:
+def _options(spec: InputSpec, handler: _BadRows, names: list[str], block_bytes: int) -> dict:
     quoted = spec.format == "csv"
     return {
         "read_options": pacsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names),
         "parse_options": pacsv.ParseOptions(
             delimiter="," if quoted else "\t",
             quote_char='"' if quoted else False,
-            newlines_in_values=quoted,
+            newlines_in_values=spec.csv_multiline,
             ignore_empty_lines=True,
             invalid_row_handler=handler,
         ),
@@ -142,128 +266,94 @@ def _options(spec: InputSpec, handler: _BadRows, names: list[str] | None, block_
     }
 
 
-def _read_csv(path: str, file: BinaryIO, spec: InputSpec, counts: Counts, block_bytes: int) -> Iterator[Rows]:
-    handler = _BadRows(spec.on_bad_row == "skip")
-    source = _QuoteCounter(ByteSource(path, file, "csv"))
+def _rows(table: pa.Table, records: _Records, spec: InputSpec, counts: Counts) -> Rows:
+    def column(name: str) -> pa.Array:
+        found = table.column(name).combine_chunks()
+        return found if isinstance(found, pa.Array) else found.chunk(0)
 
-    def where(record: int) -> str:
-        return f"{path}:{_line_of_record(path, record)}"
-
-    done = 1  # the header is record 1
-    try:
-        stream = pa.PythonFile(source, mode="r")
-        for batch in pacsv.open_csv(stream, **_options(spec, handler, None, block_bytes)):
-            first, done = done + 1, done + batch.num_rows
-            if batch.num_rows:
-                yield _rows(batch, spec, lambda row, first=first: where(handler.record(first + row)))
-    except pa.ArrowInvalid:
-        raise _malformed(path, handler, where, block_bytes) from None
-    if source.quotes % 2:
-        if spec.on_bad_row == "error":
-            raise InputError(
-                f"{path}: an odd number of quotes: a quoted value does not end, or a quote inside a value is not "
-                "doubled; mend the file, or pass --on_bad_row=skip"
-            )
-        counts[BAD_ROWS] += 1
-    counts[BAD_ROWS] += len(handler.numbers)
-
-
-class _QuoteCounter:
-    """A readable file for Arrow that counts the quotes passing through.
-
-    Arrow takes a quoted value that never ends as one that ends with the file, swallowing all rows on the way; an
-    odd number of quotes tells. It also adds a final newline, without which Arrow refuses a header alone.
-    """
-
-    closed = False
-
-    def __init__(self, source: ByteSource):
-        self._source = source
-        self._ended = False
-        self.quotes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._source.read(size)
-        self.quotes += data.count(b'"')
-        if len(data) < size and not self._ended:
-            self._ended = True
-            data += b"\n"
-        return data
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _malformed(path: str, handler: _BadRows, where: Callable[[int], str], block_bytes: int) -> InputError:
-    if not handler.numbers:
-        return InputError(
-            f"{path}: malformed CSV: a row is longer than {block_bytes >> 20} MB, or a quoted value does not end"
-        )
-    found, expected = handler.fields
-    return InputError(
-        f"{where(handler.numbers[-1])}: malformed row: {found} fields where the header has {expected}; "
-        "mend the line, or pass --on_bad_row=skip"
-    )
-
-
-def _line_of_record(path: str, record: int) -> int:
-    """Line on which a CSV record begins; both count from 1, records without blank lines."""
-    line, seen, quoted = 0, 0, False
-    with open_input(path) as file:
-        for chunk in chunks(path, file, "csv", 0, 1 << 62):
-            for text in chunk.data.split(b"\n")[: chunk.bounds().size - 1]:
-                line += 1
-                if not quoted and text not in (b"", b"\r"):
-                    seen += 1
-                    if seen == record:
-                        return line
-                quoted ^= bool(text.count(b'"') & 1)
-    return line
-
-
-def _read_tsv_chunk(chunk: Chunk, header: list[str], spec: InputSpec, counts: Counts) -> Iterator[Rows]:
-    handler = _BadRows(spec.on_bad_row == "skip")
-
-    def where(record: int) -> str:
-        return f"{chunk.path}:{_line_in_chunk(chunk, record)}"
-
-    options = _options(spec, handler, header, max(len(chunk.data), 1 << 10))
-    try:
-        table = pacsv.read_csv(pa.py_buffer(chunk.data), **options)
-    except pa.ArrowInvalid:
-        raise _malformed(chunk.path, handler, where, len(chunk.data)) from None
-    counts[BAD_ROWS] += len(handler.numbers)
-    for batch in table.combine_chunks().to_batches():
-        yield _rows(batch, spec, lambda row: where(handler.record(row + 1)))
-
-
-def _line_in_chunk(chunk: Chunk, record: int) -> int:
-    """Line of the file that holds the `record`-th line of a chunk, blank ones not counted."""
-    at = seen = 0
-    for text in chunk.data.split(b"\n"):
-        seen += text not in (b"", b"\r")
-        if seen == record:
-            break
-        at += len(text) + 1
-    return chunk.line_number(at)
-
-
-def _skip_header(chunk: Chunk) -> Chunk:
-    """The rest of a file's first chunk."""
-    blank = len(chunk.data) - len(chunk.data.lstrip(b"\r\n"))
-    cut = chunk.data.find(b"\n", blank) + 1 or len(chunk.data)
-    return Chunk(chunk.path, chunk.format, chunk.offset + cut, chunk.data[cut:])
-
-
-def _rows(batch: pa.RecordBatch, spec: InputSpec, where) -> Rows:
-    columns = {name: batch.column(name).view(pa.large_string()) for name in spec.columns}
     user = None
     if spec.user_column is not None:
-        user = columns[spec.user_column]
+        user = column(spec.user_column).view(pa.large_string())
         empty = pc.equal(pc.binary_length(user), 0)
         if pc.any(empty).as_py():
             user = pc.if_else(empty, pa.scalar(None, pa.large_string()), user)
-    return Rows(user, [columns[name] for name in spec.item_columns], where)
+    items, bad = [], np.empty(0, np.int64)
+    for name, kind in zip(spec.item_columns, spec.declared_types):
+        raw = column(name)
+        if kind == INT:
+            values, wrong = canonical.parse_int64(raw)
+            items.append(values)
+            bad = np.union1d(bad, wrong)
+            if len(wrong):
+                problem = f"column '{name}' holds no 64-bit integer where one is expected"
+                _refuse(spec, records.where(int(wrong[0])), problem)
+        else:
+            items.append(raw if kind == BYTES else raw.view(pa.large_string()))
+    if not len(bad):
+        return Rows(user, items, records.where)
+    counts[BAD_ROWS] += len(bad)
+    kept = pa.array(np.delete(np.arange(len(records)), bad))
+    records = records.keep(kept.to_numpy())
+    user = None if user is None else user.take(kept)
+    return Rows(user, [values.take(kept) for values in items], records.where)
+
+
+def read_header(path: str, spec: InputSpec) -> list[str]:
+    """Column names in the first line that is not blank.
+
+    Raises:
+      InputError: there is none, it is no text, or a needed column is missing or occurs twice.
+    """
+    with open_input(path) as file:
+        source = ByteSource(path, file, spec.format)
+        data = b""
+        while True:
+            block = source.read(1 << 16)
+            data += block
+            head = data.removeprefix(_BOM).lstrip(b"\r\n")
+            if not block or _has_record(head, spec):
+                break
+    if not head:
+        raise no_header(path, spec.format)
+    try:
+        text = head.decode() if not block else head[: head.rfind(b"\n")].decode(errors="surrogateescape")
+        header = _fields(text, spec)
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path}: its header cannot be read; is it {spec.format} in UTF-8?") from None
+    _check_header(path, header, spec)
+    return header
+
+
+def _has_record(head: bytes, spec: InputSpec) -> bool:
+    return b"\n" in head and (not spec.csv_multiline or any(q % 2 == 0 for q in _quotes_at_line_ends(head)))
+
+
+def _quotes_at_line_ends(head: bytes) -> Iterator[int]:
+    quotes = 0
+    for line in head.split(b"\n")[:-1]:
+        quotes += line.count(b'"')
+        yield quotes
+
+
+def _fields(text: str, spec: InputSpec) -> list[str]:
+    if not spec.csv_multiline:
+        text = text.split("\n", 1)[0].removesuffix("\r")
+    if spec.format == "tsv":
+        return text.split("\t")
+    return next(csv.reader(io.StringIO(text, newline=""), strict=True))
+
+
+def no_header(path: str, format: str) -> InputError:
+    """The error for a file without a byte, or without a line, where a format needs them."""
+    lacks = "footer" if format == "parquet" else "header"
+    return InputError(f"{path}: an empty file, without even a {lacks}; remove it, or leave it out of --input")
+
+
+def _check_header(path: str, header: list[str], spec: InputSpec) -> None:
+    # Without a header the first row is data, which no message may show: one name must fit before the rest is shown.
+    there = header if any(name in header for name in spec.columns) else []
+    for name in spec.columns:
+        if header.count(name) != 1:
+            error = spec.no_column(path, name, there)
+            hint = "" if there else f"; the first line must be a header of {spec.format} column names"
+            raise InputError(f"{error}{hint}")

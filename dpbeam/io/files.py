@@ -5,9 +5,10 @@ So any filesystem that Beam reads works here too. Faults that a user can mend be
 
 from __future__ import annotations
 
-import glob
+import importlib.util
 import os
 import posixpath
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,14 +16,31 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
-from dpbeam.io.spec import compression_of
+from dpbeam.io.paths import (
+    STDIN,
+    check_no_folder,
+    compression_of,
+    is_data,
+    is_local,
+    is_pipe,
+    is_wild,
+    local_files,
+    local_path,
+    no_file,
+    scheme_of,
+)
 
-# Left beside data by other engines; never data.
-_MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
+# Extra of Beam that reads a scheme, and a module by which to tell that it is installed.
+_CLIENT_OF = {
+    "s3": ("aws", "boto3"),
+    "gs": ("gcp", "google.cloud.storage"),
+    "azfs": ("azure", "azure.storage.blob"),
+    "hdfs": ("hadoop", "hdfs"),
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -33,53 +51,80 @@ class InputFile:
     size: int
 
 
-def match_files(patterns: Iterable[str], flag: str = "--input") -> list[InputFile]:
-    """All files that the patterns match, by path; a file that two patterns match comes once.
+def match_files(patterns: Iterable[str], flag: str = "--input", *, pipes: bool = False) -> list[InputFile]:
+    """All files that the patterns match, by path; a file comes once, whatever names it has.
 
-    As in a shell, a wildcard does not match a leading dot; Hadoop's marker files are not data.
+    Args:
+      pipes: let stdin (`-`) and pipes through, which can be read once only and have no size.
 
     Raises:
       InputError: a pattern matches nothing, names a folder, or its storage cannot be reached.
     """
-    found: dict[str, int] = {}
+    return match_distinct(patterns, flag, pipes=pipes)[0]
+
+
+def match_distinct(
+    patterns: Iterable[str], flag: str = "--input", *, pipes: bool = False
+) -> tuple[list[InputFile], list[tuple[str, str]]]:
+    """As `match_files`, and for each further name of a file (that name, the one that is read).
+
+    Where a row, line or file is a user, a file under two names would count each of them twice. Of several names
+    the first by path is read, whatever the order of the patterns.
+    """
+    found: dict[str, InputFile] = {}
     for pattern in patterns:
-        for file in _match(pattern, flag):
-            found[file.path] = file.size
-    return sorted(InputFile(path, size) for path, size in found.items())
+        for file in _match(local_path(pattern, flag), flag, pipes):
+            found[file.path] = file
+    first: dict[object, InputFile] = {}
+    again = []
+    for file in sorted(found.values()):
+        known = first.setdefault(identity(file.path), file)
+        if known is not file:
+            again.append((file.path, known.path))
+    return list(first.values()), again
 
 
-def _match(pattern: str, flag: str) -> list[InputFile]:
-    if is_local_folder(pattern):
-        example = os.path.join(pattern, "*")
-        raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
-    wild = any(c in pattern for c in "*?[")
+def identity(path: str) -> object:
+    """Equal for two names of one file: links, `./` and `..` on this machine, spellings of one URL elsewhere.
+
+    None for a local path that does not exist.
+    """
+    if not is_local(path):
+        return _canonical_url(path)
+    try:
+        found = os.stat("/dev/stdin" if path == STDIN else path)
+    except (OSError, ValueError):
+        return None
+    # Some network filesystems number no files.
+    return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+
+
+def _canonical_url(path: str) -> str:
+    scheme, _, rest = path.strip().partition("://")
+    if scheme.lower() == "hdfs":  # has folders; an object store's names are exact
+        rest = posixpath.normpath("/" + rest).lstrip("/")
+    return f"{scheme.lower()}://{rest}"
+
+
+def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
+    check_no_folder(pattern, flag)
+    if is_local(pattern) and is_pipe(pattern):
+        if not pipes:
+            raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
+        return [InputFile(pattern, 0)]
+    wild = is_wild(pattern)
     try:
         if is_local(pattern):
-            wild = wild and not os.path.isfile(pattern)
-            files = _local_files(pattern, wild)
+            files = [InputFile(path, os.path.getsize(path)) for path in local_files(pattern)]
         else:
             listed = FileSystems.match([pattern])[0].metadata_list
             files = [InputFile(m.path, int(m.size_in_bytes)) for m in listed]
+            files = [file for file in files if not wild or is_data(file.path, pattern)]
     except (BeamIOError, OSError, ValueError, ImportError) as error:
-        raise InputError(f"{flag}: cannot look up '{pattern}': {reason(error)}") from None
-    if wild:
-        files = [file for file in files if _is_data(file.path, pattern)]
+        raise InputError(f"{flag}: cannot look up '{pattern}': {reason(error, pattern)}") from None
     if not files:
-        what = "no file matches" if wild else "no such file:"
-        raise InputError(f"{flag}: {what} '{pattern}'")
+        raise no_file(pattern, flag)
     return files
-
-
-def _local_files(pattern: str, wild: bool) -> list[InputFile]:
-    # Beam's local listing walks the whole tree below the first wildcard; the standard library does not.
-    paths = glob.glob(pattern, recursive=True) if wild else [pattern]
-    return [InputFile(path, os.path.getsize(path)) for path in paths if os.path.isfile(path)]
-
-
-def _is_data(path: str, pattern: str) -> bool:
-    name = posixpath.basename(path)
-    hidden = name.startswith(".") and not posixpath.basename(pattern).startswith(".")
-    return not hidden and name not in _MARKERS
 
 
 def list_prefix(prefix: str) -> list[str]:
@@ -94,18 +139,15 @@ def list_prefix(prefix: str) -> list[str]:
     return sorted(metadata.path for metadata in FileSystems.match([prefix + "*"])[0].metadata_list)
 
 
-def is_local(path: str) -> bool:
-    """Whether a path lies on the local filesystem."""
-    return FileSystems.get_scheme(path) is None
-
-
 def is_local_folder(path: str) -> bool:
     """Whether a path is an existing folder of the local filesystem."""
     return is_local(path) and os.path.isdir(path)
 
 
-def reason(error: BaseException) -> str:
-    """The cause of an I/O error in a few words."""
+def reason(error: BaseException, path: str | None = None) -> str:
+    """The cause of an I/O error in a few words; for a path whose filesystem is missing, what brings it."""
+    if path is not None and (missing := _missing_filesystem(path)):
+        return missing
     if isinstance(error, BeamIOError) and error.exception_details:
         details = error.exception_details
         error = next(iter(details.values())) if isinstance(details, dict) else error
@@ -113,11 +155,33 @@ def reason(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def _missing_filesystem(path: str) -> str | None:
+    """Why Beam cannot reach a path's filesystem at all, or None if it can."""
+    scheme = (scheme_of(path) or "").lower()
+    if not scheme:
+        return None
+    if scheme not in _CLIENT_OF:
+        known = {fs.scheme() for fs in FileSystem.get_all_subclasses()} - {None}
+        if scheme in known:
+            return None
+        known = ", ".join(f"{name}://" for name in sorted(known | set(_CLIENT_OF)))
+        return f"no filesystem is known for {scheme}://, only {known}, file:// and plain paths"
+    extra, module = _CLIENT_OF[scheme]
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    return None if found else f"{scheme}:// needs the package apache-beam[{extra}]; install it"
+
+
 @contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
-    """A seekable file of raw bytes. Raises InputError if it cannot be opened."""
+    """A file of raw bytes, seekable unless it is a pipe or stdin. Raises InputError if it cannot be opened."""
     try:
-        file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        if path == STDIN:
+            file = os.fdopen(os.dup(0), "rb")
+        else:
+            file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from None
     try:
@@ -222,8 +286,22 @@ def rename(source: str, target: str) -> None:
     except BeamIOError:
         if not FileSystems.exists(source) or not FileSystems.exists(target):
             raise
-        FileSystems.delete([target])
+        delete(target)
         FileSystems.rename([source], [target])
+
+
+def delete(path: str) -> None:
+    """Delete one file or folder, by its very name: Beam takes `*` in a local name for a wildcard.
+
+    Raises:
+      OSError: it cannot be deleted, or does not exist.
+    """
+    if not is_local(path):
+        FileSystems.delete([path])
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
 
 
 def delete_quietly(paths: list[str]) -> None:
@@ -231,6 +309,6 @@ def delete_quietly(paths: list[str]) -> None:
     for path in paths:
         try:
             if FileSystems.exists(path):
-                FileSystems.delete([path])
+                delete(path)
         except (BeamIOError, OSError):
             continue

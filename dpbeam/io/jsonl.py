@@ -1,14 +1,16 @@
 """Reading JSON lines: one object per line, parsed by orjson.
 
 A whole chunk is parsed and checked at once; only if something in it is wrong are its lines looked at one by one, to
-name or skip the bad ones. A missing field is a null. Strings and integers are values; true, 1.0 or a nested value
-makes a bad row. A string among integers, or the reverse, is an error even where bad rows are skipped: the kind of
-a column is that of its first value, and a chance first row must not decide which part of the data is dropped.
+name or skip the bad ones. A missing field is a null. true, 1.0 or a nested value makes a bad row, and so does an item
+of another type than the declared one: a row must not decide what type the others are written as. Users are never
+written, so the type of their column is that of its first value; but a string among integers, or the reverse, is an
+error even where bad rows are skipped, for a chance first row must not decide which part of the data is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,12 +21,12 @@ from dpbeam.errors import InputError
 from dpbeam.io.lines import Chunk, chunks
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
-from dpbeam.kernels.canonical import INT, STRING, Kinds
+from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
 
 CHUNK_BYTES = 4 << 20
 
-_PYTHON = {STRING: str, INT: int}
-_ARROW = {STRING: pa.large_string(), INT: pa.int64()}
+_PYTHON = {STRING: str, INT: int, BYTES: str}
+_ARROW = {STRING: pa.large_string(), INT: pa.int64(), BYTES: pa.large_string()}
 _JSON = {
     str: "a string",
     int: "an integer",
@@ -124,9 +126,11 @@ class _Reader:
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec, kinds = self._spec, self._kinds
-        users = () if spec.user_column is None else (row.get(spec.user_column),)
-        for user in users:
+        if spec.user_column is not None:
+            user = row.get(spec.user_column)
             if fault := _fault(spec.user_column, user, kinds.user):
+                if type(user) in (str, int) and type(user) is not _PYTHON[kinds.user]:
+                    raise _MixedTypes(f"{fault}; ids must have one type throughout, convert them")
                 return fault
         for name, kind in zip(spec.item_columns, kinds.item):
             value = self._as_list(row.get(name))
@@ -139,7 +143,7 @@ class _Reader:
 
 
 class _MixedTypes(Exception):
-    """A string where the input holds integers, or the reverse."""
+    """A user that is a string where others are integers, or the reverse."""
 
 
 def _where(chunk: Chunk, number: int) -> str:
@@ -149,18 +153,16 @@ def _where(chunk: Chunk, number: int) -> str:
 def _scalars(values: list, kind: str) -> pa.Array:
     if not set(map(type, values)) <= {_PYTHON[kind], type(None)}:
         raise TypeError
-    return pa.array(values, _ARROW[kind])
+    array = pa.array(values, _ARROW[kind])
+    return array.cast(pa.large_binary()) if kind == BYTES else array
 
 
 def _fault(column: str, value: Any, kind: str) -> str | None:
-    """What is wrong with a value; None if it is null or of the kind. Raises _MixedTypes."""
+    """What is wrong with a value; None if it is null or of the kind."""
     if value is None:
         return None
     if type(value) is not _PYTHON[kind]:
-        fault = f"column '{column}' holds {_JSON[type(value)]} where {_JSON[_PYTHON[kind]]} is expected"
-        if type(value) in (str, int):
-            raise _MixedTypes(f"{fault}; ids must have one type throughout, convert them")
-        return fault
+        return f"column '{column}' holds {_JSON[type(value)]} where {_JSON[_PYTHON[kind]]} is expected"
     if kind == INT and not -(2**63) <= value < 2**63:
         return f"column '{column}' holds {_JSON[float]}"
     return None
@@ -174,42 +176,59 @@ def _decodes(line: bytes) -> bool:
     return True
 
 
-def find_kinds(path: str, file: BinaryIO, spec: InputSpec, found: dict[str, str]) -> int:
-    """Look for the first value of each column in a file, and fill `found` (column -> kind).
+@dataclass
+class FirstRows:
+    """What the first rows of a file hold.
 
-    Reads until every column has a kind; bad lines are left to the reader.
+    Attributes:
+      user: kind of the first user; None if all are null, or there is no user column.
+      items: kinds found in each item column.
+    """
 
-    Returns:
-      number of rows looked at.
+    user: str | None
+    items: dict[str, set[str]]
+
+
+def look_at(path: str, file: BinaryIO, spec: InputSpec) -> FirstRows:
+    """Look at the first thousand rows at most, or further on to the first user; bad lines are left to the reader.
 
     Raises:
       InputError: a column occurs in none of the first rows.
     """
-    seen, present = 0, set(found)
+    found = FirstRows(None, {name: set() for name in spec.item_columns})
+    seen, names, common = 0, set(), set()
+    for row in _objects(path, file):
+        seen += 1
+        if seen <= _LOOK_AT:
+            names.update(row)
+            common = set(row) if seen == 1 else common & set(row)
+            for name, kinds in found.items.items():
+                kinds.update(_kinds(row.get(name)))
+        if spec.user_column is not None:
+            found.user = found.user or next(iter(_kinds(row.get(spec.user_column))), None)
+        if seen >= _LOOK_AT or all(STRING in kinds for kinds in found.items.values()):
+            if seen == _LOOK_AT:
+                _check_present(path, spec, names, common)
+            if found.user or spec.user_column is None:
+                break
+    if seen:
+        # The keys of one row alone may be its content.
+        _check_present(path, spec, names, common if seen > 1 else set())
+    return found
+
+
+def _check_present(path: str, spec: InputSpec, names: set[str], common: set[str]) -> None:
+    for name in spec.columns:
+        if name not in names:
+            raise spec.no_column(path, name, sorted(common))
+
+
+def _objects(path: str, file: BinaryIO) -> Iterator[dict]:
     for chunk in chunks(path, file, "jsonl", 0, 1 << 62, 1 << 18):
         for line in chunk.data.split(b"\n"):
             row = _object(line)
-            if row is None:
-                continue
-            seen += 1
-            present.update(name for name in spec.columns if name in row)
-            for name in spec.columns:
-                if name not in found and (kind := _kind(row.get(name))):
-                    found[name] = kind
-            if len(found) == len(spec.columns):
-                return seen
-            if seen == _LOOK_AT:
-                _check_present(path, spec, present)
-    if seen:
-        _check_present(path, spec, present)
-    return seen
-
-
-def _check_present(path: str, spec: InputSpec, present: set[str]) -> None:
-    for name in spec.columns:
-        if name not in present:
-            flag = "--user_column" if name == spec.user_column else "--item_column"
-            raise InputError(f"{flag}: {path} has no column '{name}' in its first rows")
+            if row is not None:
+                yield row
 
 
 def _object(line: bytes) -> dict | None:
@@ -222,7 +241,6 @@ def _object(line: bytes) -> dict | None:
     return row if type(row) is dict else None
 
 
-def _kind(value: Any) -> str | None:
-    if type(value) is list:
-        value = next((item for item in value if item is not None), None)
-    return {str: STRING, int: INT}.get(type(value))
+def _kinds(value: Any) -> set[str]:
+    values = value if type(value) is list else [value]
+    return {kind for kind in ({str: STRING, int: INT}.get(type(item)) for item in values) if kind}

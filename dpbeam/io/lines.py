@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dpbeam.io.files import ByteSource, open_input
-from dpbeam.io.spec import compression_of
+from dpbeam.io.paths import compression_of
 
 CHUNK_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"

@@ -18,7 +18,8 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import delete_quietly, is_local, list_prefix, reason, rename, write_atomically
+from dpbeam.io.files import delete_quietly, list_prefix, reason, rename, write_atomically
+from dpbeam.io.paths import is_local
 from dpbeam.io.sinks import OUTPUT_FORMATS
 
 _SHARD = re.compile(rf"(\d{{5}})-of-(\d{{5}})\.({'|'.join(OUTPUT_FORMATS.values())})")

@@ -47,14 +47,12 @@ class ParquetInput:
         spec = self._spec
         user = None
         if spec.user_column is not None:
-            user = canonical.kind_of(
-                self._type("--user_column", spec.user_column), self._name(spec.user_column)
-            )
+            user = canonical.kind_of(self._type(spec.user_column), self._name(spec.user_column))
         return user, tuple(self._item_kind(name) for name in spec.item_columns)
 
     def _item_kind(self, name: str) -> str | None:
         spec, where = self._spec, self._name(name)
-        found = self._type("--item_column", name)
+        found = self._type(name)
         if spec.layout == "grouped":
             if is_list(found):
                 found = found.value_type
@@ -70,11 +68,10 @@ class ParquetInput:
             raise InputError(f"{where} has type {found}, but --tokenizer needs a string column")
         return kind
 
-    def _type(self, flag: str, name: str) -> pa.DataType:
+    def _type(self, name: str) -> pa.DataType:
         found = self.schema.get_all_field_indices(name)
         if len(found) != 1:
-            what = "no column" if not found else "several columns"
-            raise InputError(f"{flag}: {self._path} has {what} '{name}'")
+            raise self._spec.no_column(self._path, name, self.schema.names)
         return self.schema.field(found[0]).type
 
     def _name(self, column: str) -> str:

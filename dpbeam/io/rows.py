@@ -99,7 +99,7 @@ class PairMaker:
         pairs = self._encode(rows)
         if self._tokenizer is not None:
             self._tokenize(pairs)
-        self._drop_empty(pairs)
+        self._drop_empty(rows, pairs)
         return pairs
 
     def _encode(self, rows: Rows) -> Pairs:
@@ -142,10 +142,11 @@ class PairMaker:
             pairs.keep(~bad)
 
     def _null(self, rows: Rows, row: int, column: str) -> None:
+        self._refuse_missing(f"{rows.where(row)}: null in column '{column}'")
+
+    def _refuse_missing(self, problem: str) -> None:
         if self._spec.on_null == "error":
-            raise InputError(
-                f"{rows.where(row)}: null in column '{column}'; pass --on_null=drop to drop such rows"
-            )
+            raise InputError(f"{problem}; pass --on_null=drop to drop such rows")
 
     def _handle_utf8(self, rows: Rows, pairs: Pairs, parts: list[pa.Array]) -> None:
         """Rows with a string that is not valid UTF-8."""
@@ -171,8 +172,11 @@ class PairMaker:
         pairs.items = tokens
         self._counts[EMPTY_ITEMS] += empty
 
-    def _drop_empty(self, pairs: Pairs) -> None:
-        """Empty strings are no items; for a composite, all parts must be empty."""
+    def _drop_empty(self, rows: Rows, pairs: Pairs) -> None:
+        """Empty strings are no items, as nulls are none; for a composite, all parts must be empty.
+
+        A tokeniser's empty tokens are no fault of the data.
+        """
         if canonical.INT in self._kinds.item:
             return
         nothing = 0 if len(self._kinds.item) == 1 else 4 * len(self._kinds.item)
@@ -184,6 +188,9 @@ class PairMaker:
         else:
             empty = np.diff(canonical.bytes_views(pairs.items)[0]) <= nothing
         if empty.any():
+            if self._tokenizer is None:
+                where = rows.where(pairs.row_of(int(empty.argmax())))
+                self._refuse_missing(f"{where}: empty item in column '{self._spec.item_columns[0]}'")
             self._counts[EMPTY_ITEMS] += int(empty.sum())
             pairs.keep(~empty)
 

@@ -10,20 +10,24 @@ Units are planned from paths and sizes alone: a hundred thousand files are not o
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import apache_beam as beam
 import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.io import delimited, jsonl
-from dpbeam.io.files import ByteSource, InputFile, match_files, open_input
+from dpbeam.io.delimited import no_header
+from dpbeam.io.files import ByteSource, InputFile, match_distinct, open_input
 from dpbeam.io.parquet import ParquetInput, mixed_kinds
+from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts
-from dpbeam.io.spec import InputSpec, compression_of
-from dpbeam.kernels.canonical import STRING, Kinds
+from dpbeam.io.spec import InputSpec
+from dpbeam.io.spool import Spool
+from dpbeam.kernels.canonical import INT, STRING, Kinds
 from dpbeam.selection.sizes import TEXT_PER_BLOCK, items_within
 
 MIN_SPLIT_BYTES = 8 << 20
@@ -45,6 +49,8 @@ class InputSummary:
       item_bytes: mean bytes of an item, from the same footers; None for other formats and for text to tokenise.
       complete_users: whether rows, lines or files are whole users by declaration.
       kinds: kinds of the user and item columns.
+      notes: what the person who runs the job should know about the files, a line each; public.
+      spool: the copies of pipes, to be removed when the run ends; None where there are none.
     """
 
     files: tuple[InputFile, ...]
@@ -53,19 +59,54 @@ class InputSummary:
     item_bytes: float | None
     complete_users: bool
     kinds: Kinds
+    notes: tuple[str, ...] = ()
+    spool: Spool | None = field(default=None, repr=False, compare=False)
+
+    def release(self) -> None:
+        """Remove the copies of pipes; what was read from them cannot be read again."""
+        if self.spool is not None:
+            self.spool.remove()
 
 
-def preflight(spec: InputSpec, flag: str = "--input") -> InputSummary:
+def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | None = None) -> InputSummary:
     """Match the patterns and check what can be checked early; see the module's docstring.
+
+    Args:
+      temp_location: where stdin and pipes are copied, a folder that every worker can reach; None: this machine's.
 
     Raises:
       InputError: a pattern without files, a file that is not of the format, a missing or wrongly typed column,
         or files whose columns have different kinds.
     """
     spec.validate()
-    files = match_files(spec.patterns, flag)
+    spool = Spool(temp_location or tempfile.gettempdir())
+    try:
+        files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
+        look = _look_at(files, spec)
+    except BaseException:
+        spool.remove()
+        raise
+    size = sum(file.size for file in files)
+    rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
+    item_bytes = look.item_bytes / look.items if look.items else None
+    return InputSummary(
+        tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds(), _notes(again), spool
+    )
+
+
+def _notes(again: list[tuple[str, str]]) -> tuple[str, ...]:
+    if not again:
+        return ()
+    (name, first), more = again[0], len(again) - 1
+    rest = f"; {more} more files have several names, and each is read once" if more else ""
+    return (f"input: '{name}' and '{first}' are one file, which is read once{rest}",)
+
+
+def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Look:
     for file in files:
         compression_of(file.path, spec.format)
+        if not file.size and spec.format in ("parquet", "csv", "tsv"):
+            raise no_header(file.path, spec.format)
     look = _Look(spec)
     first, rest = _spread(files, _FILES_TO_OPEN)
     for file in first:
@@ -74,10 +115,8 @@ def preflight(spec: InputSpec, flag: str = "--input") -> InputSummary:
         if look.settled:
             break
         look.at(file)
-    size = sum(file.size for file in files)
-    rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
-    item_bytes = look.item_bytes / look.items if look.items else None
-    return InputSummary(tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds())
+    look.check()
+    return look
 
 
 def _spread(files: Sequence[InputFile], count: int) -> tuple[list[InputFile], list[InputFile]]:
@@ -94,6 +133,7 @@ class _Look:
     def __init__(self, spec: InputSpec):
         self._spec = spec
         self._found: dict[str, str] = {}
+        self._json_kinds: dict[str, set[str]] = {}
         self.rows = 0
         self.bytes = 0
         self.items = 0
@@ -101,12 +141,26 @@ class _Look:
 
     @property
     def settled(self) -> bool:
-        return self._spec.format in ("csv", "tsv", "text") or len(self._found) == len(self._spec.columns)
+        spec = self._spec
+        if spec.format == "jsonl":
+            return spec.user_column is None or spec.user_column in self._found
+        return spec.format != "parquet" or len(self._found) == len(spec.columns)
 
     def kinds(self) -> Kinds:
         spec = self._spec
         user = None if spec.user_column is None else self._found.get(spec.user_column, STRING)
-        return Kinds(user, tuple(self._found.get(name, STRING) for name in spec.item_columns) or (STRING,))
+        if spec.format != "parquet":
+            return Kinds(user, spec.declared_types)
+        return Kinds(user, tuple(self._found[name] for name in spec.item_columns))
+
+    def check(self) -> None:
+        """Refuse JSON lines of integers that nobody has declared: a reader that skips bad rows would skip all."""
+        for column, kinds in self._json_kinds.items():
+            if kinds == {INT} and self._spec.item_types is None:
+                raise InputError(
+                    f"--item_type is required: column '{column}' holds integers; pass --item_type=int (items of "
+                    "JSON lines are strings unless told otherwise)"
+                )
 
     def at(self, file: InputFile) -> None:
         spec = self._spec
@@ -117,14 +171,11 @@ class _Look:
             return
         _check_magic(file.path, spec.format)
         if spec.format == "jsonl":
-            kinds: dict[str, str] = {}
             with open_input(file.path) as opened:
-                jsonl.find_kinds(file.path, opened, spec, kinds)
-            self._merge(file.path, kinds.items())
-            if spec.tokenizer is not None and kinds.get(spec.item_columns[0], STRING) != STRING:
-                raise InputError(
-                    f"{file.path}: column '{spec.item_columns[0]}' is no text, but --tokenizer needs it"
-                )
+                look = jsonl.look_at(file.path, opened, spec)
+            self._merge(file.path, [(spec.user_column, look.user)])
+            for column, kinds in look.items.items():
+                self._json_kinds.setdefault(column, set()).update(kinds)
         elif spec.format in ("csv", "tsv"):
             delimited.read_header(file.path, spec)
 
@@ -133,6 +184,7 @@ class _Look:
         with open_input(file.path) as opened:
             source = ParquetInput(file.path, opened, spec)
         user, items = source.kinds
+        self._check_declared(file.path, items)
         self._merge(file.path, [*zip(spec.item_columns, items), (spec.user_column, user)])
         self.rows += source.num_rows
         if spec.tokenizer is None:
@@ -140,6 +192,20 @@ class _Look:
             self.item_bytes += size
             self.items += values
         self.bytes += file.size
+
+    def _check_declared(self, path: str, items: Sequence[str | None]) -> None:
+        """The type of the output is what every file declares, or the flag: never what one of them happens to hold."""
+        spec = self._spec
+        wanted = spec.item_types or (None,) * len(items)
+        for column, kind, flag in zip(spec.item_columns, items, wanted):
+            if kind is None and flag is None:
+                raise InputError(
+                    f"--item_type is required: {path}: column '{column}' has type null; say string, int or bytes"
+                )
+            if flag is not None:
+                if kind not in (None, flag):
+                    raise InputError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
+                self._found[column] = flag
 
     def _merge(self, path: str, kinds: Iterable[tuple[str | None, str | None]]) -> None:
         for column, kind in kinds:
@@ -192,7 +258,7 @@ def plan_units(
 
 def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
     whole = (
-        spec.format == "csv"
+        spec.csv_multiline
         or (spec.format == "text" and spec.text_layout == "file")
         or compression_of(file.path, spec.format) is not None
     )

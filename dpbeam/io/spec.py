@@ -10,6 +10,9 @@ Layouts:
 - `grouped`: a row is one user with a list of items, or with one text. Without a user column each row is, by
   declaration, one whole user; with one, rows of the same user are merged.
 - text files: a line, or a whole file, is one whole user.
+
+The type of the items is settled before any row is seen, for it shows in the output: the schema of Parquet declares it,
+elsewhere `item_types` does, strings unless told otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from dpbeam.errors import InputError
+from dpbeam.io.paths import infer_format, local_path
+from dpbeam.kernels.canonical import KINDS, STRING
 
 FORMATS = ("parquet", "jsonl", "csv", "tsv", "text")
 LAYOUTS = ("pairs", "grouped")
@@ -26,18 +31,7 @@ TEXT_LAYOUTS = ("line", "file")
 TOKENIZERS = ("words", "whitespace", "regex")
 
 MAX_NGRAM = 20
-
-_EXTENSIONS = {
-    "parquet": "parquet",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "csv": "csv",
-    "tsv": "tsv",
-    "txt": "text",
-}
-_COMPRESSIONS = {"gz": "gzip", "zst": "zstd"}
-_UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")
+MAX_SHOWN = 30  # columns in a message
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,10 @@ class InputSpec:
       token_pattern: regular expression of the `regex` tokeniser (`--token_pattern`).
       lowercase: map text to lower case before tokenising (`--lowercase`).
       ngrams: (lo, hi) lengths of the token sequences that are items (`--ngrams`).
-      on_null: `error` or `drop` rows without a user or item (`--on_null`).
+      on_null: `error` or `drop` rows without a user or item, null or empty (`--on_null`).
       on_bad_row: `error` or `skip` rows that cannot be parsed (`--on_bad_row`).
+      item_types: string, int or bytes for each item column, or None: not declared here (`--item_type`).
+      csv_multiline: quoted values of CSV may hold line breaks (`--csv_multiline`).
     """
 
     patterns: tuple[str, ...]
@@ -71,6 +67,8 @@ class InputSpec:
     ngrams: tuple[int, int] = (1, 1)
     on_null: str = "error"
     on_bad_row: str = "error"
+    item_types: tuple[str, ...] | None = None
+    csv_multiline: bool = False
 
     @classmethod
     def create(
@@ -88,16 +86,18 @@ class InputSpec:
         ngrams: str | int | Sequence[int] | None = None,
         on_null: str = "error",
         on_bad_row: str = "error",
+        item_types: Sequence[str] | None = None,
+        csv_multiline: bool = False,
     ) -> InputSpec:
         """Fill in what was left open (None), check everything, and return the spec.
 
         Defaults: the format from the extensions, layout `pairs`, text layout `line`, and for text, or where a
-        token pattern is given, a tokeniser (`words`, `regex`).
+        token pattern is given, a tokeniser (`words`, `regex`). One item type stands for all item columns.
 
         Raises:
           InputError: naming the flag at fault.
         """
-        patterns = tuple(patterns)
+        patterns = tuple(local_path(pattern, "--input") for pattern in patterns)
         if not patterns:
             raise InputError("--input: no file or pattern given")
         format = format or infer_format(patterns)
@@ -129,6 +129,8 @@ class InputSpec:
             ngrams=parse_ngrams(ngrams),
             on_null=on_null,
             on_bad_row=on_bad_row,
+            item_types=_each(item_types, max(len(item_columns), 1)),
+            csv_multiline=csv_multiline,
         )
         spec.validate()
         return spec
@@ -144,10 +146,28 @@ class InputSpec:
         names = (() if self.user_column is None else (self.user_column,)) + self.item_columns
         return tuple(dict.fromkeys(names))
 
+    def flag_of(self, column: str) -> str:
+        """The flag that names a column."""
+        return "--user_column" if column == self.user_column else "--item_column"
+
+    def no_column(self, path: str, column: str, there: Sequence[str]) -> InputError:
+        """The error for a column that a file lacks or has several times, with those that there are."""
+        if column in there:
+            return InputError(f"{self.flag_of(column)}: {path} has several columns '{column}'")
+        shown = [name for name in there if name][:MAX_SHOWN]
+        more = f" and {len(there) - len(shown)} more" if len(there) > len(shown) else ""
+        names = f", only {', '.join(shown)}{more}" if shown else ""
+        return InputError(f"{self.flag_of(column)}: {path} has no column '{column}'{names}")
+
     @property
     def item_names(self) -> tuple[str, ...]:
         """Names of the output columns that hold an item: `item`, or the composite's own names."""
         return self.item_columns if len(self.item_columns) > 1 else ("item",)
+
+    @property
+    def declared_types(self) -> tuple[str, ...]:
+        """Types of the items where no schema tells: as declared, else strings."""
+        return self.item_types or (STRING,) * max(len(self.item_columns), 1)
 
     def validate(self) -> None:
         """Check all that needs no file. Raises InputError."""
@@ -162,6 +182,24 @@ class InputSpec:
         else:
             self._validate_columns()
         self._validate_tokenizer()
+        self._validate_types()
+
+    def _validate_types(self) -> None:
+        for item_type in self.item_types or ():
+            _one_of("--item_type", item_type, KINDS)
+        if self.item_types is not None:
+            columns = max(len(self.item_columns), 1)
+            if len(self.item_types) != columns:
+                raise InputError(
+                    f"--item_type: {len(self.item_types)} types for {columns} item columns; give one for all, or "
+                    "one each in the order of --item_column"
+                )
+            _refuse(
+                self.tokenizer is not None and self.item_types != (STRING,),
+                "--item_type",
+                "tokens are strings; leave it out",
+            )
+        _refuse(self.csv_multiline and self.format != "csv", "--csv_multiline", "is for --input_format=csv")
 
     def _validate_columns(self) -> None:
         if not self.item_columns:
@@ -248,49 +286,11 @@ def parse_ngrams(value: str | int | Sequence[int] | None) -> tuple[int, int]:
     return (numbers[0], numbers[1])
 
 
-def infer_format(patterns: Sequence[str]) -> str:
-    """The format that the extensions of all patterns agree on.
-
-    Raises:
-      InputError: an extension is unknown, or two patterns disagree.
-    """
-    found: dict[str, str] = {}
-    for pattern in patterns:
-        extension = _split_compression(pattern)[0].rpartition("/")[2].rpartition(".")[2].lower()
-        format = _EXTENSIONS.get(extension) if "." in pattern.rpartition("/")[2] else None
-        if format is None:
-            raise InputError(f"--input: cannot tell the format of '{pattern}'; pass --input_format")
-        found.setdefault(format, pattern)
-    if len(found) > 1:
-        one, two = list(found.items())[:2]
-        raise InputError(
-            f"--input: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
-            "or pass --input_format"
-        )
-    return next(iter(found))
-
-
-def compression_of(path: str, format: str) -> str | None:
-    """`gzip`, `zstd` or None, by extension.
-
-    Raises:
-      InputError: a compression that is not read, or a compressed Parquet file.
-    """
-    extension = path.rpartition("/")[2].rpartition(".")[2].lower()
-    if extension in _UNREADABLE:
-        raise InputError(
-            f"{path}: .{extension} files are not read; compress with gzip or zstd, or not at all"
-        )
-    compression = _split_compression(path)[1]
-    if compression and format == "parquet":
-        raise InputError(f"{path}: Parquet is compressed inside; decompress the file itself")
-    return compression
-
-
-def _split_compression(path: str) -> tuple[str, str | None]:
-    stem, dot, extension = path.rpartition(".")
-    compression = _COMPRESSIONS.get(extension.lower()) if dot else None
-    return (stem, compression) if compression else (path, None)
+def _each(types: Sequence[str] | None, columns: int) -> tuple[str, ...] | None:
+    """A type for every column; one stands for all."""
+    if types is None:
+        return None
+    return tuple(types) * columns if len(types) == 1 else tuple(types)
 
 
 def _one_of(flag: str, value: str, choices: Sequence[str]) -> None:

@@ -142,6 +142,31 @@ def encode_int64(array: pa.Array) -> pa.Array:
     return encoded
 
 
+def parse_int64(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Integers written in decimal, with or without a sign.
+
+    Args:
+      texts: (n,) large_binary or large_string without nulls.
+
+    Returns:
+      (n,) int64, null where the text is empty or no integer of 64 bits; ascending positions of the latter.
+    """
+    texts = texts.view(pa.large_binary())
+    decimal = pc.match_substring_regex(texts, r"\A[+-]?[0-9]{1,19}\z")
+    empty = pc.equal(pc.binary_length(texts), 0)
+    bad = np.flatnonzero(~pc.or_(decimal, empty).to_numpy(zero_copy_only=False))
+    texts = pc.if_else(decimal, texts, pa.scalar(None, pa.large_binary())).view(pa.large_string())
+    texts = pc.replace_substring_regex(texts, r"\A\+", "")
+    try:
+        return texts.cast(pa.int64()), bad
+    except pa.ArrowInvalid:  # 19 digits may be too many
+        values = [None if text is None else int(text) for text in texts.to_pylist()]
+        large = [i for i, value in enumerate(values) if value is not None and not -(2**63) <= value < 2**63]
+        for i in large:
+            values[i] = None
+        return pa.array(values, pa.int64()), np.union1d(bad, np.array(large, np.int64))
+
+
 def decode(array: pa.Array, kinds: Sequence[str]) -> list[pa.Array]:
     """Columns for output: one Arrow array (large_string, int64 or large_binary) per kind.
 

@@ -1,18 +1,25 @@
 """Bad input: every message word for word, with file and line or row, and nothing of the data in it."""
 
+import csv
 import json
 import os
+import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpbeam.errors import InputError
 from dpbeam.io.readers import Piece, WorkUnit, read_scattered
 from dpbeam.io.rows import Counts
+from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import Kinds
+from tests.support.input import read as read_all
 
 SECRET = "secret-value"
 
@@ -31,6 +38,10 @@ def refused(read):
         return text.replace(path, "FILE")
 
     return message
+
+
+def pairs_spec(path, **options):
+    return InputSpec.create([path], user_column="user", item_columns=["item"], **options)
 
 
 def parquet(tmp_path, name="a.parquet", rows=2, **columns):
@@ -81,7 +92,6 @@ def test_damaged_parquet(tmp_path, write_file, refused):
     assert (
         refused(write_file("a.parquet", "a,b\n")) == "FILE: not a Parquet file; pass the right --input_format"
     )
-    assert refused(write_file("a.parquet", "")) == "FILE: not a Parquet file; pass the right --input_format"
     assert refused(write_file("a.parquet", whole[: len(whole) // 2])) == "FILE: truncated Parquet file"
     assert refused(write_file("a.parquet", whole[:4] + b"x" * 100 + b"PAR1")) == "FILE: damaged Parquet file"
     # A page that rots behind a healthy footer is found by the worker.
@@ -116,8 +126,8 @@ def test_truncated_compression(tmp_path, write_file, refused):
 @pytest.mark.parametrize(
     "columns, options, message",
     [
-        ({"item": ["i"]}, {}, "--user_column: FILE has no column 'user'"),
-        ({"user": ["u"]}, {}, "--item_column: FILE has no column 'item'"),
+        ({"item": ["i"]}, {}, "--user_column: FILE has no column 'user', only item"),
+        ({"user": ["u"]}, {}, "--item_column: FILE has no column 'item', only user"),
         (
             {"user": [1.5], "item": ["i"]},
             {},
@@ -181,9 +191,13 @@ def test_delimited_columns(write_file, refused, format):
 
 def test_jsonl_columns(write_file, refused):
     path = write_file("a.jsonl", jsonl(*({"user": "u", "itm": SECRET} for _ in range(3))))
-    assert refused(path) == "--item_column: FILE has no column 'item' in its first rows"
-    path = write_file("a.jsonl", jsonl({"user": "u", "item": 3}))
-    assert refused(path, tokenizer="words") == "FILE: column 'item' is no text, but --tokenizer needs it"
+    assert refused(path) == "--item_column: FILE has no column 'item', only itm, user"
+    path = write_file("a.jsonl", jsonl({"user": "u", SECRET: "i"}))  # one row's keys may be its content
+    assert refused(path) == "--item_column: FILE has no column 'item'"
+    path = write_file("a.jsonl", jsonl({"user": "u", "item": 3}, {"user": "u", "item": "text"}))
+    assert refused(path, tokenizer="words") == (
+        "FILE:1: column 'item' holds an integer where a string is expected; mend the line, or pass --on_bad_row=skip"
+    )
 
 
 def test_kinds_that_differ_between_files(tmp_path, read):
@@ -278,21 +292,32 @@ def test_an_empty_user_field_is_a_null(write_file, read, refused, format):
 # ---- malformed rows
 
 
+@pytest.mark.parametrize("split", [None, 9])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_malformed_csv(write_file, read, refused, suffix):
-    text = f'user,item\n"a\nb",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
+def test_malformed_csv(write_file, read, refused, suffix, split):
+    text = f'user,item\n"a,b",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
     path = write_file("a.csv" + suffix, text)
-    assert refused(path) == (
-        "FILE:5: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+    assert refused(path, split) == (
+        "FILE:4: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
     )
-    # Lines are right behind skipped rows and quoted newlines, too.
-    assert refused(path, on_bad_row="skip") == (
-        "FILE:8: null in column 'user'; pass --on_null=drop to drop such rows"
+    # Lines are right behind skipped rows, too.
+    assert refused(path, split, on_bad_row="skip") == (
+        "FILE:7: null in column 'user'; pass --on_null=drop to drop such rows"
     )
-    spec = InputSpec.create(
-        [path], user_column="user", item_columns=["item"], on_bad_row="skip", on_null="drop"
+    spec = pairs_spec(path, on_bad_row="skip", on_null="drop")
+    assert read(spec, split) == ({("a,b", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
+
+
+def test_malformed_csv_of_several_lines_a_row(write_file, read, refused):
+    text = f'user,item\n"a\n\nb",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
+    path = write_file("a.csv", text)
+    assert refused(path, csv_multiline=True) == (
+        "FILE:6: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
     )
-    assert read(spec) == ({("a\nb", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
+    options = {"csv_multiline": True, "on_bad_row": "skip"}
+    assert refused(path, **options) == "FILE:9: null in column 'user'; pass --on_null=drop to drop such rows"
+    found = read(pairs_spec(path, on_null="drop", **options))
+    assert found == ({("a\n\nb", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
 
 
 @pytest.mark.parametrize("split", [None, 12])
@@ -311,19 +336,121 @@ def test_malformed_tsv(write_file, read, refused, split):
     assert read(spec, split) == ({("u", "i"): 1, ("v", "j"): 1}, {"bad_rows": 1, "null_rows": 1})
 
 
-def test_csv_quote_that_does_not_end(write_file, read, refused):
+UNEVEN = (
+    "a quoted value does not end on its line, or a quote inside a value is not doubled; "
+    "mend the line, or pass --csv_multiline if values hold line breaks"
+)
+UNENDED = "a quoted value that begins here does not end, or a quote before it is not doubled; mend the file"
+MISPLACED = (
+    "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
+    "whole; "
+)
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+@pytest.mark.parametrize("split", [None, 8])
+def test_two_rows_of_one_user_swallow_no_others(write_file, refused, on_bad_row, split):
+    """Both quotes are the same user's: together they are even, and all rows between were part of one value."""
+    rows = "".join(f"u{n},common\n" for n in range(50))
+    path = write_file("a.csv", f'user,item\nv,"{SECRET}\n{rows}v,"b\n')
+    assert refused(path, split, on_bad_row=on_bad_row) == f"FILE:2: {UNEVEN}"
+    message = f"FILE:2: {MISPLACED}mend the file"
+    assert refused(path, split, on_bad_row=on_bad_row, csv_multiline=True) == message
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+def test_a_quote_that_does_not_end_is_an_error_also_where_rows_are_skipped(write_file, refused, on_bad_row):
     path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\nw,j\nx,k\n')
-    assert refused(path) == (
-        "FILE: an odd number of quotes: a quoted value does not end, or a quote inside a value is not doubled; "
-        "mend the file, or pass --on_bad_row=skip"
+    assert refused(path, on_bad_row=on_bad_row) == f"FILE:3: {UNEVEN}"
+    assert refused(path, on_bad_row=on_bad_row, csv_multiline=True) == f"FILE:3: {UNENDED}"
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+def test_a_value_of_several_lines_forges_no_rows(write_file, read, refused, on_bad_row):
+    """Skipping its first line would make rows of other users out of one user's value."""
+    forged = "".join(f"w{n},forged\n" for n in range(9))
+    path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\n{forged}"\n')
+    assert refused(path, on_bad_row=on_bad_row) == f"FILE:3: {UNEVEN}"
+    found, _ = read(pairs_spec(path, csv_multiline=True, on_bad_row=on_bad_row))
+    assert found == {("u", "i"): 1, ("v", f"{SECRET}\n{forged}"): 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'v,a"b"c',
+        'v,"a"b"c"',
+        'v", "a',
+        'v",b,"c',
+        'v,x "a',
+        'v,"a" ',
+        'v,"a""b" c""',
+        "v,a\rw,b",
+        'v,"a"\rw,b',
+    ],
+)
+@pytest.mark.parametrize("multiline", [False, True])
+def test_quotes_out_of_place_cost_their_own_row(write_file, read, refused, line, multiline):
+    """Even in number, and yet Arrow takes some of them for the beginning of a value that holds other rows."""
+    line = line if line.count('"') % 2 == 0 else line + '"'
+    path = write_file("a.csv", f"user,item\nu,i\n{line}\nw,j\nx,k\n")
+    assert (
+        refused(path, csv_multiline=multiline)
+        == f"FILE:3: {MISPLACED}mend the line, or pass --on_bad_row=skip"
     )
-    spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_bad_row="skip")
-    assert read(spec)[1] == {"bad_rows": 1}
+    for split in (None, 5):
+        found = read(pairs_spec(path, on_bad_row="skip", csv_multiline=multiline), split)
+        assert found == ({("u", "i"): 1, ("w", "j"): 1, ("x", "k"): 1}, {"bad_rows": 1})
+
+
+@pytest.mark.parametrize("split", [None, 5])
+def test_a_carriage_return_ends_no_line_of_tsv(write_file, read, refused, split):
+    path = write_file("a.tsv", f"user\titem\nu\ti\nv\t{SECRET}\rw0\tforged\rw1\tforged\nx\tk\n")
+    assert refused(path, split) == (
+        "FILE:3: a carriage return inside the line; mend the line, or pass --on_bad_row=skip"
+    )
+    found = read(pairs_spec(path, on_bad_row="skip"), split)
+    assert found == ({("u", "i"): 1, ("x", "k"): 1}, {"bad_rows": 1})
 
 
 def test_csv_quote_that_does_not_end_in_a_large_file(write_file, refused):
     path = write_file("a.csv", 'user,item\nv,"' + "w,j\n" * 5_000_000)
-    assert refused(path) == "FILE: malformed CSV: a row is longer than 8 MB, or a quoted value does not end"
+    assert refused(path) == f"FILE:2: {UNEVEN}"
+    assert refused(path, csv_multiline=True) == f"FILE:2: {UNENDED}"
+
+
+LINES = st.lists(
+    st.sampled_from(['u,"a"', "u,a", 'u,"', 'u,"a,""b"', '"', 'a"b', "", 'x"', '","', "\r", '"a"\r'])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LINES, st.sampled_from([None, 3, 11]))
+def test_no_line_of_csv_changes_how_others_are_read(tmp_path_factory, lines, split):
+    """Whatever the lines: each is a row of its own, a bad row, or the file is refused."""
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(b"user,item\n" + "".join(f"{line}\n" for line in ["first,i", *lines, "last,i"]).encode())
+    spec = pairs_spec(str(path), on_bad_row="skip", on_null="drop")
+    if any(line.count('"') % 2 for line in lines):
+        with pytest.raises(InputError):
+            read_all(spec, split)
+        return
+    alone = [csv_row(line) for line in lines]
+    found, counts = read_all(spec, split)
+    assert found == Counter([("first", "i"), ("last", "i"), *(row for row in alone if row)])
+    assert sum(found.values()) + sum(counts.values()) == 2 + sum(bool(line.strip("\r")) for line in lines)
+
+
+def csv_row(line):
+    """What a line of the property above means on its own, by the standard library's strict parser."""
+    try:
+        rows = list(csv.reader([line.removesuffix("\r")], strict=True))
+    except csv.Error:
+        return None
+    out_of_place = '"' in line and not re.fullmatch(r'[^"]*(,?"([^"]|"")*",?)+[^"]*', line.removesuffix("\r"))
+    if len(rows) != 1 or len(rows[0]) != 2 or "" in rows[0] or out_of_place:
+        return None
+    return tuple(rows[0])
 
 
 @pytest.mark.parametrize(
@@ -448,19 +575,107 @@ def test_header_that_is_not_utf8(write_file, refused):
 
 
 @pytest.mark.parametrize("values", [["", "i", ""], [b"", b"i", b""]])
-def test_empty_items_are_dropped(tmp_path, read, values):
+def test_empty_items_are_nulls(tmp_path, read, refused, values):
     path = parquet(tmp_path, rows=3, user=["", "v", "w"], item=values)
-    spec = InputSpec.create([path], user_column="user", item_columns=["item"])
-    assert read(spec) == ({("v", values[1]): 1}, {"empty_items": 2})
-    path = parquet(tmp_path, rows=3, user=["", "v", "w"], item=[values, [], values])
-    spec = InputSpec.create([path], layout="grouped", item_columns=["item"])
-    assert read(spec) == ([[values[1]], [values[1]]], {"empty_items": 4})
+    message = "FILE: row 1: empty item in column 'item'; pass --on_null=drop to drop such rows"
+    assert refused(path) == message
+    assert read(pairs_spec(path, on_null="drop")) == ({("v", values[1]): 1}, {"empty_items": 2})
+    path = parquet(tmp_path, rows=3, user=["", "v", "w"], item=[[values[1]], [], values])
+    assert refused(path, layout="grouped", user_column=None) == message.replace("row 1", "row 3")
+    spec = InputSpec.create([path], layout="grouped", item_columns=["item"], on_null="drop")
+    assert read(spec) == ([[values[1]], [values[1]]], {"empty_items": 2})
+
+
+@pytest.mark.parametrize("empty", ["", '""'])
+def test_an_empty_item_of_csv_is_a_null(write_file, read, refused, empty):
+    path = write_file("a.csv", f"user,item,part\nu,i,p\nv,{empty},p\nw,{empty},{empty}\n")
+    assert refused(path) == "FILE:3: empty item in column 'item'; pass --on_null=drop to drop such rows"
+    assert read(pairs_spec(path, on_null="drop"))[1] == {"empty_items": 2}
+    # Of a composite all parts must be empty.
+    columns = {"user_column": "user", "item_columns": ["item", "part"]}
+    assert refused(path, **columns).startswith("FILE:4: empty item")
+    found, counts = read(InputSpec.create([path], on_null="drop", **columns))
+    assert found == {("u", ("i", "p")): 1, ("v", ("", "p")): 1} and counts == {"empty_items": 1}
 
 
 def test_empty_composite_items(tmp_path, read):
     path = parquet(tmp_path, rows=3, user=["u", "v", "w"], item=["", "", "i"], part=["", "p", ""])
-    spec = InputSpec.create([path], user_column="user", item_columns=["item", "part"])
+    spec = InputSpec.create([path], user_column="user", item_columns=["item", "part"], on_null="drop")
     assert read(spec) == ({("v", ("", "p")): 1, ("w", ("i", "")): 1}, {"empty_items": 1})
+
+
+# ---- types
+
+
+def test_one_user_does_not_decide_the_type_of_the_items(write_file, read):
+    """50 empty lists and one user's integer made every item an integer, also in the output."""
+    rows = jsonl(*({"items": []} for _ in range(50)))
+    options = {"layout": "grouped", "item_columns": ["items"]}
+    kinds = []
+    for text in (rows, rows + jsonl({"items": [5]}, {"items": ["a"]}), rows + jsonl({"items": ["a"]})):
+        spec = InputSpec.create([write_file("a.jsonl", text)], on_bad_row="skip", **options)
+        kinds.append(preflight(spec).kinds)
+    assert set(kinds) == {Kinds(None, ("string",))}
+    path = write_file("a.jsonl", rows + jsonl({"items": [5]}, {"items": ["a"]}))
+    assert read(InputSpec.create([path], on_bad_row="skip", **options)) == ([["a"]], {"bad_rows": 1})
+    for types in (["int"], ["bytes"], ["string"]):
+        spec = InputSpec.create([write_file("a.jsonl", rows)], item_types=types, **options)
+        assert preflight(spec).kinds == Kinds(None, tuple(types))
+
+
+def test_json_integers_are_declared(write_file, read, refused):
+    path = write_file("a.jsonl", jsonl(*({"user": n, "item": n} for n in range(3)), {"user": 1, "item": "x"}))
+    assert refused(path, item_types=["int"]) == (
+        "FILE:4: column 'item' holds a string where an integer is expected; mend the line, or pass --on_bad_row=skip"
+    )
+    found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip"))
+    assert found == ({(n, n): 1 for n in range(3)}, {"bad_rows": 1})
+    path = write_file("a.jsonl", jsonl(*({"user": n, "item": n} for n in range(3))))
+    for on_bad_row in ("error", "skip"):
+        assert refused(path, on_bad_row=on_bad_row) == (
+            "--item_type is required: column 'item' holds integers; pass --item_type=int (items of JSON lines are "
+            "strings unless told otherwise)"
+        )
+    assert read(pairs_spec(path, item_types=["string"], on_bad_row="skip")) == ({}, {"bad_rows": 3})
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_integers_of_delimited_files(write_file, read, refused, format):
+    values = ["7", "+7", "-007", "9223372036854775807", "-9223372036854775808"]
+    bad = ["9223372036854775808", "1.0", "0x10", " 1", "1_0", SECRET]
+    text = "".join(f"u,{value}\n" for value in ["item", *values, "", *bad])
+    path = write_file(
+        f"a.{format}", text.replace("u,", "user,", 1).replace(",", "," if format == "csv" else "\t")
+    )
+    assert refused(path, item_types=["int"], on_null="drop") == (
+        "FILE:8: column 'item' holds no 64-bit integer where one is expected; mend the line, or pass --on_bad_row=skip"
+    )
+    assert refused(path, item_types=["int"], on_bad_row="skip").startswith("FILE:7: null in column 'item'")
+    found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip", on_null="drop"))
+    expected = {("u", 7): 2, ("u", -7): 1, ("u", 2**63 - 1): 1, ("u", -(2**63)): 1}
+    assert found == (expected, {"bad_rows": len(bad), "null_rows": 1})
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_items_as_bytes(write_file, read, name):
+    text = b"user,item\nu,\xff\nu,\xc3\xbc\n" if name == "a.csv" else '{"user": "u", "item": "ü"}\n'
+    found, counts = read(pairs_spec(write_file(name, text), item_types=["bytes"]))
+    expected = {("u", "ü".encode()): 1} | ({("u", b"\xff"): 1} if name == "a.csv" else {})
+    assert found == expected and not counts
+
+
+def test_declared_types_and_parquet(tmp_path, read, refused):
+    """The schema declares the type; the flag must agree, and stands in where a column is of the null type."""
+    path = parquet(tmp_path, user=["u"], item=[1])
+    assert refused(path, item_types=["string"]) == "--item_type=string: FILE: column 'item' holds int values"
+    assert read(pairs_spec(path, item_types=["int"]))[0] == {("u", 1): 1}
+    path = parquet(tmp_path, user=["u"], item=pa.nulls(1))
+    assert refused(path, on_null="drop") == (
+        "--item_type is required: FILE: column 'item' has type null; say string, int or bytes"
+    )
+    spec = pairs_spec(path, item_types=["bytes"], on_null="drop")
+    assert preflight(spec).kinds == Kinds("string", ("bytes",))
+    assert read(spec) == ({}, {"null_rows": 1})
 
 
 def test_empty_tokens(write_file, read):

@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpbeam.errors import InputError
+from dpbeam.io import delimited
+from dpbeam.io.files import open_input
 from dpbeam.io.readers import Piece, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec
@@ -50,7 +53,13 @@ def test_tsv_has_no_quotes(read, write_file, name, split):
 
 def test_csv_newlines_in_quotes(read, write_file):
     users, items = ["a\nb", "c"], ["1\n\n2", "x\r\ny"]
-    assert read(pairs_spec(write_file("a.csv", csv_text(users, items))))[0] == Counter(zip(users, items))
+    path = write_file("a.csv", csv_text(users, items))
+    assert read(pairs_spec(path, csv_multiline=True))[0] == Counter(zip(users, items))
+    # Records that straddle what is read at once.
+    with open_input(path) as file:
+        spec = pairs_spec(path, csv_multiline=True)
+        rows = list(delimited.read(path, file, 0, 1 << 62, spec, Counts(), block_bytes=16))
+    assert [v for row in rows for v in row.items[0].to_pylist()] == items and len(rows) > 1
 
 
 def write_parquet(tmp_path, columns, rows=2, **options):
@@ -80,7 +89,7 @@ def test_parquet_pairs(read, tmp_path, type, use_dictionary, split):
 def test_parquet_other_kinds(read, tmp_path, values, type):
     path = write_parquet(tmp_path, {"user": pa.array(values, type), "item": pa.array(values[::-1], type)})
     expected = Counter((u, i) for u, i in zip(values, values[::-1]) if i != b"")
-    assert read(pairs_spec(path))[0] == expected
+    assert read(pairs_spec(path, on_null="drop"))[0] == expected
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl", "csv"])
@@ -96,7 +105,8 @@ def test_composite_items(read, tmp_path, write_file, format):
         )
     else:
         path = write_file("a.csv", csv_text(*columns.values(), names=tuple(columns)))
-    spec = InputSpec.create([path], user_column="user", item_columns=["p", "q.r", "n"])
+    types = ["string", "string", "int"] if format == "jsonl" else None
+    spec = InputSpec.create([path], user_column="user", item_columns=["p", "q.r", "n"], item_types=types)
     assert read(spec) == (Counter(zip(users, zip(first, second, numbers))), {})
     assert spec.item_names == ("p", "q.r", "n")
 
@@ -134,7 +144,9 @@ def test_jsonl_grouped(read, write_file, name, split):
 
 def test_jsonl_integers(read, write_file):
     text = '{"user": 9223372036854775807, "item": -9223372036854775808}\n'
-    assert read(pairs_spec(write_file("a.jsonl", text)))[0] == Counter([(2**63 - 1, -(2**63))])
+    assert read(pairs_spec(write_file("a.jsonl", text), item_types=["int"]))[0] == Counter(
+        [(2**63 - 1, -(2**63))]
+    )
 
 
 TEXT = "The cat's  tail\n\nthe END\r\nüber\x0bcat"
@@ -204,12 +216,24 @@ def test_lists_of_texts(read, tmp_path, write_file):
 def test_empty_files(read, write_file, name):
     options = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
     path = write_file(name, "")
-    assert not read(InputSpec.create([path], **options))[0]
+    if name in ("a.jsonl", "a.txt"):
+        assert not read(InputSpec.create([path], **options))[0]
     if name != "a.jsonl":
         path = write_file(
             name, "user,item" if name == "a.csv" else "user\titem\n" if name == "a.tsv" else "\n\n"
         )
         assert not read(InputSpec.create([path], **options))[0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.csv.gz"])
+def test_a_file_without_a_byte_lacks_its_header(read, write_file, name):
+    path = write_file(name, "")
+    with pytest.raises(InputError) as error:
+        read(pairs_spec(path))
+    lacks = "footer" if "parquet" in name else "header"
+    assert str(error.value) == (
+        f"{path}: an empty file, without even a {lacks}; remove it, or leave it out of --input"
+    )
 
 
 def test_parquet_without_rows(read, tmp_path):

@@ -53,6 +53,68 @@ def test_a_file_is_read_once(tmp_path):
     assert files[0].size == 10
 
 
+def test_a_file_with_several_names_is_read_once(tmp_path, monkeypatch, read):
+    """Where a row is a user, each would count twice; so would one user's rows in a file that another shares."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.jsonl").write_text('{"items": ["x"]}\n')
+    os.symlink("a.jsonl", tmp_path / "d" / "b.jsonl")
+    os.link(tmp_path / "d" / "a.jsonl", tmp_path / "c.jsonl")
+    os.symlink("d", tmp_path / "e")
+    names = ["d/*.jsonl", "./d/a.jsonl", f"{tmp_path}/d/a.jsonl", "d/../d/a.jsonl", "e/*", "c.jsonl"]
+    names += [f"file://{tmp_path}/d/a.jsonl"]
+    for patterns in (names, names[::-1], *(["d/a.jsonl", name] for name in names)):
+        files = match_files(patterns)
+        assert len(files) == 1, patterns
+        spec = InputSpec.create(patterns, format="jsonl", layout="grouped", item_columns=["items"])
+        assert read(spec)[0] == [["x"]]
+    assert match_files(names) == match_files(names[::-1])
+    summary = preflight(
+        InputSpec.create(["d/a.jsonl", "d/b.jsonl"], layout="grouped", item_columns=["items"])
+    )
+    assert summary.notes == ("input: 'd/b.jsonl' and 'd/a.jsonl' are one file, which is read once",)
+    assert preflight(InputSpec.create(["d/a.jsonl"], layout="grouped", item_columns=["items"])).notes == ()
+
+
+def test_copies_are_files_of_their_own(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("user,item\n")
+    assert len(match_files([f"{tmp_path}/*.csv"])) == 2
+
+
+def test_home_and_file_urls(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a b.csv").write_text("x")
+    expected = f"{tmp_path}/a b.csv"
+    for name in ("~/a b.csv", "~/*.csv", f"file://{tmp_path}/a%20b.csv", f"FILE://localhost{tmp_path}/*.csv"):
+        assert [file.path for file in match_files([name])] == [expected]
+    assert InputSpec.create(["~/a.txt"]).patterns == (f"{tmp_path}/a.txt",)
+    for name in ("file://elsewhere/a.csv", "file://a.csv"):
+        with pytest.raises(InputError) as error:
+            match_files([name])
+        assert str(error.value) == (f"--input: '{name}': a file URL names this machine: file:///folder/name")
+
+
+@pytest.mark.parametrize(
+    "scheme, extra", [("s3", "aws"), ("gs", "gcp"), ("azfs", "azure"), ("hdfs", "hadoop")]
+)
+def test_a_filesystem_without_its_client(scheme, extra, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError) as error:
+        match_files([f"{scheme}://bucket/a.csv"])
+    assert str(error.value) == (
+        f"--input: cannot look up '{scheme}://bucket/a.csv': {scheme}:// needs the package apache-beam[{extra}]; "
+        "install it"
+    )
+
+
+def test_an_unknown_filesystem():
+    with pytest.raises(
+        InputError, match=r"'nope://a.csv': no filesystem is known for nope://, only .*hdfs://"
+    ):
+        match_files(["nope://a.csv"])
+
+
 def test_hidden_files_and_markers_are_no_data(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("part-0", ".part-0.crc", "_SUCCESS", "_metadata", "_part", "deep/part-1", "deep/er/part-2"):
@@ -137,11 +199,12 @@ def test_input_without_values_is_fine(tmp_path):
 @given(
     st.lists(st.integers(0, 10**6), max_size=30),
     st.integers(10**4, 10**5),
-    st.sampled_from(["jsonl", "csv", "parquet"]),
+    st.sampled_from(["jsonl", "csv", "csv multiline", "parquet"]),
 )
 def test_plan_covers_every_byte_once(sizes, split, format):
     files = [InputFile(f"{n:03d}", size) for n, size in enumerate(sizes)]
-    units = plan_units(files, pairs_spec("x", format=format), split)
+    options = {"format": "csv", "csv_multiline": True} if "multiline" in format else {"format": format}
+    units = plan_units(files, pairs_spec("x", **options), split)
     covered = {}
     for unit in units:
         assert len(unit.pieces) == 1 or sum(p.end - p.start for p in unit.pieces) <= split
@@ -150,7 +213,7 @@ def test_plan_covers_every_byte_once(sizes, split, format):
             covered[piece.path] = piece.end
     assert covered == {file.path: file.size for file in files if file.size or format == "parquet"}
     assert len({unit.label() for unit in units}) == len(units)
-    if format == "csv":
+    if format == "csv multiline":
         assert all(piece.start == 0 for unit in units for piece in unit.pieces)
     else:
         assert all(p.end - p.start <= 1.5 * split for unit in units for p in unit.pieces)
@@ -222,7 +285,7 @@ def test_counts_on_request(tmp_path):
 
 def test_exact_counts_are_no_metrics(tmp_path):
     """Counts of rows are exact functions of private data: none reaches the job's metrics unasked."""
-    (tmp_path / "a.csv").write_text("user,item\nu,i\nu,\nx\n")
+    (tmp_path / "a.csv").write_text("user,item\nu,i\nx\n")
     pipeline = beam.Pipeline(runner="FnApiRunner")
     _ = pipeline | ReadInput(pairs_spec(f"{tmp_path}/a.csv", on_bad_row="skip"))
     result = pipeline.run()

@@ -3,7 +3,8 @@
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io.spec import InputSpec, compression_of, infer_format, parse_ngrams
+from dpbeam.io.paths import compression_of, infer_format
+from dpbeam.io.spec import InputSpec, parse_ngrams
 
 PAIRS = {"user_column": "u", "item_columns": ["i"]}
 
@@ -24,11 +25,35 @@ def test_format_from_extension(pattern, format):
     assert infer_format([pattern]) == format
 
 
-@pytest.mark.parametrize("pattern", ["data/*", "x.gz", "data.csv/part-*", "x.avro"])
-def test_format_unknown(pattern):
+@pytest.mark.parametrize("pattern", ["-", "x.gz", "data.csv/part-*", "x.avro"])
+def test_format_unknown(pattern, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").mkdir()
+    for name in ("x.gz", "data.csv/part-*", "x.avro"):
+        (tmp_path / name).write_text("")
     with pytest.raises(InputError) as error:
         infer_format([pattern])
     assert str(error.value) == f"--input: cannot tell the format of '{pattern}'; pass --input_format"
+
+
+def test_the_format_of_the_files_that_a_pattern_matches(tmp_path):
+    """A glob without an extension: its files have one; a folder or nothing is named as what it is."""
+    for name in ("part-0.csv.gz", "part-1.csv", "_SUCCESS", ".part-1.csv.crc"):
+        (tmp_path / name).write_text("")
+    assert infer_format([f"{tmp_path}/*"]) == infer_format([f"{tmp_path}/part-*"]) == "csv"
+    (tmp_path / "part-2.tsv").write_text("")
+    with pytest.raises(
+        InputError, match=r"part-0.csv.gz' is csv and '.*part-2.tsv' is tsv; one job reads one"
+    ):
+        infer_format([f"{tmp_path}/*"])
+    for pattern, problem in (
+        (str(tmp_path), f"'{tmp_path}' is a folder; name its files, for example '{tmp_path}/*'"),
+        (f"{tmp_path}/none-*", f"no file matches '{tmp_path}/none-*'"),
+        (f"{tmp_path}/none", f"no such file: '{tmp_path}/none'"),
+    ):
+        with pytest.raises(InputError) as error:
+            infer_format([pattern])
+        assert str(error.value) == f"--input: {problem}"
 
 
 def test_formats_that_disagree():

@@ -1,0 +1,176 @@
+"""What a path says before anything is opened: its filesystem, format and compression, the files that it means here.
+
+Needs no Beam, so that a wrong flag is refused at once. A path on this machine may begin with `~` and may be a `file://`
+URL; `-` and pipes are read once, and so have to be copied where workers read them (`dpbeam.io.spool`).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from dpbeam.errors import InputError
+
+STDIN = "-"
+WILDCARDS = "*?["
+FORMAT_OF = {
+    "parquet": "parquet",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "jsonl",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+}
+COMPRESSION_OF = {"gz": "gzip", "zst": "zstd"}
+_UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")
+_SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
+_FILE_URL = re.compile(r"file:(?://([^/]*))?(/(?:[^/].*)?)", re.IGNORECASE | re.DOTALL)
+# Left beside data by other engines; never data.
+_MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
+
+
+def scheme_of(path: str) -> str | None:
+    """The URL scheme of a path; None on this machine's filesystem."""
+    found = _SCHEME.match(path)
+    return found and found[1]
+
+
+def is_local(path: str) -> bool:
+    """Whether a path lies on the local filesystem."""
+    return scheme_of(path) is None
+
+
+def local_path(path: str, flag: str) -> str:
+    """A path with `~` expanded and `file://` taken off; other paths as they are.
+
+    Raises:
+      InputError: a `file://` URL of another machine, or a relative one.
+    """
+    if path.lower().startswith("file:/"):
+        found = _FILE_URL.fullmatch(path)
+        if found is None or found[1] not in (None, "", "localhost"):
+            raise InputError(f"{flag}: '{path}': a file URL names this machine: file:///folder/name")
+        return unquote(found[2])
+    return os.path.expanduser(path) if path.startswith("~") else path
+
+
+def is_pipe(path: str) -> bool:
+    """Whether a path can be read once only: stdin, a pipe, a device or a socket."""
+    if path == STDIN:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    # A file behind /dev/stdin or /dev/fd/N belongs to this process alone.
+    of_process = os.path.abspath(path).startswith(("/dev/", "/proc/")) and not stat.S_ISDIR(mode)
+    return of_process or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def is_wild(pattern: str) -> bool:
+    """Whether a pattern has wildcards and is not itself the name of a file."""
+    return any(c in pattern for c in WILDCARDS) and not (is_local(pattern) and os.path.isfile(pattern))
+
+
+def local_files(pattern: str) -> list[str]:
+    """Files of this machine that a pattern means.
+
+    Beam's local listing walks the whole tree below the first wildcard; the standard library does not.
+    """
+    paths = glob.glob(pattern, recursive=True) if is_wild(pattern) else [pattern]
+    return [
+        path for path in paths if os.path.isfile(path) and (not is_wild(pattern) or is_data(path, pattern))
+    ]
+
+
+def is_data(path: str, pattern: str) -> bool:
+    """Whether a file that a wildcard matched is data: no leading dot, as in a shell, and no marker of Hadoop's."""
+    name = _name(path)
+    hidden = name.startswith(".") and not _name(pattern).startswith(".")
+    return not hidden and name not in _MARKERS
+
+
+def no_file(pattern: str, flag: str) -> InputError:
+    """The error for a pattern without files."""
+    what = "no file matches" if is_wild(pattern) else "no such file:"
+    return InputError(f"{flag}: {what} '{pattern}'")
+
+
+def check_no_folder(pattern: str, flag: str) -> None:
+    """Refuse a folder where files are named. Raises InputError."""
+    if is_local(pattern) and os.path.isdir(pattern):
+        example = os.path.join(pattern, "*")
+        raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
+
+
+def infer_format(patterns: Sequence[str]) -> str:
+    """The format that the extensions agree on: of the patterns, or where one has none, of the files it matches here.
+
+    Raises:
+      InputError: an extension is unknown, two disagree, or a pattern matches a folder or nothing.
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        check_no_folder(pattern, "--input")
+        for path in [pattern] if _format(pattern) else _files_or_none(pattern) or [pattern]:
+            format = _format(path)
+            if format is None:
+                raise InputError(f"--input: cannot tell the format of '{path}'; pass --input_format")
+            found.setdefault(format, path)
+    if len(found) > 1:
+        one, two = list(found.items())[:2]
+        raise InputError(
+            f"--input: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
+            "or pass --input_format"
+        )
+    return next(iter(found))
+
+
+def _files_or_none(pattern: str) -> list[str]:
+    if not is_local(pattern) or is_pipe(pattern):
+        return []
+    files = sorted(local_files(pattern))
+    if not files:
+        raise no_file(pattern, "--input")
+    return files
+
+
+def _format(path: str) -> str | None:
+    name = _name(_split_compression(path)[0])
+    return FORMAT_OF.get(_extension(name)) if "." in name else None
+
+
+def compression_of(path: str, format: str) -> str | None:
+    """`gzip`, `zstd` or None, by extension.
+
+    Raises:
+      InputError: a compression that is not read, or a compressed Parquet file.
+    """
+    extension = _extension(_name(path))
+    if extension in _UNREADABLE:
+        raise InputError(
+            f"{path}: .{extension} files are not read; compress with gzip or zstd, or not at all"
+        )
+    compression = _split_compression(path)[1]
+    if compression and format == "parquet":
+        raise InputError(f"{path}: Parquet is compressed inside; decompress the file itself")
+    return compression
+
+
+def _split_compression(path: str) -> tuple[str, str | None]:
+    stem, dot, extension = path.rpartition(".")
+    compression = COMPRESSION_OF.get(extension.lower()) if dot else None
+    return (stem, compression) if compression else (path, None)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _extension(name: str) -> str:
+    return name.rpartition(".")[2].lower()

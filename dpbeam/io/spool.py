@@ -1,0 +1,85 @@
+"""Stdin and pipes as input: copied to a private file first, for workers read input in parts and more than once.
+
+The copy lies in a folder of its own below the temp location, as private as the run's: only its owner can read it, and
+it is removed when the run or the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+
+from apache_beam.io.filesystems import FileSystems
+
+from dpbeam.engine.beam.store import NewFile, RunFolder
+from dpbeam.errors import InputError
+from dpbeam.io.files import identity, open_input, reason
+from dpbeam.io.paths import COMPRESSION_OF, STDIN, is_local, is_pipe
+
+_BLOCK = 4 << 20
+_MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+class Spool:
+    """The copies of a run's pipes; made when the first is needed.
+
+    Args:
+      temp_location: a folder that every worker can reach.
+    """
+
+    def __init__(self, temp_location: str):
+        self._temp_location = temp_location
+        self._folder: RunFolder | None = None
+
+    def replace(self, patterns: Sequence[str], format: str) -> tuple[str, ...]:
+        """The patterns with a copy in place of each pipe; a pipe that is named twice is read once.
+
+        Raises:
+          InputError: the format cannot come through a pipe, or one cannot be read or copied.
+        """
+        pipes: dict[object, str] = {}
+        found = []
+        for pattern in patterns:
+            if not (is_local(pattern) and is_pipe(pattern)):
+                found.append(pattern)
+                continue
+            if format == "parquet":
+                raise InputError(
+                    f"--input: '{pattern}': Parquet is not read from a pipe, its index is at the end; name a file"
+                )
+            key = identity(pattern)
+            if key not in pipes:
+                pipes[key] = self._copy(pattern, len(pipes))
+                found.append(pipes[key])
+        return tuple(found)
+
+    def _copy(self, pipe: str, number: int) -> str:
+        if self._folder is None:
+            self._folder = RunFolder(self._temp_location)
+            atexit.register(self.remove)
+        stem, _, extension = pipe.rpartition("/")[2].rpartition(".")
+        name = stem if extension.lower() in COMPRESSION_OF else pipe.rpartition("/")[2]
+        name = "stdin" if pipe == STDIN else name
+        with open_input(pipe) as source:
+            try:
+                data = source.read(_BLOCK)
+                # A pipe's name does not say how it is compressed, so the bytes must.
+                suffix = next((s for magic, s in _MAGICS.items() if data.startswith(magic)), "")
+                path = FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
+                copy = NewFile(path)
+                copy.write(data)
+                while data := source.read(_BLOCK):
+                    copy.write(data)
+                copy.close()
+            except OSError as error:
+                raise InputError(
+                    f"--input: cannot copy '{pipe}' to the temp location: {reason(error)}"
+                ) from None
+        return path
+
+    def remove(self) -> None:
+        """Remove the copies; harmless if there are none."""
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+            atexit.unregister(self.remove)
