@@ -1,35 +1,50 @@
-"""Lists of items that are public: `--public_items` and `--domain` files.
+"""Lists of items: public ones (`--public_items`, `--domain`), or those of an earlier run (`--released`).
 
-A list has the form of the output, so that the items of one run can be the public items of the next: Parquet with
-the item columns by name, or text with one item per line, escaped, composite parts separated by tabs.
+A list has the form of the output, so that the items of one run can be the public items of the next: Parquet, CSV or
+JSON lines with the item columns by name, else text with an item a line, escaped, composite parts separated by tabs.
+Text has no header: where an output of ours has a rank, a noisy weight or a noisy count beside the item, its ledger
+says so. The prefix of a finished output stands for its files.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import ByteSource, match_files, open_input
+from dpbeam.io.formats import SHARD_NAME, unescape, unescape_bytes
+from dpbeam.io.output import read_ledger, shards_named
+from dpbeam.io.paths import format_of, is_pipe, is_wild, local_path
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.|$)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_SIMPLE = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+_SHARD_PATH = re.compile(rf"(.+)-{SHARD_NAME.pattern}")
 _BLOCK = 8 << 20
+_LONGEST_FIELD = 1 << 28
+
+_Row = tuple[int, list[bytes]]  # line number, canonical parts of the item
 
 
 def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
-    """Distinct canonical items of a file.
+    """Distinct canonical items of a list.
 
     Args:
-      path: a Parquet file (`.parquet`), else text, which may be compressed (`.gz`, `.zst`).
+      path: files, by a name or glob, or the prefix of a finished output. The format follows from the extension
+        (`.parquet`, `.csv`, `.jsonl`, `.ndjson`, else text); but for Parquet it may be compressed (`.gz`, `.zst`).
       columns: names and kinds of the item columns of the job.
       flag: names the option in errors, for example `--public_items`.
 
@@ -37,25 +52,38 @@ def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
       (n,) large_binary, in the order of first occurrence.
 
     Raises:
-      InputError: the file cannot be read, a column is missing or has another kind, a value is null, empty or no item.
+      InputError: the file cannot be read, a column is missing or has another kind, a value is null or no item.
     """
-    files = match_files([path], flag)
     parts = []
-    for file in files:
-        read = _read_parquet if file.path.lower().endswith(".parquet") else _read_text
-        parts.append(read(file.path, columns, flag))
+    for file in list_files(path, flag):
+        format = format_of(file)
+        if format == "parquet":
+            parts.append(_read_parquet(file, columns, flag))
+        else:
+            rows = {"csv": _csv_rows, "jsonl": _json_rows}.get(format, _text_rows)
+            parts.append(_gather(rows(file, columns, flag), columns))
     items = pa.chunked_array(parts).unique()
     return items.filter(pc.greater(pc.binary_length(items), 0))  # an empty string is no item
+
+
+def list_files(path: str, flag: str) -> list[str]:
+    """The files of a list, as `read_items` takes it. Raises InputError if there are none."""
+    path = local_path(path, flag)
+    if not (is_wild(path) or is_pipe(path)):
+        try:
+            ledger = None if FileSystems.exists(path) else read_ledger(path)
+        except (BeamIOError, OSError, ValueError, ImportError):
+            ledger = None  # looking up the file says what is wrong
+        if ledger is not None:
+            return shards_named(path, ledger)
+    return [file.path for file in match_files([path], flag, pipes=True)]
 
 
 def _read_parquet(path: str, columns: OutputColumns, flag: str) -> pa.Array:
     with open_input(path) as file:
         try:
             source = pq.ParquetFile(file)
-            names = source.schema_arrow.names
-            for name in columns.names:
-                if names.count(name) != 1:
-                    raise InputError(f"{flag}: {path} has no column '{name}'")
+            _check_columns(path, source.schema_arrow.names, columns, flag)
             table = source.read(columns=list(columns.names))
         except (pa.ArrowException, OSError):
             raise InputError(f"{flag}: {path}: not a whole Parquet file") from None
@@ -71,58 +99,130 @@ def _read_parquet(path: str, columns: OutputColumns, flag: str) -> pa.Array:
     return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
 
 
-def _read_text(path: str, columns: OutputColumns, flag: str) -> pa.Array:
+def _check_columns(path: str, names: list[str], columns: OutputColumns, flag: str) -> None:
+    for name in columns.names:
+        if names.count(name) != 1:
+            what = "several columns" if name in names else "no column"
+            raise InputError(f"{flag}: {path} has {what} '{name}'")
+
+
+def _gather(rows: Iterator[_Row], columns: OutputColumns) -> pa.Array:
+    values: list[list[bytes]] = [[] for _ in columns.kinds]
+    for _, parts in rows:
+        for column, part in zip(values, parts):
+            column.append(part)
+    arrays = [pa.array(column, pa.large_binary()) for column in values]
+    return arrays[0] if len(arrays) == 1 else canonical.encode_parts(arrays)
+
+
+def _text_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
+    before, after = _beside_items(path)
+    width = before + len(columns.kinds) + after
+    for number, line in enumerate(_content(path).split(b"\n"), start=1):
+        if line := line.removesuffix(b"\r"):
+            with _complaints(f"{flag}: {path}:{number}"):
+                fields = _decoded(line).split("\t")
+                if len(fields) != width:
+                    raise ValueError(f"{len(fields)} fields separated by tabs, expected {width}")
+                fields = fields[before : width - after]
+                yield number, [_written(f, kind, unescape) for f, kind in zip(fields, columns.kinds)]
+
+
+def _beside_items(path: str) -> tuple[int, int]:
+    """How many fields come before and after the item in a text output of ours; none in other files."""
+    shard = _SHARD_PATH.fullmatch(path)
+    ledger = read_ledger(shard[1]) if shard else None
+    if ledger is None:
+        return 0, 0
+    parameters = ledger["parameters"]
+    if ledger["method"] == "top-k":
+        return 1, int(parameters.get("noisy_count_deviation") is not None)
+    return 0, int(parameters.get("noisy_weights") is True)
+
+
+def _csv_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    with _complaints(f"{flag}: {path}"):
+        text = _decoded(_content(path))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    number, header = 1, None
+    while True:
+        with _complaints(f"{flag}: {path}:{number}"):
+            row = next(reader, None)
+            if row is None:
+                return
+            if row and header is None:
+                _check_columns(path, row, columns, flag)
+                header, places = row, [row.index(name) for name in columns.names]
+            elif row:
+                if len(row) != len(header):
+                    raise ValueError(f"{len(row)} fields where the header has {len(header)}")
+                yield number, [_written(row[p], kind, str) for p, kind in zip(places, columns.kinds)]
+        number = reader.line_num + 1
+
+
+def _json_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
+    for number, line in enumerate(_content(path).split(b"\n"), start=1):
+        if line and not line.isspace():
+            with _complaints(f"{flag}: {path}:{number}"):
+                row = orjson.loads(line)
+                if type(row) is not dict:
+                    raise ValueError("not an object")
+                yield number, [_of_json(row, n, kind) for n, kind in zip(columns.names, columns.kinds)]
+
+
+@contextmanager
+def _complaints(where: str) -> Iterator[None]:
+    """Turns what is wrong with a line into an InputError that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except orjson.JSONDecodeError:
+        raise InputError(f"{where}: not a JSON value") from None
+    except csv.Error:
+        raise InputError(
+            f"{where}: malformed CSV; quote values with quotes, and double quotes inside"
+        ) from None
+    except ValueError as complaint:
+        raise InputError(f"{where}: {complaint}") from None
+
+
+def _content(path: str) -> bytes:
     data = []
     with open_input(path) as file:
         source = ByteSource(path, file, "text")
         while block := source.read(_BLOCK):
             data.append(block)
-    lines = b"".join(data).removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    values: list[list[bytes]] = [[] for _ in columns.kinds]
-    for number, line in enumerate(lines, start=1):
-        if line := line.removesuffix(b"\r"):
-            try:
-                fields = _fields(line, columns.kinds)
-            except ValueError as error:
-                raise InputError(f"{flag}: {path}:{number}: {error}") from None
-            for column, field in zip(values, fields):
-                column.append(field)
-    parts = [pa.array(column, pa.large_binary()) for column in values]
-    return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    return b"".join(data).removeprefix(b"\xef\xbb\xbf")
 
 
-def _fields(line: bytes, kinds: tuple[str, ...]) -> list[bytes]:
-    """Canonical bytes of the parts of one line. Raises ValueError with a complaint."""
+def _decoded(data: bytes) -> str:
     try:
-        fields = line.decode().split("\t")
+        return data.decode()
     except UnicodeDecodeError:
         raise ValueError("not valid UTF-8") from None
-    if len(fields) != len(kinds):
-        raise ValueError(f"{len(fields)} fields separated by tabs, expected {len(kinds)}")
-    return [_value(field, kind) for field, kind in zip(fields, kinds)]
 
 
-def _value(field: str, kind: str) -> bytes:
+def _written(field: str, kind: str, plain: Callable[[str], str]) -> bytes:
+    """Canonical bytes of a value as it is written. Raises ValueError with a complaint."""
     if kind == INT:
-        if not _INTEGER.fullmatch(field) or not -(2**63) <= int(field) < 2**63:
-            raise ValueError("not a 64-bit integer, as the items of the input are")
-        return int(field).to_bytes(8, "big", signed=True)
-    if kind == BYTES:
-        text = _ESCAPE.sub(_unescape(lambda code: chr(int(code, 16))), field)
-        try:
-            return text.encode("latin-1")
-        except UnicodeEncodeError:
-            raise ValueError("a character that is no byte; write \\xNN") from None
-    return _ESCAPE.sub(_unescape(None), field).encode()
+        return _integer(int(field) if _INTEGER.fullmatch(field) else None)
+    return unescape_bytes(field) if kind == BYTES else plain(field).encode()
 
 
-def _unescape(hexadecimal: Callable[[str], str] | None) -> Callable[[re.Match[str]], str]:
-    def replace(match: re.Match[str]) -> str:
-        code = match[1]
-        if code in _SIMPLE:
-            return _SIMPLE[code]
-        if hexadecimal is not None and len(code) == 3:
-            return hexadecimal(code[1:])
-        raise ValueError("a backslash must be written as two")
+def _of_json(row: dict[str, Any], name: str, kind: str) -> bytes:
+    value = row.get(name)
+    if value is None:
+        raise ValueError(f"no '{name}', or null")
+    if kind == INT:
+        return _integer(value if type(value) is int else None)
+    if type(value) is not str:
+        raise ValueError(f"'{name}' is no string, as the items of the input are")
+    return _written(value, kind, str)
 
-    return replace
+
+def _integer(value: int | None) -> bytes:
+    if value is None or not -(2**63) <= value < 2**63:
+        raise ValueError("not a 64-bit integer, as the items of the input are")
+    return value.to_bytes(8, "big", signed=True)

@@ -4,13 +4,21 @@ Workers write shards into a staging folder beside the output (`PREFIX.staging-ID
 succeeded, `commit` moves them to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last: **the ledger is the
 commit mark**. When older output is replaced, its ledger is removed before anything else. So at every instant,
 a ledger stands for a whole, matching set of shards; a crash leaves none.
+
+Only what dpbeam has written is ever removed. The ledger says how many shards of which format there are, and while a
+commit is under way, `PREFIX.commit.json` names the files that it may leave behind. Any other file in the way is an
+error, also with `--overwrite`, and so is a file that the run reads, whatever name it was given by.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
-import re
 import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +26,21 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import delete_quietly, list_prefix, reason, rename, write_atomically
-from dpbeam.io.paths import is_local
-from dpbeam.io.sinks import OUTPUT_FORMATS
+from dpbeam.io.files import (
+    delete,
+    delete_quietly,
+    identity,
+    is_local_folder,
+    list_prefix,
+    reason,
+    rename,
+    write_atomically,
+)
+from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
+from dpbeam.io.paths import WILDCARDS, is_local, local_path
 
-_SHARD = re.compile(rf"(\d{{5}})-of-(\d{{5}})\.({'|'.join(OUTPUT_FORMATS.values())})")
+_LEDGER = "dpbeam ledger"
+_COMMIT = "dpbeam commit"
 
 
 class OutputTarget:
@@ -30,40 +48,95 @@ class OutputTarget:
 
     Args:
       prefix: path prefix of all output files (`--output`).
-      format: `parquet` or `text` (`--output_format`).
+      format: a key of OUTPUT_FORMATS (`--output_format`).
       overwrite: replace output of an earlier run (`--overwrite`).
     """
 
     def __init__(self, prefix: str, format: str = "parquet", *, overwrite: bool = False):
         if format not in OUTPUT_FORMATS:
             raise InputError(f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'")
+        prefix = local_path(prefix, "--output")
         if not prefix or prefix.endswith(("/", os.sep)):
             raise InputError(
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
-        if not is_local(prefix) and any(c in prefix for c in "*?["):
+        if is_local_folder(prefix):
+            raise InputError(
+                f"--output: '{prefix}' is a folder; add a name, for example '{os.path.join(prefix, 'items')}'"
+            )
+        if not is_local(prefix) and any(c in prefix for c in WILDCARDS):
             raise InputError(f"--output: '{prefix}' must not hold wildcards")
         self.prefix = prefix
         self.format = format
         self.overwrite = overwrite
         self.staging = f"{prefix}.staging-{secrets.token_hex(8)}"
-        self.ledger_path = f"{prefix}.ledger.json"
+        self.ledger_path = _ledger_path(prefix)
+        self._journal_path = f"{prefix}.commit.json"
+        self._inputs: tuple[str, ...] = ()
 
-    def check(self) -> None:
-        """Refuse early, before any work: existing output, or a place that cannot be written. Leaves no trace.
+    def check(self, inputs: Iterable[str] = (), writes: Mapping[str, str] | None = None) -> None:
+        """Refuse early, before any work: files in the way, or a place that cannot be written. Leaves no trace.
+
+        Args:
+          inputs: every file that the run reads; `commit` looks at them again.
+          writes: other files that the run writes, by their flag.
 
         Raises:
-          InputError: naming `--output`.
+          InputError: naming `--output`, or the flag of another file.
         """
+        self._inputs = tuple(inputs)
         try:
             existing = self.existing()
         except (BeamIOError, OSError, ValueError, ImportError) as error:
-            raise InputError(f"--output: cannot look up '{self.prefix}': {reason(error)}") from None
-        if existing and not self.overwrite:
-            raise InputError(
-                f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
-            )
+            message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
+            raise InputError(message) from None
+        for flag, path in (writes or {}).items():
+            self._check_other(flag, path)
+        self._check_free(existing, "exists")
         self._check_writable()
+
+    def _check_other(self, flag: str, path: str) -> None:
+        if self._reads(path):
+            raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
+        stem = os.path.realpath(self.prefix)
+        rest = os.path.realpath(path).removeprefix(stem) if is_local(self.prefix) else ""
+        if rest in (".ledger.json", ".commit.json") or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
+            raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+
+    def _reads(self, path: str) -> bool:
+        """Whether the run reads this file, by whatever name."""
+        found = identity(path)
+        return found is not None and any(identity(name) == found for name in self._inputs)
+
+    def _check_free(self, existing: list[str], how: str) -> None:
+        """Refuse files that must not be replaced."""
+        if not existing:
+            return
+        inputs = {identity(name) for name in self._inputs} - {None}
+        for path in existing:
+            if identity(path) in inputs:
+                raise InputError(f"--output: '{path}' is an input of this run; choose another prefix")
+        owned = self._owned(existing)
+        for path in existing:
+            if path not in owned:
+                raise InputError(
+                    f"--output: '{path}' is in the way, and no ledger of dpbeam names it; choose another prefix, or "
+                    "remove it yourself"
+                )
+        if not self.overwrite:
+            raise InputError(
+                f"--output: '{existing[0]}' {how}; pass --overwrite to replace it, or another prefix"
+            )
+
+    def _owned(self, existing: list[str]) -> set[str]:
+        """Those of the existing files that dpbeam has written: as the ledger, or a commit cut short, says."""
+        owned = set()
+        ledger, journal = read_ledger(self.prefix), _read_json(self._journal_path)
+        if ledger is not None:
+            owned |= {self.ledger_path, *shards_named(self.prefix, ledger)}
+        if journal is not None and journal.get("format") == _COMMIT:
+            owned |= {self._journal_path, *(self.prefix + name for name in journal["files"])}
+        return owned & set(existing)
 
     def _check_writable(self) -> None:
         if is_local(self.prefix):
@@ -86,9 +159,9 @@ class OutputTarget:
             delete_quietly([probe, self.staging])
 
     def existing(self) -> list[str]:
-        """Files of earlier output with this prefix: the ledger if there is one, then shards of any format."""
-        ledger = [self.ledger_path] if FileSystems.exists(self.ledger_path) else []
-        return ledger + self._shards_of(f"{self.prefix}-")
+        """Files where this output goes: ledger, commit under way, and shards of any number and format."""
+        marks = [path for path in (self.ledger_path, self._journal_path) if FileSystems.exists(path)]
+        return marks + _shards_of(f"{self.prefix}-")
 
     def prepare(self) -> str:
         """Make the staging folder and return it. Raises InputError if that fails."""
@@ -101,43 +174,49 @@ class OutputTarget:
     def commit(self, ledger_json: str) -> list[str]:
         """Make the staged shards the output; return the final paths, the ledger last.
 
-        The pipeline must have succeeded.
+        The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards.
 
         Raises:
-          InputError: output has appeared since `check` and `overwrite` is not set.
+          InputError: files have appeared since `check` that must not be replaced.
           RuntimeError: the staged shards are not one whole set.
         """
         staged = self.staged_shards()
         finals = [f"{self.prefix}-{name}" for name in staged]
         existing = self.existing()
-        if existing and not self.overwrite:
-            raise InputError(
-                f"--output: '{existing[0]}' has appeared during the run; pass --overwrite to replace it"
-            )
+        self._check_free(existing, "has appeared during the run")
         # What can run out of space comes first: older output is still whole if it does.
         ledger = FileSystems.join(self.staging, "ledger.json")
-        write_atomically(ledger, lambda file: file.write(ledger_json.encode()))
+        write_atomically(ledger, lambda file: file.write(self._with_output(ledger_json, len(staged))))
+        names = sorted({path[len(self.prefix) :] for path in [*existing, *finals]} - {".commit.json"})
+        journal = json.dumps({"format": _COMMIT, "files": names}, indent=2).encode()
+        write_atomically(self._journal_path, lambda file: file.write(journal))
         # Old ledger first: from here on nothing looks finished until the new one is there.
         for path in existing:
-            FileSystems.delete([path])
+            if path != self._journal_path:
+                delete(path)
         try:
             for name, final in zip(staged, finals):
                 rename(FileSystems.join(self.staging, f"shard-{name}"), final)
             rename(ledger, self.ledger_path)
         except (BeamIOError, OSError):
-            delete_quietly([self.ledger_path, *finals])
+            delete_quietly([self.ledger_path, *finals, self._journal_path])
             raise
+        delete_quietly([self._journal_path])
         self.abort()
         return [*finals, self.ledger_path]
+
+    def _with_output(self, ledger_json: str, shards: int) -> bytes:
+        values = json.loads(ledger_json)
+        values.setdefault("parameters", {})["output"] = {"format": self.format, "shards": shards}
+        return (
+            json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        ).encode()
 
     def staged_shards(self) -> list[str]:
         """Names (`00000-of-00003.parquet`) of the staged shards, checked to be one whole set."""
         prefix = FileSystems.join(self.staging, "shard-")
-        names = sorted(path[len(prefix) :] for path in self._shards_of(prefix))
-        matches = [_SHARD.fullmatch(name) for name in names]
-        counts = {(int(m[2]), m[3]) for m in matches}
-        whole = len(counts) == 1 and [int(m[1]) for m in matches] == list(range(next(iter(counts))[0]))
-        if not whole or next(iter(counts))[1] != OUTPUT_FORMATS[self.format]:
+        names = [path[len(prefix) :] for path in _shards_of(prefix)]
+        if not _is_whole(names) or not names[0].endswith(f".{OUTPUT_FORMATS[self.format]}"):
             raise RuntimeError(f"'{self.staging}' does not hold one whole set of shards ({len(names)} found)")
         return names
 
@@ -150,10 +229,54 @@ class OutputTarget:
                 return
         delete_quietly([self.staging])
 
-    @staticmethod
-    def _shards_of(prefix: str) -> list[str]:
-        """Sorted paths prefix + `NNNNN-of-NNNNN.EXT`."""
-        return [path for path in list_prefix(prefix) if _SHARD.fullmatch(path[len(prefix) :])]
+
+def read_ledger(prefix: str) -> dict[str, Any] | None:
+    """The ledger of a finished output as plain data, not verified; None if there is none of ours."""
+    found = _read_json(_ledger_path(prefix))
+    known = found is not None and found.get("format") == _LEDGER and isinstance(found.get("parameters"), dict)
+    return found if known else None
+
+
+def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
+    """Paths of the shards that a ledger stands for.
+
+    One written before ledgers named them stands for the shards that there are, if these are one whole set.
+    """
+    output = ledger["parameters"].get("output")
+    if output is not None:
+        match output:
+            case {"shards": int(count), "format": str(format)} if format in OUTPUT_FORMATS:
+                return [f"{prefix}-{shard_name(number, count, format)}" for number in range(count)]
+        return []
+    paths = _shards_of(f"{prefix}-")
+    return paths if _is_whole([path[len(prefix) + 1 :] for path in paths]) else []
+
+
+def _ledger_path(prefix: str) -> str:
+    return f"{prefix}.ledger.json"
+
+
+def _read_json(path: str) -> dict[str, Any] | None:
+    if not FileSystems.exists(path):
+        return None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        try:
+            found = json.loads(file.read())
+        except ValueError:
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def _shards_of(prefix: str) -> list[str]:
+    """Sorted paths prefix + `NNNNN-of-NNNNN.EXT`."""
+    return [path for path in list_prefix(prefix) if SHARD_NAME.fullmatch(path[len(prefix) :])]
+
+
+def _is_whole(names: list[str]) -> bool:
+    """Whether sorted shard names are one set, of one format, with none missing."""
+    matches = [SHARD_NAME.fullmatch(name) for name in names]
+    sets = {(int(m[2]), m[3]) for m in matches}
+    return len(sets) == 1 and [int(m[1]) for m in matches] == list(range(next(iter(sets))[0]))
 
 
 def count_released(paths: list[str]) -> int:
@@ -163,6 +286,8 @@ def count_released(paths: list[str]) -> int:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             if path.endswith(".parquet"):
                 total += pq.ParquetFile(pa.BufferReader(file.read())).metadata.num_rows
+            elif path.endswith(".csv"):
+                total += sum(1 for _ in csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))) - 1
             else:
                 total += sum(chunk.count(b"\n") for chunk in iter(lambda f=file: f.read(1 << 20), b""))
     return total

@@ -117,8 +117,8 @@ def infer_format(patterns: Sequence[str]) -> str:
     found: dict[str, str] = {}
     for pattern in patterns:
         check_no_folder(pattern, "--input")
-        for path in [pattern] if _format(pattern) else _files_or_none(pattern) or [pattern]:
-            format = _format(path)
+        for path in [pattern] if format_of(pattern) else _files_or_none(pattern) or [pattern]:
+            format = format_of(path)
             if format is None:
                 raise InputError(f"--input: cannot tell the format of '{path}'; pass --input_format")
             found.setdefault(format, path)
@@ -140,7 +140,8 @@ def _files_or_none(pattern: str) -> list[str]:
     return files
 
 
-def _format(path: str) -> str | None:
+def format_of(path: str) -> str | None:
+    """The format that an extension names, below one of compression; None if it names none."""
     name = _name(_split_compression(path)[0])
     return FORMAT_OF.get(_extension(name)) if "." in name else None
 

@@ -11,7 +11,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
-from dpbeam.io.sinks import OutputColumns, shard_name, write_columns
+from dpbeam.io.formats import shard_name, write_columns
+from dpbeam.io.sinks import OutputColumns
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 

@@ -3,10 +3,6 @@
 What is written is a function of the released items alone. The number of shards follows from the *released* count
 (or is given), an item's shard from a public hash of the item, and items are sorted by bytes within a shard; so
 neither order, nor file layout, nor file count carries anything about the input.
-
-Text output has one item per line; the parts of a composite item and the noisy weight are separated by tabs. In a
-value, backslash, tab, newline and carriage return are written as `\\\\`, `\\t`, `\\n`, `\\r`, and in values of the
-bytes kind everything outside printable ASCII as `\\xNN`.
 """
 
 from __future__ import annotations
@@ -19,11 +15,11 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
+from dpbeam.io.formats import OUTPUT_FORMATS, shard_name, write_columns
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
@@ -31,17 +27,14 @@ from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
 
-OUTPUT_FORMATS = {"parquet": "parquet", "text": "txt"}
 ITEMS_PER_SHARD = 5_000_000
 BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory
 MAX_SHARDS = 99_999
 WEIGHT = "noisy_weight"
 
-_ROWS_PER_GROUP = 1_000_000
 _BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
 _PUBLIC_KEY = bytes(32)
-_NEWLINE = (pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string()))
 
 
 @dataclass(frozen=True)
@@ -124,56 +117,6 @@ def write_shard(
     write_columns(file, arrays, columns.schema(), format)
 
 
-def write_columns(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema, format: str) -> None:
-    """Write columns in the order of their rows, as Parquet or as escaped, tab-separated text."""
-    if format == "parquet":
-        _write_parquet(file, arrays, schema)
-    elif format == "text":
-        _write_text(file, arrays)
-    else:
-        raise ValueError(f"format must be one of {', '.join(OUTPUT_FORMATS)}, got {format!r}")
-
-
-def _write_parquet(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema) -> None:
-    table = pa.Table.from_arrays(arrays, schema=schema)
-    # The Arrow schema is left out: other readers would be none the wiser, and pyarrow would read large types.
-    with pq.ParquetWriter(file, schema, compression="zstd", store_schema=False) as writer:
-        writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
-
-
-def _write_text(file: BinaryIO, arrays: list[pa.Array]) -> None:
-    for start in range(0, len(arrays[0]), _ROWS_PER_GROUP):
-        columns = [text_column(array.slice(start, _ROWS_PER_GROUP)) for array in arrays]
-        lines = pc.binary_join_element_wise(*columns, pa.scalar("\t", pa.large_string()))
-        lines = pc.binary_join_element_wise(lines, *_NEWLINE)
-        file.write(canonical.bytes_views(lines)[1])
-
-
-def text_column(array: pa.Array) -> pa.Array:
-    """Values as they stand in text output: (n,) large_string, escaped."""
-    if pa.types.is_large_binary(array.type):
-        return pa.array([_escape_bytes(value) for value in array.to_pylist()], pa.large_string())
-    if not pa.types.is_large_string(array.type):
-        return array.cast(pa.large_string()).fill_null("")  # a number, or none
-    for raw, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-        array = pc.replace_substring(array, raw, escaped)
-    return array
-
-
-def _escape_bytes(value: bytes) -> str:
-    return "".join(
-        {0x5C: "\\\\", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}.get(
-            b, chr(b) if 0x20 <= b < 0x7F else f"\\x{b:02x}"
-        )
-        for b in value
-    )
-
-
-def shard_name(shard: int, num_shards: int, format: str) -> str:
-    """`00000-of-00003.parquet`"""
-    return f"{shard:05d}-of-{num_shards:05d}.{OUTPUT_FORMATS[format]}"
-
-
 @beam.typehints.with_output_types(tuple[int, bytes])
 class _RouteToShards(beam.DoFn):
     """RecordBatch -> (output shard, encoded items)."""
@@ -238,7 +181,7 @@ class WriteReleased(beam.PTransform):
     Args:
       folder: the staging folder (`OutputTarget.staging`), which all workers share.
       columns: names and kinds of the output columns.
-      format: `parquet` or `text`.
+      format: a key of OUTPUT_FORMATS.
       num_output_shards: number of files, or None: from the number and the size of the released items.
     """
 

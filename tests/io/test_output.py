@@ -8,13 +8,14 @@ import pytest
 
 from dpbeam.errors import InputError
 from dpbeam.io import output
-from dpbeam.io.output import OutputTarget
+from dpbeam.io.formats import shard_name
+from dpbeam.io.output import OutputTarget, read_ledger, shards_named
 
 
 def stage(target, shards, text="x"):
     target.prepare()
     for n in range(shards):
-        name = f"shard-{n:05d}-of-{shards:05d}.{'parquet' if target.format == 'parquet' else 'txt'}"
+        name = f"shard-{shard_name(n, shards, target.format)}"
         with open(os.path.join(target.staging, name), "w") as file:
             file.write(f"{text}{n}")
 
@@ -33,7 +34,7 @@ def finished(prefix):
 
 
 def ledger(text, shards):
-    return json.dumps({"text": text, "shards": shards})
+    return json.dumps({"format": "dpbeam ledger", "parameters": {}, "text": text, "shards": shards})
 
 
 def commit(prefix, text, shards, **options):
@@ -71,10 +72,128 @@ def test_overwrite(tmp_path):
     ]
 
 
-def test_shards_without_a_ledger_are_not_overwritten(tmp_path):
-    (tmp_path / "out-00000-of-00002.txt").write_text("left by a crash")
-    with pytest.raises(InputError, match=r"out-00000-of-00002.txt' exists; pass --overwrite"):
-        OutputTarget(f"{tmp_path}/out").check()
+IN_THE_WAY = "is in the way, and no ledger of dpbeam names it; choose another prefix, or remove it yourself"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    ["out-00000-of-00002.txt", "out-00001-of-00004.csv", "out.ledger.json", "out-00000-of-00001.parquet"],
+)
+def test_only_what_a_ledger_names_is_overwritten(tmp_path, name, overwrite):
+    prefix = f"{tmp_path}/out"
+    (tmp_path / name).write_text("{}")
+    target = OutputTarget(prefix, overwrite=overwrite)
+    with pytest.raises(InputError) as error:
+        target.check()
+    assert str(error.value) == f"--output: '{tmp_path}/{name}' {IN_THE_WAY}"
+    stage(target, 1)
+    with pytest.raises(InputError):
+        target.commit(ledger("x", 1))
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_shards_beside_those_of_a_ledger_are_not_overwritten(tmp_path):
+    prefix = f"{tmp_path}/out"
+    commit(prefix, "a", 2)
+    (tmp_path / "out-00000-of-00003.parquet").write_text("mine")
+    with pytest.raises(InputError, match=rf"out-00000-of-00003.parquet' {IN_THE_WAY}"):
+        commit(prefix, "b", 1, overwrite=True)
+
+
+@pytest.mark.parametrize("foreign", [None, "out-00000-of-00003.parquet", "out-00000-of-00001.csv"])
+def test_a_ledger_that_names_no_files(tmp_path, foreign):
+    """Written by an earlier version: it stands for one whole set of shards, and for nothing where there is more."""
+    prefix = f"{tmp_path}/out"
+    commit(prefix, "old", 2)
+    (tmp_path / "out.ledger.json").write_text(ledger("old", 2))
+    if foreign is None:
+        commit(prefix, "new", 1, overwrite=True)
+        assert finished(prefix) == ["new0"]
+        return
+    (tmp_path / foreign).write_text("mine")
+    with pytest.raises(InputError, match=IN_THE_WAY):
+        commit(prefix, "new", 1, overwrite=True)
+    assert (tmp_path / foreign).read_text() == "mine" and len(os.listdir(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("link", ["same", "symlink", "hard link"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_input_is_never_overwritten(tmp_path, link, overwrite):
+    """`--output d/logs --overwrite` over inputs d/logs-*.parquet deleted them; here even our own earlier output."""
+    prefix = f"{tmp_path}/logs"
+    commit(prefix, "a", 4)
+    given = shard = f"{prefix}-00002-of-00004.parquet"
+    if link != "same":
+        given = f"{tmp_path}/other"
+        (os.symlink if link == "symlink" else os.link)(shard, given)
+    target = OutputTarget(prefix, overwrite=overwrite)
+    with pytest.raises(InputError) as error:
+        target.check([f"{tmp_path}/none", given])
+    message = f"--output: '{shard}' is an input of this run; choose another prefix"
+    assert str(error.value) == message
+    stage(target, 1)
+    with pytest.raises(InputError, match="is an input of this run"):
+        target.commit(ledger("b", 1))
+    assert finished(prefix) == ["a0", "a1", "a2", "a3"]
+    with pytest.raises(InputError, match=r"logs.ledger.json' is an input of this run"):
+        OutputTarget(prefix, overwrite=True).check([f"{prefix}.ledger.json"])
+
+
+def test_other_files_of_a_run_are_no_inputs_and_no_output(tmp_path):
+    (tmp_path / "in.csv").write_text("")
+    target = OutputTarget(f"{tmp_path}/out")
+    target.check([f"{tmp_path}/in.csv"], {"--not_private_counts": f"{tmp_path}/counts.json"})
+    for path, problem in (
+        (f"{tmp_path}/./in.csv", "is an input of this run; name another file"),
+        (f"{tmp_path}/./out.ledger.json", "is a file of --output; name another one"),
+        (f"{tmp_path}/out-00000-of-00001.parquet", "is a file of --output; name another one"),
+    ):
+        with pytest.raises(InputError) as error:
+            target.check([f"{tmp_path}/in.csv"], {"--not_private_counts": path})
+        assert str(error.value) == f"--not_private_counts: '{path}' {problem}"
+
+
+def test_folders_are_no_prefixes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "d").mkdir()
+    for prefix in (".", "..", "d", str(tmp_path), "~"):
+        shown = str(tmp_path) if prefix == "~" else prefix
+        with pytest.raises(InputError) as error:
+            OutputTarget(prefix)
+        assert str(error.value) == f"--output: '{shown}' is a folder; add a name, for example '{shown}/items'"
+    for prefix in ("~/x", f"file://{tmp_path}/x"):
+        assert OutputTarget(prefix).prefix == f"{tmp_path}/x"
+
+
+@pytest.mark.parametrize("stem", ["*", "out*", "o?t", "[o]ut", "out[1-"])
+def test_wildcards_in_a_local_prefix_are_plain_characters(tmp_path, stem):
+    """Beam's local filesystem takes them for wildcards when it deletes: older output of other prefixes went too."""
+    for other in ("out", "out1"):
+        commit(f"{tmp_path}/{other}", "other", 2)
+    (tmp_path / "out.staging-mine").mkdir()
+    before = set(os.listdir(tmp_path))
+    prefix = f"{tmp_path}/{stem}"
+    commit(prefix, "a", 2)
+    commit(prefix, "b", 1, overwrite=True)
+    added = {f"{stem}-00000-of-00001.parquet", f"{stem}.ledger.json"}
+    assert set(os.listdir(tmp_path)) == before | added
+    target = OutputTarget(prefix, overwrite=True)
+    stage(target, 1)
+    target.abort()
+    assert set(os.listdir(tmp_path)) == before | added
+
+
+def test_the_ledger_names_the_output(tmp_path):
+    prefix = f"{tmp_path}/out"
+    commit(prefix, "a", 3, format="csv")
+    found = read_ledger(prefix)
+    assert found["parameters"]["output"] == {"format": "csv", "shards": 3}
+    assert shards_named(prefix, found) == [f"{prefix}-0000{n}-of-00003.csv" for n in range(3)]
+    for broken in ({"shards": 3}, {"shards": "3", "format": "csv"}, {"shards": 1, "format": "exe"}, 3):
+        assert shards_named(prefix, {"parameters": {"output": broken}}) == []
+    assert read_ledger(f"{tmp_path}/none") is None
 
 
 def test_output_that_appears_during_the_run(tmp_path):
@@ -112,8 +231,10 @@ def test_bad_prefixes():
         assert str(error.value) == (
             f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
         )
-    with pytest.raises(InputError, match=r"^--output_format: expected one of parquet, text, got 'csv'$"):
-        OutputTarget("x", "csv")
+    with pytest.raises(
+        InputError, match=r"^--output_format: expected one of parquet, text, csv, jsonl, got 'tsv'$"
+    ):
+        OutputTarget("x", "tsv")
 
 
 def test_check_leaves_no_trace(tmp_path):
@@ -180,8 +301,9 @@ def test_a_crash_at_any_step(tmp_path, monkeypatch, overwrite):
         # A second run may always replace what is left.
         commit(prefix, "again", 1, overwrite=True)
         assert finished(prefix) == ["again0"]
+        assert not os.path.exists(f"{prefix}.commit.json")
         steps += 1
-    assert steps >= (18 if overwrite else 8)
+    assert steps >= (24 if overwrite else 12)
 
 
 def crash_at(monkeypatch, step, target):
@@ -204,10 +326,11 @@ def crash_at(monkeypatch, step, target):
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("delete", "rename", "create"):
+        for name in ("rename", "create"):
             patch.setattr(FileSystems, name, crashing(getattr(FileSystems, name)))
         # A crash does not clean up behind itself.
         patch.setattr(output, "delete_quietly", crashing(output.delete_quietly))
+        patch.setattr(output, "delete", crashing(output.delete))
         patch.setattr("dpbeam.io.files.delete_quietly", lambda paths: None)
         try:
             target.commit(ledger("new", 2))
@@ -224,7 +347,9 @@ def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    for step, name in enumerate(["create", "rename", "rename", "rename", "rename"]):
+    # Two small files are created, the ledger and the names of what is about to change; then two shards are moved.
+    steps = [("create", 1), ("create", 2), *(("rename", n) for n in range(1, 6))]
+    for step, (name, fails_at) in enumerate(steps):
         prefix = f"{tmp_path}/{step}/out"
         os.makedirs(os.path.dirname(prefix))
         if overwrite:
@@ -233,9 +358,9 @@ def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
         stage(target, 2, "new")
         original, calls = getattr(FileSystems, name), []
 
-        def nth(*args, original=original, calls=calls, step=step, **kwargs):
+        def nth(*args, original=original, calls=calls, fails_at=fails_at, **kwargs):
             calls.append(args)
-            return full() if len(calls) == max(step, 1) else original(*args, **kwargs)
+            return full() if len(calls) == fails_at else original(*args, **kwargs)
 
         with monkeypatch.context() as patch:
             patch.setattr(FileSystems, name, nth)
@@ -243,6 +368,6 @@ def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
                 target.commit(ledger("new", 2))
         target.abort()
         left = finished(prefix)
-        assert left == (["old0", "old1", "old2"] if overwrite and step <= 1 else None)
+        assert left == (["old0", "old1", "old2"] if overwrite and fails_at <= 2 else None)
         if left is None:
             assert os.listdir(os.path.dirname(prefix)) == []

@@ -52,7 +52,7 @@ def write(prefix, items, **options):
                 | f"Write{attempt}"
                 >> WriteReleased(target.prepare(), OutputColumns(("item",), ("string",)), "text", 2)
             )
-    target.commit("{}")
+    target.commit('{"format": "dpbeam ledger", "parameters": {}}')
 
 
 def test_writing():

@@ -128,14 +128,14 @@ def test_arguments_are_checked():
         written(binary("a"), WEIGHTED)
     with pytest.raises(ValueError, match="weights are needed exactly when"):
         written(binary("a"), STRINGS, np.ones(1))
-    with pytest.raises(ValueError, match="format must be one of parquet, text, got 'csv'"):
-        written(binary("a"), format="csv")
+    with pytest.raises(ValueError, match="format must be one of parquet, text, csv, jsonl, got 'tsv'"):
+        written(binary("a"), format="tsv")
     with pytest.raises(ValueError, match="names and kinds differ in length: 1 and 2"):
         OutputColumns(("a",), ("int", "int"))
     with pytest.raises(ValueError, match=r"num_output_shards must be in 1\.\.99999, got 0"):
         WriteReleased("x", STRINGS, num_output_shards=0)
-    with pytest.raises(ValueError, match="format must be one of parquet, text, got 'csv'"):
-        WriteReleased("x", STRINGS, "csv")
+    with pytest.raises(ValueError, match="format must be one of parquet, text, csv, jsonl, got 'tsv'"):
+        WriteReleased("x", STRINGS, "tsv")
 
 
 def test_an_item_is_written_once():
