@@ -183,7 +183,11 @@ def add_input_flags(parser: FlagParser) -> None:
     """Flags that say what to read."""
     group = parser.add_argument_group("input")
     group.add_argument(
-        "--input", nargs="+", action="extend", metavar="PATTERN", help="files or globs; repeatable"
+        "--input",
+        nargs="+",
+        action="extend",
+        metavar="PATTERN",
+        help="files, globs, or - for stdin; repeatable",
     )
     group.add_argument(
         "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv, text (default: extension)"
@@ -229,7 +233,7 @@ def add_output_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--output", metavar="PREFIX", help="shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json"
     )
-    group.add_argument("--output_format", metavar="FORMAT", help="parquet (default) or text")
+    group.add_argument("--output_format", metavar="FORMAT", help="parquet (default), text, csv or jsonl")
     group.add_argument(
         "--num_output_shards",
         type=int,

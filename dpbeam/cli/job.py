@@ -16,7 +16,9 @@ from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
 from dpbeam.cli.console import Progress
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
+from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget
+from dpbeam.io.paths import is_pipe
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
@@ -46,6 +48,8 @@ _OF_PAIRS = (
     "ngrams",
     "on_null",
     "on_bad_row",
+    "item_type",
+    "csv_multiline",
     "not_private_counts",
     "num_shards",
 )
@@ -87,12 +91,19 @@ class Job:
             given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
         )
         _check_counts(given)
-        summary = preflight(spec)
-        target.check()
-        key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
-        temp_location = check_runner(beam_arguments, given["input"], given["output"])
-        job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key)
-        job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
+        summary = preflight(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
+        try:
+            target.check([*(file.path for file in summary.files), *_lists(given)], _other_files(given))
+            key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
+            inputs = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
+            temp_location = check_runner(beam_arguments, inputs, target.prefix)
+            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key)
+            job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
+        except BaseException:
+            summary.release()
+            raise
+        for note in summary.notes:
+            job.say(note)
         return job
 
     @classmethod
@@ -104,7 +115,7 @@ class Job:
         target = OutputTarget(
             given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
         )
-        target.check()
+        target.check(_lists(given), _other_files(given))
         key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
         temp_location = check_runner(beam_arguments, [], given["output"])
         return cls(command, given, None, None, target, complete(beam_arguments), temp_location, key)
@@ -195,6 +206,9 @@ class Job:
         except BaseException:
             self.target.abort()
             raise
+        finally:
+            if self.summary is not None:
+                self.summary.release()
 
     def _wait(self, pipeline: beam.Pipeline) -> None:
         title = f"dpbeam {self.command}"
@@ -208,6 +222,17 @@ class Job:
         if progress.shown or read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER:
             return progress.stage
         return tell_on_stderr
+
+
+def _lists(given: dict[str, Any]) -> list[str]:
+    """Files that a job reads besides its input."""
+    names = [name for name in ("public_items", "domain", "histogram") if name in given]
+    return [path for name in names for path in list_files(given[name], f"--{name}")]
+
+
+def _other_files(given: dict[str, Any]) -> dict[str, str]:
+    """Files that a job writes besides its output, by their flag."""
+    return {f"--{name}": given[name] for name in ("not_private_counts",) if name in given}
 
 
 def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:

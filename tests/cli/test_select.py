@@ -459,7 +459,10 @@ class TestBadInput:
             ([*BUDGET, "--epsilonn", "3"], r"unknown flag --epsilonn; did you mean --epsilon\?"),
             ([*BUDGET, "stray"], r"unexpected argument 'stray'"),
             ([*BUDGET, "-q"], r"unknown flag -q; .*"),
-            ([*BUDGET, "--output_format=csv"], r"--output_format: expected one of parquet, text, got 'csv'"),
+            (
+                [*BUDGET, "--output_format=tsv"],
+                r"--output_format: expected one of parquet, text, csv, jsonl, got 'tsv'",
+            ),
             ([*BUDGET, "--public_items=/none"], r"--public_items: .*/none.*"),
         ],
     )
