@@ -63,7 +63,7 @@ class Kinds:
 
 
 def kind_of(data_type: pa.DataType, where: str) -> str | None:
-    """The kind of an Arrow type; None for the null type, which fits every kind.
+    """The kind of an Arrow type, or of the values that it encodes; None for the null type, which fits every kind.
 
     Args:
       where: names file and column in the error, for example "a.parquet: column 'user'".
@@ -71,7 +71,9 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
     Raises:
       InputError: for types that are no identity.
     """
-    value = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    value = data_type
+    while pa.types.is_dictionary(value) or pa.types.is_run_end_encoded(value):
+        value = value.value_type
     if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
         return STRING
     if pa.types.is_integer(value):
@@ -88,10 +90,10 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
 def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tuple[pa.Array, str | None]:
     """Canonical bytes of a column, and its kind (None for the null type).
 
-    A dictionary-encoded column stays so, with canonical bytes in its dictionary. Nulls stay null.
+    A dictionary-encoded column stays so, with canonical bytes in one dictionary. Nulls stay null.
 
     Args:
-      array: (n,) strings, integers, bytes, or a dictionary of these.
+      array: (n,) strings, integers, bytes, or these encoded in dictionaries (also nested ones) or as runs.
       where: names file and column in errors.
 
     Returns:
@@ -100,14 +102,35 @@ def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tupl
     Raises:
       InputError: the type is not supported, or an unsigned integer exceeds 2^63 - 1.
     """
-    if isinstance(array, pa.ChunkedArray):
-        array = array.unify_dictionaries().combine_chunks() if array.num_chunks else array.combine_chunks()
     kind = kind_of(array.type, where)
+    if isinstance(array, pa.ChunkedArray):
+        chunks = [one_level(chunk) for chunk in array.chunks]
+        array = (
+            pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
+            if chunks
+            else array.combine_chunks()
+        )
+    array = one_level(array)
     if kind is None:
         return pa.nulls(len(array), pa.large_binary()), None
     if pa.types.is_dictionary(array.type):
         return _encode_dictionary(array, kind, where), kind
     return _encode_plain(array, kind, where), kind
+
+
+def one_level(array: pa.Array) -> pa.Array:
+    """The same values: those in nested dictionaries or runs in one dictionary or plain, others as they are."""
+    while True:
+        if pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        elif pa.types.is_dictionary(array.type) and not _is_plain(array.type.value_type):
+            array = one_level(array.dictionary).take(array.indices)
+        else:
+            return array
+
+
+def _is_plain(data_type: pa.DataType) -> bool:
+    return not (pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type))
 
 
 def _encode_dictionary(array: pa.DictionaryArray, kind: str, where: str) -> pa.Array:

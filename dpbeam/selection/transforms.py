@@ -19,7 +19,7 @@ from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.program import replies_by_link
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode
+from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, plain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes
@@ -71,6 +71,8 @@ class _ToBatches(beam.DoFn):
 def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A record batch with columns `user` and `item` of strings, integers or bytes, as canonical bytes.
 
+    Both columns may be dictionaries; the result has one for the items alone, whose values cost most.
+
     Raises:
       InputError: a column is missing, has another type, or holds a null.
     """
@@ -83,7 +85,7 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         column, kind = encode(batch.column(name), f"column '{name}'")
         if column.null_count:
             raise InputError(f"column '{name}' holds a null; filter nulls before SelectPartitions")
-        columns.append(column)
+        columns.append(plain(column) if name == "user" else column)
         kinds.append(kind or "string")
     schema = pa.schema(
         [("user", columns[0].type), ("item", columns[1].type)],

@@ -242,7 +242,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         config = replace(config, selector_share=_or(config.selector_share, _DEFAULT_SELECTOR_SHARE))
     elif config.selector_share is not None:
         raise InputError(
-            "--selector_share needs a selection stage: drop it, or --domain and --mechanism=limited-domain"
+            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain"
         )
     if config.noisy_counts:
         config = replace(config, noisy_count_share=_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
@@ -260,7 +260,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
 def _resolved_limited(config: TopKConfig) -> TopKConfig:
     if config.public_domain:
         raise InputError(
-            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain"
+            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or --histogram"
         )
     if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
         raise InputError(f"--kbar must be 0 (all) or at least --k ({config.k}), got {config.kbar}")

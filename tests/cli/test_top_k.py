@@ -413,7 +413,8 @@ class TestBadInput:
             ),
             (
                 [*BUDGET, "--k=3", "--domain=x", "--mechanism=limited-domain"],
-                r"--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain",
+                r"--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or "
+                r"--histogram",
             ),
             (
                 [*BUDGET, "--k=3", "--domain=x", "--histogram=y"],

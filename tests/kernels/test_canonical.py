@@ -96,6 +96,35 @@ def test_dictionary_stays():
     assert kind == "int" and canonical.decode(canonical.plain(numbers), ["int"])[0].to_pylist() == [5, 6, 5]
 
 
+def test_nested_dictionaries_and_runs():
+    inner = pa.array(["a", "b", None]).dictionary_encode()
+    nested = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 2], pa.int8()), inner)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 4], pa.int32()), pa.array([7, None]))
+    for array, kind, values in (
+        (nested, "string", [b"b", b"a", None, None]),
+        (pa.chunked_array([nested, nested[:2]]), "string", [b"b", b"a", None, None, b"b", b"a"]),
+        (runs, "int", [b"\0" * 7 + b"\x07"] * 2 + [None] * 2),
+        (pa.DictionaryArray.from_arrays([0], pa.array(["a"], pa.string_view())), "string", [b"a"]),
+    ):
+        encoded, found = canonical.encode(array)
+        assert found == kind and canonical.plain(encoded).to_pylist() == values
+    with pytest.raises(InputError, match="has type dictionary"):
+        canonical.encode(pa.DictionaryArray.from_arrays([0], pa.array([1.5]).dictionary_encode()))
+
+
+def test_integers_in_decimal():
+    texts = ["7", "+7", "-007", "", "9223372036854775807", "-9223372036854775808", "9223372036854775808"]
+    texts += ["1.0", "0x10", " 1", "1_0", "1\n", "²"]
+    for view in (pa.large_string(), pa.large_binary()):
+        values, bad = canonical.parse_int64(
+            pa.array([t.encode() for t in texts], pa.large_binary()).view(view)
+        )
+        assert values.to_pylist() == [7, 7, -7, None, 2**63 - 1, -(2**63), *[None] * 7]
+        assert bad.tolist() == list(range(6, 13))
+    values, bad = canonical.parse_int64(pa.array(["1", "x"], pa.large_string()))
+    assert values.to_pylist() == [1, None] and bad.tolist() == [1]
+
+
 @pytest.mark.parametrize(
     "array",
     [

@@ -4,6 +4,7 @@ import glob
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
@@ -90,6 +91,41 @@ def test_batches_equal_tuples(tmp_path):
     assert sorted(run(tmp_path, [batch], coder=pa.RecordBatch)) == from_tuples
     assert sorted(run(tmp_path, [batch.slice(0, 100), batch.slice(100)], coder=pa.RecordBatch)) == from_tuples
     assert sorted(run(tmp_path, [dictionary], coder=pa.RecordBatch, num_shards=3)) == from_tuples
+
+
+@pytest.mark.parametrize("encoded", ["user", "item", "both", "some batches", "nested", "runs"])
+def test_dictionaries_of_users_and_items(encoded, tmp_path):
+    """Batches with dictionaries of their own, in orders of their own, with values twice and values unused."""
+
+    def column(name, values, number):
+        plain = pa.array(values)
+        if encoded == "some batches" and number:
+            return plain
+        if encoded in ("user", "item") and name != encoded:
+            return plain
+        if encoded == "runs":
+            return pc.run_end_encode(plain)
+        first = plain.dictionary_encode()
+        # Every value twice in the dictionary, which begins with one that no row has.
+        names = pa.array(
+            [f"unused {number}", *first.dictionary.to_pylist()[::-1], *first.dictionary.to_pylist()]
+        )
+        size = len(first.dictionary)
+        places = [size - i if n % 2 else 1 + size + i for n, i in enumerate(first.indices.to_pylist())]
+        found = pa.DictionaryArray.from_arrays(pa.array(places, pa.int16()), names)
+        if encoded != "nested":
+            return found
+        return pa.DictionaryArray.from_arrays(pa.array(range(len(found)), pa.int32()), found)
+
+    batches = []
+    for number, start in enumerate(range(0, len(pairs()), 60)):
+        users, items = zip(*pairs()[start : start + 60])
+        batches.append(
+            pa.record_batch({"user": column("user", users, number), "item": column("item", items, number)})
+        )
+    assert len(batches) == 5
+    found = sorted(run(tmp_path, batches, coder=pa.RecordBatch, num_shards=3))
+    assert found == sorted(run(tmp_path, pairs()))
 
 
 def test_noisy_weights_lie_on_the_public_grid(tmp_path):

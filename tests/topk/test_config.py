@@ -232,11 +232,11 @@ def test_more_budget_is_more_choice():
         ({"noisy_count_share": 0.1}, "--noisy_count_share needs --noisy_counts"),
         (
             {"public_domain": True, "selector_share": 0.5},
-            "--selector_share needs a selection stage: drop it, or --domain and --mechanism=limited-domain",
+            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain",
         ),
         (
             {"mechanism": "limited-domain", "selector_share": 0.5},
-            "--selector_share needs a selection stage: drop it, or --domain and --mechanism=limited-domain",
+            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain",
         ),
         ({"kbar": 30}, "--kbar applies to --mechanism=limited-domain alone"),
         ({"kbar": 0}, "--kbar applies to --mechanism=limited-domain alone"),
@@ -254,7 +254,7 @@ def test_more_budget_is_more_choice():
         ),
         (
             {"mechanism": "limited-domain", "public_domain": True},
-            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain",
+            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or --histogram",
         ),
         ({"selector": "best"}, f"--method must be one of {', '.join((*SELECTORS, 'wgm'))}, got 'best'"),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from apache_beam import coders
 
+from dpbeam.kernels.canonical import one_level
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -53,9 +54,16 @@ class ShardCoder(coders.Coder):
 
 
 class RecordBatchCoder(coders.Coder):
-    """An Arrow record batch as an IPC stream; a slice is written without its parent's buffers."""
+    """An Arrow record batch as an IPC stream; a slice is written without its parent's buffers.
+
+    Nested dictionaries become one: Arrow writes them so that it cannot read them.
+    """
 
     def encode(self, value: pa.RecordBatch) -> bytes:
+        columns = [one_level(column) for column in value.columns]
+        if any(one.type != column.type for one, column in zip(columns, value.columns)):
+            names = value.schema.names
+            value = pa.RecordBatch.from_arrays(columns, names, metadata=value.schema.metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
             writer.write_batch(value)
