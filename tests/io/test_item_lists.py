@@ -1,12 +1,16 @@
 """Lists of public items: what is refused (what is read is tested with the sinks)."""
 
+import json
+import os
+import threading
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io.item_lists import read_items
-from dpbeam.io.sinks import OutputColumns
+from dpbeam.io.item_lists import list_files, read_items
+from dpbeam.io.sinks import OutputColumns, write_shard
 
 STRING = OutputColumns(("item",), ("string",))
 INT = OutputColumns(("item",), ("int",))
@@ -73,6 +77,115 @@ def test_bad_parquet(tmp_path, columns, problem):
     with pytest.raises(InputError) as error:
         read_items(path, STRING, "--domain")
     assert str(error.value).replace(path, "FILE") == problem
+
+
+@pytest.mark.parametrize(
+    "columns, name, text, problem",
+    [
+        (STRING, "a.csv", b"itm\na\n", " has no column 'item'"),
+        (STRING, "a.csv", b"item,item\na,b\n", " has several columns 'item'"),
+        (
+            STRING,
+            "a.csv",
+            b'item\na\n"b\n',
+            ":3: malformed CSV; quote values with quotes, and double quotes inside",
+        ),
+        (
+            STRING,
+            "a.csv",
+            b'item\n"b"c\n',
+            ":2: malformed CSV; quote values with quotes, and double quotes inside",
+        ),
+        (STRING, "a.csv", b"item\na,b\n", ":2: 2 fields where the header has 1"),
+        (STRING, "a.csv", b"item\n\xff\n", ": not valid UTF-8"),
+        (INT, "a.csv", b'item\n1\n"2\n"\n', ":3: not a 64-bit integer, as the items of the input are"),
+        (BYTES, "a.csv", b"item\n\\x4\n", ":2: a backslash must be written as two"),
+        (
+            STRING,
+            "a.jsonl",
+            b'{"item": "a"}\n{"item": 1}\n',
+            ":2: 'item' is no string, as the items of the input are",
+        ),
+        (INT, "a.jsonl", b'{"item": "1"}\n', ":1: not a 64-bit integer, as the items of the input are"),
+        (INT, "a.jsonl", b'{"item": true}\n', ":1: not a 64-bit integer, as the items of the input are"),
+        (STRING, "a.jsonl", b'\n{"item": null}\n', ":2: no 'item', or null"),
+        (STRING, "a.jsonl", b'{"item": "a"\n', ":1: not a JSON value"),
+        (STRING, "a.ndjson", b'["a"]\n', ":1: not an object"),
+    ],
+)
+def test_bad_csv_and_jsonl(write_file, columns, name, text, problem):
+    path = write_file(name, text)
+    with pytest.raises(InputError) as error:
+        read_items(path, columns, "--domain")
+    assert str(error.value) == f"--domain: {path}{problem}"
+
+
+def test_csv_and_jsonl(write_file):
+    path = write_file("a.csv.gz", '\ufeffb,item,a\r\n1,"x\r\ny",w\r\n\r\n-2,z,""\r\n')
+    assert read_items(path, STRING, "--domain").to_pylist() == [b"x\r\ny", b"z"]
+    assert read_items(path, PAIR, "--domain") == read_items(
+        write_file("b.jsonl", '{"b": 1, "a": "w"}\n{"a": "", "b": -2}\n'), PAIR, "--domain"
+    )
+    assert (
+        read_items(write_file("c.csv", "item\n" + "x" * 200_000), STRING, "--domain")[0].as_py()
+        == b"x" * 200_000
+    )
+
+
+def output(prefix, lines, method="gsu", **parameters):
+    (prefix.parent / f"{prefix.name}-00000-of-00001.txt").write_text(lines)
+    ledger = {"format": "dpbeam ledger", "method": method, "parameters": parameters}
+    (prefix.parent / f"{prefix.name}.ledger.json").write_text(json.dumps(ledger))
+    return f"{prefix}-00000-of-00001.txt"
+
+
+@pytest.mark.parametrize(
+    "lines, ledger",
+    [
+        ("a\nb\n", {}),
+        ("a\t1.5\nb\t\n", {"noisy_weights": True}),
+        ("1\ta\n2\tb\n", {"method": "top-k", "noisy_count_deviation": None}),
+        ("1\ta\t17\n2\tb\t-3\n", {"method": "top-k", "noisy_count_deviation": 2.0}),
+    ],
+)
+@pytest.mark.parametrize("name", ["file", "glob", "prefix"])
+def test_text_outputs_of_ours(tmp_path, lines, ledger, name):
+    """Text has no header; the ledger beside it says what stands beside the items."""
+    path = output(tmp_path / "out", lines, **ledger)
+    path = {"file": path, "glob": f"{tmp_path}/out-*", "prefix": f"{tmp_path}/out"}[name]
+    assert read_items(path, STRING, "--released").to_pylist() == [b"a", b"b"]
+
+
+def test_text_of_others_has_items_alone(tmp_path, write_file):
+    output(tmp_path / "out", "", noisy_weights=True)
+    path = write_file("out-1.txt", "a\t1.5\n")
+    with pytest.raises(InputError, match=r"out-1.txt:1: 2 fields separated by tabs, expected 1"):
+        read_items(path, STRING, "--released")
+
+
+@pytest.mark.parametrize("extension", ["parquet", "csv", "jsonl"])
+def test_the_prefix_of_an_output_stands_for_its_files(tmp_path, extension):
+    for n in range(3):
+        path = tmp_path / f"out-{n:05d}-of-00003.{extension}"
+        with open(path, "wb") as file:
+            write_shard(file, pa.array([b"i%d" % n], pa.large_binary()), None, STRING, extension)
+    (tmp_path / "out-notes.txt").write_text("no item")
+    ledger = {"format": "dpbeam ledger", "method": "gsu", "parameters": {}}
+    for output in ({}, {"output": {"format": extension, "shards": 3}}):
+        ledger["parameters"] = output
+        (tmp_path / "out.ledger.json").write_text(json.dumps(ledger))
+        assert read_items(f"{tmp_path}/out", STRING, "--released").to_pylist() == [b"i0", b"i1", b"i2"]
+    assert list_files(f"{tmp_path}/out", "--domain") == [
+        f"{tmp_path}/out-0000{n}-of-00003.{extension}" for n in range(3)
+    ]
+
+
+def test_pipes(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("a\nb\n"))
+    writer.start()
+    assert read_items(f"{tmp_path}/pipe", STRING, "--public_items").to_pylist() == [b"a", b"b"]
+    writer.join()
 
 
 def test_files(tmp_path, write_file):

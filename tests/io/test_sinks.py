@@ -1,6 +1,7 @@
 """Written shards: content, order, layout, and the transform that writes them."""
 
 import io
+import json
 import os
 
 import apache_beam as beam
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io import sinks
+from dpbeam.io.formats import OUTPUT_FORMATS, shard_name
 from dpbeam.io.item_lists import read_items
+from dpbeam.io.output import count_released
 from dpbeam.io.sinks import (
     OutputColumns,
     WriteReleased,
     num_output_shards,
     output_shard,
-    shard_name,
     write_shard,
 )
 from dpbeam.io.spec import InputSpec
@@ -64,7 +66,7 @@ def test_parquet_kinds_and_names():
     assert found.schema.types == [pa.string(), pa.int64(), pa.binary()]
 
 
-@pytest.mark.parametrize("format", ["parquet", "text"])
+@pytest.mark.parametrize("format", OUTPUT_FORMATS)
 def test_order_and_bytes_carry_nothing(format):
     values = [f"item {n}" for n in range(1000)]
     weights = np.arange(1000) / 4
@@ -89,10 +91,37 @@ def test_empty_shards_are_valid():
 def test_text_escapes():
     data = written(binary("a\tb", "c\nd", "e\\n", "f\r", "ü"), format="text")
     assert data.decode() == "a\\tb\nc\\nd\ne\\\\n\nf\\r\nü\n"
+    controls = "".join(
+        map(chr, [*range(9), *range(11, 13), *range(14, 32), *range(127, 160), 0x2028, 0x2029])
+    )
+    data = written(binary(f"a{controls}b"), format="text").decode()
+    assert data.isprintable() is False and data[:-1].isprintable() and data.splitlines() == [data[:-1]]
+    assert data.startswith("a\\x00\\x01") and data.endswith("\\x9f\\u2028\\u2029b\n")
     columns = OutputColumns(("b", "n"), ("bytes", "int"), noisy_weight=True)
     parts = [canonical.encode(pa.array(v))[0] for v in ([b"\xff\t\\x", b"plain"], [-1, 2])]
     data = written(canonical.encode_parts(parts), columns, np.array([0.5, 2.0]), "text")
     assert sorted(data.decode().splitlines()) == ["\\xff\\t\\\\x\t-1\t0.5", "plain\t2\t2"]
+
+
+def test_csv_content():
+    data = written(binary("b,c", 'd"e', "f\ng", " h", "ü", "=1+1", "\x1b[2J"), format="csv")
+    assert data.decode() == 'item\n"\x1b[2J"\n" h"\n=1+1\n"b,c"\n"d""e"\n"f\ng"\nü\n'
+    columns = OutputColumns(("a,b", "n", "raw"), ("string", "int", "bytes"), noisy_weight=True)
+    parts = [canonical.encode(pa.array(v))[0] for v in (["", "x"], [1, -2], [b"\xff\\", b"p,q"])]
+    data = written(canonical.encode_parts(parts), columns, np.array([0.5, np.nan]), "csv")
+    assert data.decode() == '"a,b",n,raw,noisy_weight\n"",1,\\xff\\\\,0.5\nx,-2,"p,q",\n'
+    assert written(binary(), format="csv") == b"item\n"
+
+
+def test_jsonl_content():
+    columns = OutputColumns(("name", "n", "raw"), ("string", "int", "bytes"), noisy_weight=True)
+    parts = [canonical.encode(pa.array(v))[0] for v in (['a"\n\x1b', "x"], [2**63 - 1, -2], [b"\xff\\", b""])]
+    data = written(canonical.encode_parts(parts), columns, np.array([0.5, np.nan]), "jsonl")
+    assert [json.loads(line) for line in data.splitlines()] == [
+        {"name": "x", "n": -2, "raw": "", "noisy_weight": None},
+        {"name": 'a"\n\x1b', "n": 2**63 - 1, "raw": "\\xff\\\\", "noisy_weight": 0.5},
+    ]
+    assert written(binary(), format="jsonl") == b""
 
 
 KINDS = {"string": st.text(), "int": st.integers(-(2**63), 2**63 - 1), "bytes": st.binary()}
@@ -106,7 +135,7 @@ def _items(draw):
     return kinds, [row for row in rows if any(value not in ("", b"") for value in row)]
 
 
-@pytest.mark.parametrize("format, extension", [("parquet", "parquet"), ("text", "txt")])
+@pytest.mark.parametrize("format, extension", OUTPUT_FORMATS.items())
 @settings(max_examples=100, deadline=None)
 @given(drawn=_items())
 def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, drawn):
@@ -119,6 +148,7 @@ def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, d
     columns = OutputColumns(tuple(f"c{p}" for p in range(len(kinds))), kinds)
     path = tmp_path_factory.mktemp("items") / f"a.{extension}"
     path.write_bytes(written(items, columns, format=format))
+    assert count_released([str(path)]) == len(rows)
     back = read_items(str(path), columns, "--public_items")
     assert sorted(back.to_pylist()) == sorted(items.to_pylist())
 
@@ -233,11 +263,12 @@ def test_long_items_travel_and_lie_in_more_pieces(tmp_path, monkeypatch):
     assert max(sent) <= 3_000 and len(sent) >= 34
 
 
-@pytest.mark.parametrize("format", ["parquet", "text"])
+@pytest.mark.parametrize("format", OUTPUT_FORMATS)
 def test_nothing_released(tmp_path, format):
     write(tmp_path, [], WEIGHTED, format)
     (name,) = os.listdir(tmp_path)
     assert name == f"shard-{shard_name(0, 1, format)}"
+    assert count_released([str(tmp_path / name)]) == 0
     if format == "parquet":
         assert table((tmp_path / name).read_bytes()).schema.names == ["item", "noisy_weight"]
 
