@@ -1,0 +1,219 @@
+"""Input and output files of whole commands: pipes, names, types, formats, and what must never be lost."""
+
+import glob
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.cli import main
+from tests.support.instances import popular_table
+
+pytestmark = pytest.mark.usefixtures("own_temp")
+
+BUDGET = ["--epsilon=2", "--delta=1e-3", "--insecure_test_key=00ff"]
+COLUMNS = ["--user_column=user", "--item_column=item"]
+TABLE = popular_table(300, 0)
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def written(table, format):
+    rows = table.to_pylist()
+    if format == "jsonl":
+        return "".join(json.dumps(row) + "\n" for row in rows)
+    separator = "," if format == "csv" else "\t"
+    return "".join(
+        separator.join(row) + "\n" for row in [table.schema.names, *(row.values() for row in rows)]
+    )
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(TABLE, path)
+    return str(path)
+
+
+@pytest.fixture
+def reference(pairs, tmp_path, capsys):
+    """Released items of the file, under the tests' key."""
+    assert run(capsys, "select", f"--input={pairs}", *COLUMNS, *BUDGET, f"--output={tmp_path}/ref")[0] == 0
+    return pq.read_table(f"{tmp_path}/ref-00000-of-00001.parquet")["item"].to_pylist()
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+@pytest.mark.parametrize("alias", [False, True])
+def test_inputs_survive(flags, alias, tmp_path, capsys):
+    """`--output d/logs --overwrite` over the shards of an earlier run, d/logs-*.parquet."""
+    for n in range(4):
+        pq.write_table(TABLE.slice(n * 100, 100), tmp_path / f"logs-0000{n}-of-00004.parquet")
+    before = {path: path.read_bytes() for path in tmp_path.glob("logs-*")}
+    given = f"{tmp_path}/logs-*.parquet"
+    if alias:
+        os.symlink(tmp_path, tmp_path / "alias")
+        given = f"{tmp_path}/alias/logs-*.parquet"
+    code, _, err = run(
+        capsys, "select", f"--input={given}", *COLUMNS, *BUDGET, f"--output={tmp_path}/logs", *flags
+    )
+    assert code == 2 and err == (
+        f"dpbeam select: error: --output: '{tmp_path}/logs-00000-of-00004.parquet' is an input of this run; choose "
+        "another prefix\n"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.glob("logs*")} == before
+
+
+def test_lists_and_counts_survive(pairs, reference, tmp_path, capsys):
+    """What a run reads besides its input, and what it writes besides its output."""
+    base = ["select", f"--input={pairs}", *COLUMNS, *BUDGET, "--overwrite"]
+    shard = f"{tmp_path}/ref-00000-of-00001.parquet"
+    before = Path(shard).read_bytes()
+    for public in (shard, f"{tmp_path}/ref"):
+        code, _, err = run(capsys, *base, f"--output={tmp_path}/ref", f"--public_items={public}")
+        assert code == 2 and f"--output: '{shard}' is an input of this run" in err
+    for path in (pairs, f"{tmp_path}/ref.ledger.json"):
+        code, _, err = run(capsys, *base, f"--output={tmp_path}/ref", f"--not_private_counts={path}")
+        assert code == 2 and err.startswith("dpbeam select: error: --not_private_counts: ")
+    assert Path(shard).read_bytes() == before and pq.read_table(pairs).equals(TABLE)
+    assert run(capsys, *base, f"--output={tmp_path}/ref")[0] == 0  # and our own output is replaced
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl"])
+def test_stdin(format, reference, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "dpbeam.cli",
+        "select",
+        "--input",
+        "-",
+        f"--input_format={format}",
+        *COLUMNS,
+    ]
+    temp = tmp_path / "private"
+    command += [*BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
+    done = subprocess.run(command, input=written(TABLE, format), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(f"{tmp_path}/out-00000-of-00001.parquet")["item"].to_pylist() == reference
+    assert os.listdir(temp) == []
+
+
+def test_a_failed_run_on_stdin_leaves_nothing(tmp_path):
+    command = [sys.executable, "-m", "dpbeam.cli", "select", "--input", "-", "--input_format=csv", *COLUMNS]
+    temp = tmp_path / "private"
+    command += [*BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
+    for text, problem in (
+        ('user,item\nu,"i\n', "0-stdin:2: a quoted value does not end on its line"),
+        ("", "0-stdin: an empty file, without even a header"),
+    ):
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        assert done.returncode == 2 and problem in done.stderr, done.stderr
+        assert os.listdir(temp) == [] and not glob.glob(f"{tmp_path}/out*")
+
+
+def test_process_substitution(tmp_path, reference):
+    (tmp_path / "a.csv").write_text(written(TABLE, "csv"))
+    text = f"{sys.executable} -m dpbeam.cli select --input <(cat {tmp_path}/a.csv) --input_format=csv "
+    text += " ".join([*COLUMNS, *BUDGET, f"--output={tmp_path}/out", f"--temp_location={tmp_path}/private"])
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(f"{tmp_path}/out-00000-of-00001.parquet")["item"].to_pylist() == reference
+
+
+def test_a_file_with_two_names(pairs, reference, tmp_path, capsys):
+    os.symlink(pairs, tmp_path / "again.parquet")
+    flags = [*COLUMNS, *BUDGET, f"--output={tmp_path}/out"]
+    code, out, _ = run(capsys, "select", "--input", pairs, f"{tmp_path}/again.parquet", *flags)
+    assert code == 0
+    assert f"input: '{pairs}' and '{tmp_path}/again.parquet' are one file, which is read once" in out
+    assert pq.read_table(f"{tmp_path}/out-00000-of-00001.parquet")["item"].to_pylist() == reference
+
+
+@pytest.mark.parametrize("item_type", [None, "string", "int", "bytes"])
+def test_the_type_of_the_output_is_what_the_flag_says(item_type, tmp_path, capsys):
+    """Never what a row says: not where one user alone has an item, nor where nobody has."""
+    types = {"string": pa.string(), "int": pa.int64(), "bytes": pa.binary()}
+    rows = [{"items": []}] * 50
+    for number, last in enumerate(([], [{"items": [5]}, {"items": ["a"]}])):
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows + last))
+        (tmp_path / "public.txt").write_text("7\n")
+        flags = ["--input_layout=grouped", "--item_column=items", *BUDGET, "--on_bad_row=skip"]
+        flags += [] if item_type is None else [f"--item_type={item_type}"]
+        flags += [f"--public_items={tmp_path}/public.txt", f"--output={tmp_path}/out{number}"]
+        assert run(capsys, "select", f"--input={tmp_path}/a.jsonl", *flags)[0] == 0
+        found = pq.read_table(f"{tmp_path}/out{number}-00000-of-00001.parquet")
+        assert found.schema.field("item").type == types[item_type or "string"]
+        assert found["item"].to_pylist() == [{"int": 7, "bytes": b"7"}.get(item_type, "7")]
+
+
+@pytest.mark.parametrize(
+    "format, extension", [("text", "txt"), ("csv", "csv"), ("jsonl", "jsonl"), ("parquet", "parquet")]
+)
+@pytest.mark.parametrize("weights", [[], ["--noisy_weights"]])
+def test_our_own_output_reads_back(format, extension, weights, pairs, reference, tmp_path, capsys):
+    out = f"{tmp_path}/out"
+    base = ["select", f"--input={pairs}", *COLUMNS, *BUDGET]
+    code, told, err = run(capsys, *base, f"--output_format={format}", *weights, f"--output={out}")
+    assert (code, err) == (
+        0,
+        "",
+    ) and f"{len(reference)} items released: {out}-00000-of-00001.{extension}" in told
+    evaluate = ["evaluate", f"--input={pairs}", *COLUMNS, f"--ledger={out}.ledger.json"]
+    results = []
+    for released in (f"{out}-00000-of-00001.{extension}", f"{out}-*", out):
+        code, told, err = run(capsys, *evaluate, f"--released={released}")
+        assert (code, err) == (0, "")
+        results.append(json.loads(told))
+    assert results[0]["released"]["items"] == len(reference) and results[0] == results[1] == results[2]
+    # And as the public items of the next run.
+    assert run(capsys, *base, f"--public_items={out}", f"--output={tmp_path}/next")[0] == 0
+    assert set(pq.read_table(f"{tmp_path}/next-00000-of-00001.parquet")["item"].to_pylist()) >= set(reference)
+
+
+@pytest.mark.parametrize("format", ["text", "csv", "jsonl"])
+@pytest.mark.parametrize("counts", [[], ["--noisy_counts"]])
+def test_a_ranking_reads_back(format, counts, pairs, tmp_path, capsys):
+    out = f"{tmp_path}/top"
+    flags = [*COLUMNS, *BUDGET, "--k=3", f"--output_format={format}", *counts, f"--output={out}"]
+    assert run(capsys, "top-k", f"--input={pairs}", *flags)[0] == 0
+    code, told, err = run(capsys, "evaluate", f"--input={pairs}", *COLUMNS, *BUDGET[:2], f"--released={out}")
+    assert (code, err) == (0, "") and json.loads(told)["released"]["items"] == 3
+    if format == "csv":
+        (path,) = glob.glob(f"{out}-*")
+        header = Path(path).read_text().splitlines()[0]
+        assert header == ",".join(["rank", "item", *(["noisy_count"] if counts else [])])
+
+
+def test_csv_quotes(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text('user,item\nv,"a\nu,i\nv,"b\n')
+    flags = [f"--input={path}", *COLUMNS, *BUDGET, f"--output={tmp_path}/out"]
+    for more in ([], ["--on_bad_row=skip"], ["--csv_multiline"], ["--csv_multiline", "--on_bad_row=skip"]):
+        code, _, err = run(capsys, "select", *flags, *more)
+        assert code == 2 and f"{path}:2: " in err and not glob.glob(f"{tmp_path}/out*")
+    path.write_text('user,item\nu,"a\nb"\n')
+    assert run(capsys, "select", *flags, "--csv_multiline")[0] == 0
+
+
+def test_flags_of_reading_need_pairs(tmp_path, capsys):
+    (tmp_path / "h.csv").write_text("item,count\na,5\n")
+    for flag in ("--item_type=int", "--csv_multiline"):
+        code, _, err = run(
+            capsys,
+            "top-k",
+            f"--histogram={tmp_path}/h.csv",
+            "--k=1",
+            *BUDGET,
+            flag,
+            f"--output={tmp_path}/out",
+        )
+        assert code == 2 and "does not apply here: nothing is read but the given file" in err
