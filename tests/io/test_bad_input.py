@@ -185,6 +185,8 @@ def test_delimited_columns(write_file, refused, format):
     hint = f"; the first line must be a header of {format} column names"
     path = write_file(f"a.{format}", f"u{comma}{SECRET}\n")
     assert refused(path) == f"--user_column: FILE has no column 'user'{hint}"
+    path = write_file(f"a.{format}", f"user{comma}itm{comma}n\n")
+    assert refused(path) == "--item_column: FILE has no column 'item', only user, itm, n"
     path = write_file(f"a.{format}", f"user{comma}item{comma}item\n")
     assert refused(path) == "--item_column: FILE has several columns 'item'"
 
@@ -401,6 +403,30 @@ def test_quotes_out_of_place_cost_their_own_row(write_file, read, refused, line,
     for split in (None, 5):
         found = read(pairs_spec(path, on_bad_row="skip", csv_multiline=multiline), split)
         assert found == ({("u", "i"): 1, ("w", "j"): 1, ("x", "k"): 1}, {"bad_rows": 1})
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+def test_a_row_of_several_lines_is_never_skipped(write_file, refused, on_bad_row):
+    """Well quoted, and with a field too many: what it swallows may be other users' rows."""
+    path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\nw,j\nx,k\n","b"\ny,l\n')
+    message = refused(path, csv_multiline=True, on_bad_row=on_bad_row)
+    assert message.startswith("FILE:3: malformed row") and ("mend the file" in message) == (
+        on_bad_row == "skip"
+    )
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+def test_a_header_in_quotes(write_file, read, refused, multiline):
+    path = write_file("a.csv", '\n"user","item ""x"""\nu,i\n')
+    spec = InputSpec.create([path], user_column="user", item_columns=['item "x"'], csv_multiline=multiline)
+    assert read(spec) == ({("u", "i"): 1}, {})
+    path = write_file("a.csv", f'user,item,"{SECRET}\nu,i,j\n')
+    assert refused(path, csv_multiline=multiline) == "FILE: its header cannot be read; is it csv in UTF-8?"
+    path = write_file("a.csv", 'user,"a\nb",item\nu,x,i\n')
+    if multiline:
+        assert read(pairs_spec(path, csv_multiline=True)) == ({("u", "i"): 1}, {})
+    else:
+        assert refused(path) == "FILE: its header cannot be read; is it csv in UTF-8?"
 
 
 @pytest.mark.parametrize("split", [None, 5])

@@ -10,6 +10,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
+from dpbeam.io.files import identity, match_files
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.sinks import OutputColumns, WriteReleased
 from dpbeam.io.spec import InputSpec
@@ -38,6 +39,27 @@ def test_reading(read):
     with pytest.raises(InputError) as error:
         read(InputSpec.create(["dpfake://b/none.csv"], user_column="user", item_columns=["item"]))
     assert str(error.value) == "--input: no such file: 'dpfake://b/none.csv'"
+
+
+def test_a_remote_file_is_read_once():
+    """By the name that the filesystem gives, whatever the scheme's case; an object store's names are exact."""
+    for name in ("a.csv", "b/../a.csv", "/a.csv"):
+        STORE[f"dpfake://b/{name}"] = b"user,item\n"
+    files = match_files(["dpfake://b/a.csv", "dpfake://b/*.csv", "dpfake://b/a*"])
+    assert len({identity(file.path) for file in files}) == len(files) == 3
+    assert identity("HDFS://n/a//b/./c.csv") == identity("hdfs://n/a/x/../b/c.csv") == "hdfs://n/a/b/c.csv"
+    assert identity("s3://b/a//c") != identity("s3://b/a/c") == identity("S3://b/a/c")
+
+
+def test_a_remote_input_is_never_overwritten():
+    write("dpfake://b/x", [b"a"])
+    (shard, *_) = (name for name in STORE if name.endswith(".txt"))
+    with pytest.raises(InputError) as error:
+        OutputTarget("dpfake://b/x", "text", overwrite=True).check([shard.replace("dpfake", "DPFAKE")])
+    assert str(error.value) == f"--output: '{shard}' is an input of this run; choose another prefix"
+    STORE["dpfake://b/y-00000-of-00001.txt"] = b"mine"
+    with pytest.raises(InputError, match="is in the way, and no ledger of dpbeam names it"):
+        OutputTarget("dpfake://b/y", overwrite=True).check()
 
 
 def write(prefix, items, **options):
