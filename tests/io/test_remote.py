@@ -45,8 +45,8 @@ def test_a_remote_file_is_read_once():
     """By the name that the filesystem gives, whatever the scheme's case; an object store's names are exact."""
     for name in ("a.csv", "b/../a.csv", "/a.csv"):
         STORE[f"dpfake://b/{name}"] = b"user,item\n"
-    files = match_files(["dpfake://b/a.csv", "dpfake://b/*.csv", "dpfake://b/a*"])
-    assert len({identity(file.path) for file in files}) == len(files) == 3
+    names = ["dpfake://b/a.csv", "dpfake://b/b/../a.csv", "dpfake://b//a.csv"]
+    assert [file.path for file in match_files([*names, "dpfake://b/*.csv", names[0]])] == sorted(names)
     assert identity("HDFS://n/a//b/./c.csv") == identity("hdfs://n/a/x/../b/c.csv") == "hdfs://n/a/b/c.csv"
     assert identity("s3://b/a//c") != identity("s3://b/a/c") == identity("S3://b/a/c")
 
