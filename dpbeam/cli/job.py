@@ -134,8 +134,17 @@ class Job:
         """Public settings of the input, for the ledger."""
         if self.spec is None:
             return None
-        names = ("layout", "tokenizer", "token_pattern", "lowercase", "on_null", "on_bad_row")
-        return {**{name: getattr(self.spec, name) for name in names}, "ngrams": list(self.spec.ngrams)}
+        names = (
+            "layout",
+            "tokenizer",
+            "token_pattern",
+            "lowercase",
+            "on_null",
+            "on_bad_row",
+            "csv_multiline",
+        )
+        values = {name: getattr(self.spec, name) for name in names}
+        return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 
     @property
     def pairs_estimate(self) -> int:

@@ -81,6 +81,14 @@ def read(
                 yield rows
 
 
+def check_quotes(path: str) -> None:
+    """Refuse a CSV file with quotes out of place; values may hold line breaks. Raises InputError."""
+    spec = InputSpec((path,), "csv", csv_multiline=True)
+    with open_input(path) as file:
+        for records in _joined(chunks(path, file, "csv", 0, 1 << 62, BLOCK_BYTES), BLOCK_BYTES):
+            _well_formed(records, spec, Counts())
+
+
 @dataclass(frozen=True)
 class _Records:
     """Some rows of a file, not yet parsed.

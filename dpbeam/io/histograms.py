@@ -9,6 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
+from dpbeam.io.delimited import check_quotes
 from dpbeam.io.files import match_files, open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
@@ -60,11 +61,20 @@ def _int64(column: pa.ChunkedArray, path: str) -> np.ndarray:
 
 
 def _read(path: str) -> pa.Table:
+    parquet = path.lower().endswith(".parquet")
+    if not parquet:
+        try:
+            check_quotes(path)  # one quote out of place would make items and counts part of another item
+        except InputError as error:
+            raise InputError(f"{_FLAG}: {str(error).partition('; mend the line')[0]}") from None
     with open_input(path) as file:
         try:
-            if path.lower().endswith(".parquet"):
+            if parquet:
                 return pq.read_table(file)
-            types = {"item": pa.string()}
-            return pacsv.read_csv(file, convert_options=pacsv.ConvertOptions(column_types=types))
+            return pacsv.read_csv(
+                file,
+                parse_options=pacsv.ParseOptions(newlines_in_values=True),
+                convert_options=pacsv.ConvertOptions(column_types={"item": pa.string()}),
+            )
         except (pa.ArrowException, OSError):
             raise InputError(f"{_FLAG}: {path} cannot be read as Parquet or CSV") from None

@@ -30,6 +30,7 @@ COMPRESSION_OF = {"gz": "gzip", "zst": "zstd"}
 _UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")
 _SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _FILE_URL = re.compile(r"file:(?://([^/]*))?(/(?:[^/].*)?)", re.IGNORECASE | re.DOTALL)
+_DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 # Left beside data by other engines; never data.
 _MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 
@@ -67,9 +68,9 @@ def is_pipe(path: str) -> bool:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
-    # A file behind /dev/stdin or /dev/fd/N belongs to this process alone.
-    of_process = os.path.abspath(path).startswith(("/dev/", "/proc/")) and not stat.S_ISDIR(mode)
-    return of_process or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    # A file behind /dev/stdin or /dev/fd/N goes by that name in this process alone.
+    own = _DESCRIPTOR.fullmatch(os.path.abspath(path)) is not None
+    return own or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def is_wild(pattern: str) -> bool:

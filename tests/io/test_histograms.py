@@ -104,6 +104,26 @@ class TestRefusals:
             "convert the column to one of these",
         )
 
+    def test_quotes_out_of_place(self, write_file):
+        """Item b and its count were part of item a."""
+        path = write_file("h.csv", 'item,count\n"a,1\nb",2\nc,3\n')
+        items, counts, _ = read_histogram(path)  # well quoted: one item of two lines
+        assert items.to_pylist() == [b"a,1\nb", b"c"] and counts.tolist() == [2, 3]
+        misplaced = (
+            "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
+            "whole"
+        )
+        path = write_file("h.csv", 'item,count\na",1\nb",2\nc,3\n')
+        refused(path, f"{path}:2: {misplaced}; mend the file")
+        path = write_file("h.csv", 'item,count\na"b"c,1\n')
+        refused(path, f"{path}:2: {misplaced}")
+        path = write_file("h.csv", 'item,count\nb,2\n"a,1\n')
+        refused(
+            path,
+            f"{path}:3: a quoted value that begins here does not end, or a quote before it is not doubled; "
+            "mend the file",
+        )
+
     @pytest.mark.parametrize("count", [-1, LIMIT + 1, 2**63 - 1])
     def test_counts_out_of_range(self, count, tmp_path):
         path = parquet(tmp_path, item=["a", "b"], count=[1, count])

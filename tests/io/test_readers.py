@@ -225,6 +225,20 @@ def test_empty_files(read, write_file, name):
         assert not read(InputSpec.create([path], **options))[0]
 
 
+@pytest.mark.parametrize("multiline", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv_of_one_column(read, write_file, multiline, end):
+    """Where a blank line could be a value: it is none, but an empty value in quotes is one, and a space is another."""
+    path = write_file("a.csv", end.join(["item", "a b", "", '""', " ", "c", ""]))
+    options = {
+        "layout": "grouped",
+        "item_columns": ["item"],
+        "tokenizer": "words",
+        "csv_multiline": multiline,
+    }
+    assert read(InputSpec.create([path], **options)) == ([["a", "b"], ["c"]], {})
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.csv.gz"])
 def test_a_file_without_a_byte_lacks_its_header(read, write_file, name):
     path = write_file(name, "")

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pyarrow as pa
@@ -99,6 +100,22 @@ def test_a_file_on_stdin(tmp_path, stdin):
         os.dup2(file.fileno(), 0)
     summary = preflight(spec("-"), temp_location=str(tmp_path))
     assert read(spec(summary.files[0].path))[0] == {("u", "i"): 1, ("v", "j"): 1}
+    summary.release()
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no memory disk")
+def test_a_file_on_a_memory_disk_is_a_file():
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".csv") as file:
+        file.write(CSV)
+        file.flush()
+        assert [found.path for found in preflight(spec(file.name)).files] == [file.name]
+
+
+def test_text_on_stdin(stdin, tmp_path):
+    stdin(b"to be or\nnot to be\n")
+    summary = preflight(InputSpec.create(["-"], format="text"), temp_location=str(tmp_path))
+    found, _ = read(InputSpec.create([summary.files[0].path], format="text"))
+    assert found == [["be", "or", "to"], ["be", "not", "to"]]
     summary.release()
 
 
