@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Sequence
 
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.engine.beam.store import NewFile, RunFolder
@@ -55,7 +56,11 @@ class Spool:
 
     def _copy(self, pipe: str, number: int) -> str:
         if self._folder is None:
-            self._folder = RunFolder(self._temp_location)
+            try:
+                self._folder = RunFolder(self._temp_location)
+            except (BeamIOError, OSError, ValueError) as error:
+                why = reason(error, self._temp_location)
+                raise InputError(f"--temp_location: cannot write '{self._temp_location}': {why}") from None
             atexit.register(self.remove)
         stem, _, extension = pipe.rpartition("/")[2].rpartition(".")
         name = stem if extension.lower() in COMPRESSION_OF else pipe.rpartition("/")[2]
@@ -71,7 +76,7 @@ class Spool:
                 while data := source.read(_BLOCK):
                     copy.write(data)
                 copy.close()
-            except OSError as error:
+            except (BeamIOError, OSError) as error:
                 raise InputError(
                     f"--input: cannot copy '{pipe}' to the temp location: {reason(error)}"
                 ) from None

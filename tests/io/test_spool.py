@@ -146,6 +146,18 @@ def test_refusals(fifo, tmp_path, stdin):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_temp_location_that_is_none(stdin, tmp_path):
+    stdin(CSV)
+    (tmp_path / "file").write_text("")
+    for temp, why in (
+        (f"{tmp_path}/file", "File exists"),
+        ("nope://x", "no filesystem is known for nope://"),
+    ):
+        with pytest.raises(InputError) as error:
+            preflight(spec("-"), temp_location=temp)
+        assert str(error.value).startswith(f"--temp_location: cannot write '{temp}': {why}")
+
+
 def test_a_full_disk(stdin, tmp_path, monkeypatch):
     stdin(CSV)
 
