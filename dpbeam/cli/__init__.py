@@ -10,8 +10,8 @@ from dpbeam import __version__
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
-    "select": ("pipelines.select_items", "release the items that many users hold"),
-    "top-k": ("pipelines.top_k", "the k items that most users hold, in order"),
+    "select": ("dpbeam.cli.select", "release the items that many users hold"),
+    "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),

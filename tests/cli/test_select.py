@@ -540,7 +540,7 @@ class TestConfig:
         )
 
     def test_examples_parse(self):
-        from pipelines.select_items import _parser
+        from dpbeam.cli.select import _parser
 
         for path in sorted((Path(__file__).resolve().parents[2] / "configs").glob("select*.yaml")):
             given, _ = _parser().parse([f"--config={path}"])

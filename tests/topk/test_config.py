@@ -270,7 +270,7 @@ def test_names_are_those_of_the_command_line():
 
 
 def test_the_default_selector_is_that_of_the_command():
-    from pipelines.top_k import _config
+    from dpbeam.cli.top_k import _config
 
     library = plan_topk(TopKConfig(1.0, 1e-6, 5))
     command = plan_topk(_config({"epsilon": 1.0, "delta": 1e-6, "k": 5}))

@@ -1,0 +1,136 @@
+"""`dpbeam select`: release the items that many users hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dpbeam.cli.console import run_command
+from dpbeam.cli.flags import (
+    FlagParser,
+    add_budget_flags,
+    add_input_flags,
+    add_method_flags,
+    add_output_flags,
+    require,
+)
+
+
+def _parser() -> FlagParser:
+    parser = FlagParser("select", "Release the items that many users hold, under differential privacy.")
+    add_input_flags(parser)
+    add_budget_flags(parser)
+    add_method_flags(parser)
+    add_output_flags(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 done, 1 failed, 2 wrong usage or input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return run_command("select", lambda: _run(argv), verbose="--verbose" in argv)
+
+
+def _run(argv: list[str]) -> int:
+    given, beam_arguments = _parser().parse(argv)
+    require(given, "input", "epsilon", "delta", "output")
+    # Heavy imports only now, so that --help and wrong flags answer at once.
+    from dpbeam.cli.job import Job
+    from dpbeam.cli.settings import input_spec, selection_config
+    from dpbeam.selection.plan import make_plan
+
+    plan = make_plan(selection_config(given))
+    spec = input_spec(given)
+    job = Job.create("select", given, beam_arguments, spec)
+    public = _public_items(given, job)
+    ledger = _ledger(plan, job).to_json()
+    if given.get("dry_run", False):
+        return _print_plan(plan, job)
+    return _execute(plan, job, public, ledger)
+
+
+def _public_items(given: dict[str, Any], job):
+    from dpbeam.io.item_lists import read_items
+    from dpbeam.io.sinks import OutputColumns
+
+    if "public_items" not in given:
+        return None
+    return read_items(given["public_items"], OutputColumns.of(job.spec, job.summary.kinds), "--public_items")
+
+
+def _ledger(plan, job):
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.accounting.versions import code_revision, versions
+
+    config = plan.config
+    parameters = {**config.public_parameters(), "input": job.input_parameters()}
+    return Ledger(
+        method=config.method,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        accounting=plan.accounting,
+        events=plan.event,
+        privacy_unit=job.privacy_unit,
+        parameters=parameters,
+        key_source=job.key_source,
+        versions=versions(),
+        code_revision=code_revision(),
+        public_items="public_items" in job.given,
+    )
+
+
+def _print_plan(plan, job) -> int:
+    from dpbeam.cli.tables import print_plan
+    from dpbeam.selection.report import plan_report
+
+    print_plan(plan_report(plan))
+    job.say(f"input: {len(job.summary.files)} files of format {job.spec.format}; output: {job.target.prefix}")
+    job.say("dry run: nothing was read or written")
+    return 0
+
+
+def _execute(plan, job, public, ledger: str) -> int:
+    from dpbeam.io.output import count_released
+
+    def build(pipeline, folder):
+        _build(pipeline, folder, plan, job, public)
+
+    paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
+    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+    job.say(f"{count_released(paths[:-1])} items released: {paths[0]}{more}")
+    job.say(f"ledger: {paths[-1]}")
+    if "not_private_counts" in job.given:
+        job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
+    return 0
+
+
+def _build(pipeline, folder, plan, job, public) -> None:
+    """The job graph: read, leave out public items, select, write."""
+    import apache_beam as beam
+
+    from dpbeam.io.sinks import OutputColumns, WriteReleased
+    from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
+    from dpbeam.selection.transforms import SelectPartitions
+
+    complete = job.spec.complete_users
+    pairs = job.read(pipeline, folder)
+    if public is not None:
+        store_public_items(folder.store, public)
+        pairs = pairs | "RemovePublicItems" >> FilterItems(folder.store, complete=complete)
+    released = pairs | "SelectPartitions" >> SelectPartitions(
+        plan.config,
+        run=folder,
+        pairs=job.pairs_estimate,
+        item_bytes=job.summary.item_bytes,
+        num_shards=job.given.get("num_shards"),
+        complete=complete,
+        as_batches=True,
+    )
+    if public is not None:
+        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, job.summary.kinds)
+        released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
+    columns = OutputColumns.of(job.spec, job.summary.kinds, noisy_weight=plan.config.noisy_weights)
+    _ = released | "WriteReleased" >> WriteReleased(
+        job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
+    )
