@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RANKS = {
     "dpbeam": 0,  # the package itself: version only
     "dpbeam.errors": 0,
+    "dpbeam.signals": 0,
     "dpbeam.data": 0,
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,

@@ -8,7 +8,7 @@ from dpbeam.cli.console import run_command
 from dpbeam.cli.flags import FlagParser
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     parser = FlagParser("check", "Whether jars, Java, cluster, workers and paths are ready for a job.")
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="PATTERN", help="what the job will read"
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, beam_arguments = _parser().parse(argv)
+    given, beam_arguments = make_parser().parse(argv)
     from rich.console import Console
     from rich.table import Table
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.checks import check_budget, check_test_key, released_nothing, warn_of_budget
+from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
@@ -17,7 +18,7 @@ from dpbeam.cli.flags import (
 )
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     parser = FlagParser("select", "Release the items that many users hold, under differential privacy.")
     add_input_flags(parser)
     add_budget_flags(parser)
@@ -33,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    given, beam_arguments = _parser().parse(argv)
+    given, beam_arguments = make_parser().parse(argv)
     require(given, "input", "epsilon", "delta", "output")
+    check_budget(given)
+    check_test_key(given)
     # Heavy imports only now, so that --help and wrong flags answer at once.
     from dpbeam.cli.job import Job
     from dpbeam.cli.settings import input_spec, selection_config
@@ -45,6 +48,7 @@ def _run(argv: list[str]) -> int:
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)
     ledger = _ledger(plan, job).to_json()
+    warn_of_budget(given)
     if given.get("dry_run", False):
         return _print_plan(plan, job)
     return _execute(plan, job, public, ledger)
@@ -84,25 +88,36 @@ def _print_plan(plan, job) -> int:
     from dpbeam.cli.tables import print_plan
     from dpbeam.selection.report import plan_report
 
-    print_plan(plan_report(plan))
+    if not job.quiet:
+        print_plan(plan_report(plan))
     job.say(f"input: {len(job.summary.files)} files of format {job.spec.format}; output: {job.target.prefix}")
     job.say("dry run: nothing was read or written")
     return 0
 
 
 def _execute(plan, job, public, ledger: str) -> int:
-    from dpbeam.io.output import count_released
-
     def build(pipeline, folder):
         _build(pipeline, folder, plan, job, public)
 
-    paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
+    def report(paths, released):
+        _report(plan, job, paths, released)
+
+    return job.run(build, ledger, report=report, passes=plan.program.trips, rounds=len(plan.rounds))
+
+
+def _report(plan, job, paths: list[str], released: int) -> None:
+    """What the person at the terminal learns at the end."""
+    from dpbeam.selection.report import plan_report
+
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
-    job.say(f"{count_released(paths[:-1])} items released: {paths[0]}{more}")
-    job.say(f"ledger: {paths[-1]}")
+    job.say(f"{released} items released: {paths[0]}{more}")
+    config = plan.config
+    how = f"method {config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
+    job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({how})")
+    if not released:
+        warn(released_nothing(plan_report(plan)))
     if "not_private_counts" in job.given:
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
-    return 0
 
 
 def _build(pipeline, folder, plan, job, public) -> None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.checks import check_budget, check_test_key, released_nothing, warn_of_budget
+from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
@@ -17,11 +18,38 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.errors import InputError
 
+#: Flags of the choice, which `dpbeam plan` takes too.
+CHOICE_FLAGS = ("k", "mechanism", "selector", "selector_share", "kbar", "noisy_count_share", "noisy_counts")
 
-def _parser() -> FlagParser:
+
+def make_parser() -> FlagParser:
+    """The flags of top-k."""
     parser = FlagParser("top-k", "The k items that most users hold, in order, under differential privacy.")
     add_input_flags(parser)
     add_budget_flags(parser)
+    add_choice_flags(parser)
+    group = parser.add_argument_group("items to choose from")
+    group.add_argument(
+        "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
+    )
+    group.add_argument(
+        "--histogram",
+        metavar="FILE",
+        help="items and counts (Parquet, CSV) instead of --input; which items it lists must be public "
+        "(--public_domain), or --mechanism=limited-domain",
+    )
+    parser.add_switch(
+        "public_domain", "the items that --histogram lists are public: only their counts are protected"
+    )
+    add_method_flags(parser)
+    add_output_flags(parser)
+    parser.discard("method", instead="use --selector")
+    parser.discard("public_items", "noisy_weights", "num_output_shards")
+    return parser
+
+
+def add_choice_flags(parser: FlagParser) -> None:
+    """CHOICE_FLAGS: how many items, and how they are chosen."""
     group = parser.add_argument_group("top-k")
     group.add_argument("--k", type=int, metavar="K", help="how many items; required")
     group.add_argument(
@@ -33,20 +61,11 @@ def _parser() -> FlagParser:
     group.add_argument(
         "--selector_share", type=float, metavar="X", help="its share of the budget (default 0.5)"
     )
-    group.add_argument(
-        "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
-    )
-    group.add_argument(
-        "--histogram", metavar="FILE", help="items and counts (Parquet, CSV) instead of --input"
-    )
     group.add_argument("--kbar", type=int, metavar="N", help="limited-domain: counts that take part; 0: all")
     group.add_argument(
         "--noisy_count_share", type=float, metavar="X", help="share of --noisy_counts (default 0.2)"
     )
     parser.add_switch("noisy_counts", "release a noisy count of every chosen item")
-    add_method_flags(parser)
-    add_output_flags(parser)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,31 +75,77 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    given, beam_arguments = _parser().parse(argv)
+    given, beam_arguments = make_parser().parse(argv)
     require(given, "epsilon", "delta", "k", "output")
-    for name in ("method", "public_items", "noisy_weights", "num_output_shards"):
-        if name in given:
-            instead = "; use --selector" if name == "method" else ""
-            raise InputError(f"--{name} does not apply to top-k{instead}")
+    check_budget(given, zero_delta=True)
+    check_test_key(given)
+    _check_domain(given)
     from dpbeam.cli.job import Job
     from dpbeam.cli.settings import input_spec
     from dpbeam.topk.config import plan_topk
 
-    plan = plan_topk(_config(given))
+    plan = plan_topk(config_of(given))
     if "histogram" in given:
         job = Job.without_input("top-k", given, beam_arguments)
     else:
         require(given, "input")
         job = Job.create("top-k", given, beam_arguments, input_spec(given))
     ledger = _ledger(plan, job).to_json()
+    warn_of_budget(given)
     if given.get("dry_run", False):
-        job.say(f"{plan.config.mechanism}: {plan.choice_budgets}, {plan.composition} composition")
-        job.say("dry run: nothing was read or written")
-        return 0
+        return _print_plan(plan, job)
     return _execute(plan, job, ledger)
 
 
-def _config(given: dict):
+def _check_domain(given: dict) -> None:
+    """A histogram's list of items is somebody's data unless the user says otherwise.
+
+    Raises:
+      InputError: it is not said, or said of something else.
+    """
+    histogram = "histogram" in given
+    if "domain" in given and histogram:
+        raise InputError("--domain and --histogram exclude each other: a histogram names its items")
+    if given.get("public_domain", False):
+        if not histogram:
+            raise InputError(
+                "--public_domain is said of --histogram; for --input give the public items: --domain=FILE"
+            )
+        if given.get("mechanism") == "limited-domain":
+            raise InputError("--mechanism=limited-domain is for unknown items: drop it, or --public_domain")
+        return
+    if not histogram:
+        return
+    if given.get("mechanism") != "limited-domain":
+        raise InputError(
+            "--histogram: which items a histogram lists tells what users hold; pass --public_domain if the list is "
+            "public, or --mechanism=limited-domain, or --input, where a selection chooses the items"
+        )
+    if given.get("kbar") == 0:
+        raise InputError(
+            "--histogram: --kbar=0 needs a bound on the items of each user, which only --input has"
+        )
+
+
+def _print_plan(plan, job) -> int:
+    from dpbeam.cli.tables import print_topk_plan
+    from dpbeam.topk.report import topk_report
+
+    if not job.quiet:
+        print_topk_plan(topk_report(plan))
+    if "histogram" in job.given:
+        job.say(_HISTOGRAM_NOTE[plan.config.public_domain])
+    job.say("dry run: nothing was read or written")
+    return 0
+
+
+_HISTOGRAM_NOTE = {
+    True: "the items that the histogram lists are taken as public: only their counts are protected",
+    False: "the items that the histogram lists are protected like their counts, one user holding each at most once",
+}
+
+
+def config_of(given: dict):
     from dpbeam.cli.settings import selection_config, selection_flags
     from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig
 
@@ -89,9 +154,7 @@ def _config(given: dict):
         for n in ("mechanism", "selector_share", "noisy_counts", "noisy_count_share", "kbar")
         if n in given
     }
-    if "domain" in given and "histogram" in given:
-        raise InputError("--domain and --histogram exclude each other: a histogram names its items")
-    public = "domain" in given or "histogram" in given
+    public = "domain" in given or given.get("public_domain", False)
     config = TopKConfig(given["epsilon"], given["delta"], given["k"], public_domain=public, **settings)
     if config.selects:
         chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
@@ -102,6 +165,10 @@ def _config(given: dict):
         )
     limited = config.mechanism == "limited-domain"
     for name in selection_flags(given):
+        if "histogram" in given and name == "max_items_per_user":
+            raise InputError(
+                "--max_items_per_user does not apply to --histogram: nothing is read but its counts"
+            )
         if not (limited and name == "max_items_per_user"):
             raise InputError(f"--{name} belongs to a selection stage, and this job has none: drop it")
     if limited:
@@ -142,8 +209,6 @@ def _ledger(plan, job):
 
 
 def _execute(plan, job, ledger: str) -> int:
-    from dpbeam.io.output import count_released
-
     histogram = domain = None
     if "histogram" in job.given:
         from dpbeam.io.histograms import read_histogram
@@ -155,13 +220,31 @@ def _execute(plan, job, ledger: str) -> int:
 
         domain = read_items(job.given["domain"], OutputColumns.of(job.spec, job.summary.kinds), "--domain")
     build = _histogram_job(plan, job, histogram) if histogram else _input_job(plan, job, domain)
-    paths = job.run(build, ledger, counts_path=job.given.get("not_private_counts"))
-    found = count_released(paths[:-1])
-    if found < plan.config.k:
-        job.say(f"fewer items than --k={plan.config.k}: the domain, or the mechanism, gives no more")
-    job.say(f"{found} items released: {paths[0]}")
-    job.say(f"ledger: {paths[-1]}")
-    return 0
+    trips = plan.selection.program.trips if plan.selection else 1
+    rounds = len(plan.selection.rounds) if plan.selection else 1
+
+    def report(paths, released):
+        _report(plan, job, paths, released)
+
+    return job.run(build, ledger, report=report, passes=trips, rounds=rounds)
+
+
+def _report(plan, job, paths: list[str], released: int) -> None:
+    """What the person at the terminal learns at the end."""
+    config = plan.config
+    if released < config.k:
+        job.say(f"fewer items than --k={config.k}: the domain, or the mechanism, gives no more")
+    if released == 0 and plan.selection is not None:
+        from dpbeam.selection.report import plan_report
+
+        warn(released_nothing(plan_report(plan.selection)))
+    job.say(f"{released} items released: {paths[0]}")
+    selection = "" if plan.selection is None else f"selection by {plan.selection.config.method}, "
+    counts = ", noisy counts" if plan.counts else ""
+    how = f"{selection}choice by {config.mechanism}{counts}; {plan.composition} composition"
+    job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({how})")
+    if "histogram" in job.given:
+        job.say(_HISTOGRAM_NOTE[config.public_domain])
 
 
 def _input_job(plan, job, domain):

@@ -84,7 +84,7 @@ def preflight(
         rows += _workers(flags)
     except InputError as error:
         return [Row("flags", "refuse", str(error), "correct the flag")]
-    return rows + [_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
+    return rows + [check_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
 
 
 def _row(what: str, verdict: matrix.Verdict) -> Row:
@@ -253,7 +253,7 @@ def _with_temp(flags: EngineFlags, paths: Sequence[Path]) -> list[Path]:
     return [*paths, *(t for t in temp if all(p.flag != t.flag for p in paths))]
 
 
-def _path(flags: EngineFlags, path: Path, shared_folders: Sequence[str]) -> Row:
+def check_path(flags: EngineFlags, path: Path, shared_folders: Sequence[str] = ()) -> Row:
     """Workers can see the path, and this machine can read or write it."""
     what = f"{path.flag} {path.value}"
     try:
