@@ -5,6 +5,8 @@ A budget that protects nobody is legal, so it is a warning: one line on stderr, 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from dpbeam.accounting.budget import Budget
@@ -32,6 +34,29 @@ def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
     users = given.get("users_at_least")
     if users is not None and users < 1:
         raise InputError(f"--users_at_least must be at least 1, got {users}")
+
+
+@contextlib.contextmanager
+def within_arithmetic(given: dict[str, Any]) -> Iterator[None]:
+    """Calibration may leave the range of floating point at budgets that mean nothing, as epsilon 1e-300.
+
+    Raises:
+      InputError: it has.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
+            raise
+        budget = f"--epsilon={given['epsilon']:g} and --delta={given['delta']:g}"
+        raise InputError(
+            f"{budget} cannot be calibrated: no noise of that size can be computed with"
+        ) from None
+
+
+_OUT_OF_RANGE = ("math domain error", "math range error")
 
 
 def check_test_key(given: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -29,8 +30,8 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, check_path
 from dpbeam.runners.check import preflight as check_engine
-from dpbeam.runners.job import run_and_wait
-from dpbeam.runners.options import complete
+from dpbeam.runners.job import quiet_workers, run_and_wait
+from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.signals import deferring
 
@@ -241,7 +242,8 @@ class Job:
     def _wait(self, pipeline: beam.Pipeline, passes: int, pass_name: str) -> None:
         title = f"dpbeam {self.command}"
         progress = Progress(title, enabled=not self.quiet, passes=passes, pass_name=pass_name)
-        with progress, progress.follow_local_runner():
+        workers = contextlib.nullcontext() if self.given.get("verbose", False) else quiet_workers()
+        with progress, progress.follow_local_runner(), workers:
             run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
 
     def _tell(self, progress: Progress) -> Callable[[str], None]:
@@ -259,6 +261,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
       InputError: the first thing that is missing, with its mend.
     """
     flags = read_engine_flags(arguments)
+    check_runner_name(flags)
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     if flags.runner == DEFAULT_RUNNER:
         temp_location = flags.temp_location or tempfile.gettempdir()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.cli import select, top_k
-from dpbeam.cli.checks import check_budget, warn_of_budget
+from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
 from dpbeam.errors import InputError
@@ -58,7 +58,8 @@ def _run(argv: Sequence[str]) -> int:
         for name in top_k.CHOICE_FLAGS:
             if name in given:
                 raise InputError(f"--{name} is of top-k: give --k too, or drop it")
-    report = _topk_report(given) if "k" in given else _selection_report(given)
+    with within_arithmetic(given):
+        report = _topk_report(given) if "k" in given else _selection_report(given)
     warn_of_budget(given)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))

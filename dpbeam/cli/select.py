@@ -6,7 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli.checks import check_budget, check_test_key, released_nothing, warn_of_budget
+from dpbeam.cli.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
 from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
@@ -43,7 +49,8 @@ def _run(argv: list[str]) -> int:
     from dpbeam.cli.settings import input_spec, selection_config
     from dpbeam.selection.plan import make_plan
 
-    plan = make_plan(selection_config(given))
+    with within_arithmetic(given):
+        plan = make_plan(selection_config(given))
     spec = input_spec(given)
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,10 +30,9 @@ def print_evaluation(result: dict[str, Any]) -> None:
 
 
 def _print(draw: Callable[[Console], None]) -> None:
-    console = Console(width=110)
-    with console.capture() as drawn:
-        draw(console)
-    emit(drawn.get().removesuffix("\n"))
+    drawn = io.StringIO()
+    draw(Console(file=drawn, width=110, force_terminal=sys.stdout is not None and sys.stdout.isatty()))
+    emit(drawn.getvalue().removesuffix("\n"))
 
 
 def _plan(report: dict[str, Any], console: Console) -> None:

@@ -6,7 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbeam.cli.checks import check_budget, check_test_key, released_nothing, warn_of_budget
+from dpbeam.cli.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
 from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
@@ -84,7 +90,8 @@ def _run(argv: list[str]) -> int:
     from dpbeam.cli.settings import input_spec
     from dpbeam.topk.config import plan_topk
 
-    plan = plan_topk(config_of(given))
+    with within_arithmetic(given):
+        plan = plan_topk(config_of(given))
     if "histogram" in given:
         job = Job.without_input("top-k", given, beam_arguments)
     else:

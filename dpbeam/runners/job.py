@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
@@ -65,6 +66,21 @@ def run_and_wait(
         ended.set()
     tell(f"job state: {PipelineState.DONE}")
     return result
+
+
+@contextlib.contextmanager
+def quiet_workers() -> Iterator[None]:
+    """Workers that the in-process runner starts as processes (`multi_processing`) keep their log to themselves.
+
+    They log 20 lines each on stderr; Beam passes them neither options nor a level.
+    """
+    environment = beam.transforms.environments.SubprocessSDKEnvironment
+    made = environment.from_command_string
+    environment.from_command_string = lambda command_string: made(f"{command_string} 2>{os.devnull}")
+    try:
+        yield
+    finally:
+        environment.from_command_string = made
 
 
 def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:

@@ -17,8 +17,8 @@ import pytest
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
 from dpbeam.selectors.registry import selectors
+from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
-from tests.support.messages import key_warning, without_progress
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 

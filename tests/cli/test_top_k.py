@@ -20,8 +20,8 @@ from dpbeam.cli import main
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKConfig, plan_topk
+from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
-from tests.support.messages import key_warning, without_progress
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
