@@ -30,6 +30,7 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, check_path
 from dpbeam.runners.check import preflight as check_engine
+from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
@@ -198,6 +199,7 @@ class Job:
         if self.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
         warn_of_leftovers(self.temp_location, self.target.prefix)
+        compute_once()
         try:
             with RunFolder(self.temp_location, self.key) as folder:
                 owner.mark(self.target.prepare())

@@ -22,6 +22,7 @@ from dpbeam.cli.flags import (
     add_output_flags,
     require,
 )
+from dpbeam.cli.loading import importing
 
 
 def make_parser() -> FlagParser:
@@ -45,9 +46,11 @@ def _run(argv: list[str]) -> int:
     check_budget(given)
     check_test_key(given)
     # Heavy imports only now, so that --help and wrong flags answer at once.
-    from dpbeam.cli.job import Job
-    from dpbeam.cli.settings import input_spec, selection_config
-    from dpbeam.selection.plan import make_plan
+    with importing():
+        from dpbeam.cli.job import Job
+        from dpbeam.cli.settings import input_spec, selection_config
+        from dpbeam.selection.plan import make_plan
+        from dpbeam.selection.transforms import SelectPartitions  # noqa: F401
 
     with within_arithmetic(given):
         plan = make_plan(selection_config(given))

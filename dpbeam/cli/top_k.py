@@ -22,6 +22,7 @@ from dpbeam.cli.flags import (
     add_output_flags,
     require,
 )
+from dpbeam.cli.loading import importing
 from dpbeam.errors import InputError
 
 #: Flags of the choice, which `dpbeam plan` takes too.
@@ -86,9 +87,11 @@ def _run(argv: list[str]) -> int:
     check_budget(given, zero_delta=True)
     check_test_key(given)
     _check_domain(given)
-    from dpbeam.cli.job import Job
-    from dpbeam.cli.settings import input_spec
-    from dpbeam.topk.config import plan_topk
+    with importing():
+        from dpbeam.cli.job import Job
+        from dpbeam.cli.settings import input_spec
+        from dpbeam.topk.config import plan_topk
+        from dpbeam.topk.transforms import TopKItems  # noqa: F401
 
     with within_arithmetic(given):
         plan = plan_topk(config_of(given))
