@@ -51,13 +51,26 @@ class Progress:
         if self._enabled and sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress as Bar
-            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                SpinnerColumn,
+                TaskProgressColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+            if self._passes:  # the number of stages is public: reading, two a pass, writing
+                columns += [
+                    TaskProgressColumn(),
+                    TextColumn("about"),
+                    TimeRemainingColumn(),
+                    TextColumn("left"),
+                ]
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
             with contextlib.suppress(OSError):
                 self._bar.start()
-            self._task = self._bar.add_task(self._title)
+            self._task = self._bar.add_task(self._title, total=2 * self._passes + 2 if self._passes else None)
         return self
 
     def __exit__(self, *exc_info) -> None:
@@ -74,12 +87,12 @@ class Progress:
         """Say what runs now, once."""
         if not self._enabled or name == self._stage:
             return
-        self._stage = name
+        done, self._stage = bool(self._stage), name
         if self._bar is None:
             complain(f"{self._title}: {name}")
             return
         with contextlib.suppress(OSError):
-            self._bar.update(self._task, description=f"{self._title}: {name}")
+            self._bar.update(self._task, description=f"{self._title}: {name}", advance=done)
 
     def describe(self, stage: str) -> str | None:
         """Words for one of Beam's fused stages, None where it does nothing worth a word."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import FlagParser, require
 
 
@@ -47,5 +47,5 @@ def _run(argv: Sequence[str]) -> int:
     format = given.pop("output_format", "parquet")
     given.setdefault("mean_items_per_user", 10.0)
     paths = write_synthetic(prefix, format=format, **given)
-    print(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
+    tell(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
     return 0

@@ -16,22 +16,23 @@ from dpbeam.selection.report import PROBABILITIES
 
 def print_plan(report: dict[str, Any]) -> None:
     """Print a plan report: settings, rounds, users needed."""
-    _print(lambda console: _plan(report, console))
+    show(lambda console: _plan(report, console))
 
 
 def print_topk_plan(report: dict[str, Any]) -> None:
     """Print a plan report of top-k: the selection's as above, then the choice and what errors to expect."""
-    _print(lambda console: _topk_plan(report, console))
+    show(lambda console: _topk_plan(report, console))
 
 
 def print_evaluation(result: dict[str, Any]) -> None:
     """Print what `evaluate_release` found, each figure with its meaning."""
-    _print(lambda console: _evaluation(result, console))
+    show(lambda console: _evaluation(result, console))
 
 
-def _print(draw: Callable[[Console], None]) -> None:
+def show(draw: Callable[[Console], None], width: int = 110) -> None:
+    """Print what `draw` draws, as the product of the command."""
     drawn = io.StringIO()
-    draw(Console(file=drawn, width=110, force_terminal=sys.stdout is not None and sys.stdout.isatty()))
+    draw(Console(file=drawn, width=width, force_terminal=sys.stdout is not None and sys.stdout.isatty()))
     emit(drawn.getvalue().removesuffix("\n"))
 
 
