@@ -19,9 +19,9 @@ def interrupting(*, every: bool = False) -> Iterator[None]:
     Args:
       every: SIGINT too, where some other handler may have taken it; otherwise it is left as it is.
     """
-    seen = []
+    seen: list[bool] = []
 
-    def interrupt(*_) -> None:
+    def interrupt(*_: object) -> None:
         if not seen:
             seen.append(True)
             raise KeyboardInterrupt

@@ -51,7 +51,7 @@ def check_value(name: str, text: str) -> None:
     choices = table()["choices"].get(name)
     if choices and text not in choices and is_current():
         raise InputError(f"--{name} must be one of {', '.join(choices)}, got '{text}'")
-    convert = {"integer": int, "number": float}.get(kind_of(name))
+    convert = {"integer": int, "number": float}.get(kind_of(name) or "")
     if convert is None:
         return
     try:
@@ -98,7 +98,7 @@ def table_of_beam() -> dict[str, Any]:
     return {"version": metadata.version("apache-beam"), "flags": flags, "choices": choices}
 
 
-def _below(cls: type) -> Iterable[type]:
+def _below(cls: Any) -> Iterable[Any]:
     """Subclasses that Beam itself defines: a test or a plugin may add its own."""
     for sub in cls.__subclasses__():
         if sub.__module__ == "apache_beam.options.pipeline_options":

@@ -66,9 +66,9 @@ def _all_commands() -> argparse.ArgumentParser:
                 parser.add_argument(f"--{flag}", help="of Beam")
         for action in parser._actions:
             if action.metavar in _FILES:
-                action.complete = shtab.FILE
+                setattr(action, "complete", shtab.FILE)  # noqa: B010  (shtab looks for it, argparse has none)
             elif action.metavar in _FOLDERS:
-                action.complete = shtab.DIRECTORY
+                setattr(action, "complete", shtab.DIRECTORY)  # noqa: B010
             elif action.metavar == "SHELL":
                 action.choices = SHELLS
     return root

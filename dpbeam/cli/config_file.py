@@ -30,7 +30,7 @@ def read(path: str) -> dict[str, Any]:
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise InputError(f"--config: '{path}' must map flag names to values")
     lines: dict[str, int] = {}
-    for key, _ in node.value:
+    for key, _ in node.value if node is not None else ():
         name, line = _name(key.value), key.start_mark.line + 1
         if name in lines:
             raise InputError(f"{path}:{line}: {name} is there twice, first on line {lines[name]}")

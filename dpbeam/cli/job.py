@@ -119,6 +119,13 @@ class Job:
         return cls(command, given, None, None, target, arguments, temp_location, run_key(given))
 
     @property
+    def reading(self) -> tuple[InputSpec, InputSummary]:
+        """The input of a job that has one."""
+        if self.spec is None or self.summary is None:
+            raise ValueError(f"{self.command} reads no pairs here")
+        return self.spec, self.summary
+
+    @property
     def privacy_unit(self) -> str:
         """What one user is, for the ledger."""
         if self.spec is None:

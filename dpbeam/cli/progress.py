@@ -7,8 +7,13 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dpbeam.errors import complain
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 _TRIP = re.compile(r"Trip(\d+)([A-Za-z]+)")
 _TRIP_STEPS = {
@@ -44,14 +49,16 @@ class Progress:
         self._enabled = enabled
         self._passes = passes
         self._pass_name = pass_name
-        self._bar = None
+        self._bar: Bar | None = None
+        self._task: TaskID
         self._stage = ""
 
     def __enter__(self) -> Progress:
         if self._enabled and sys.stderr is not None and sys.stderr.isatty():
+            import rich.progress
             from rich.console import Console
-            from rich.progress import Progress as Bar
             from rich.progress import (
+                ProgressColumn,
                 SpinnerColumn,
                 TaskProgressColumn,
                 TextColumn,
@@ -59,7 +66,11 @@ class Progress:
                 TimeRemainingColumn,
             )
 
-            columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+            columns: list[ProgressColumn] = [
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+            ]
             if self._passes:  # the number of stages is public: reading, two a pass, writing
                 columns += [
                     TaskProgressColumn(),
@@ -67,13 +78,16 @@ class Progress:
                     TimeRemainingColumn(),
                     TextColumn("left"),
                 ]
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            bar = rich.progress.Progress(*columns, console=Console(stderr=True), transient=True)
             with contextlib.suppress(OSError):
-                self._bar.start()
-            self._task = self._bar.add_task(self._title, total=2 * self._passes + 2 if self._passes else None)
+                bar.start()
+            self._bar, self._task = (
+                bar,
+                bar.add_task(self._title, total=2 * self._passes + 2 if self._passes else None),
+            )
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.stop()
@@ -130,7 +144,7 @@ class _StageHandler(logging.Handler):
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("Running bundle for stage") and record.args:
+        if str(record.msg).startswith("Running bundle for stage") and isinstance(record.args, tuple):
             words = self._progress.describe(str(record.args[0]))
             if words:
                 self._progress.stage(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.checks import (
     check_budget,
@@ -23,6 +23,15 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    import pyarrow as pa
+
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.selection.plan import SelectionPlan
 
 
 def make_parser() -> FlagParser:
@@ -64,16 +73,17 @@ def _run(argv: list[str]) -> int:
     return _execute(plan, job, public, ledger)
 
 
-def _public_items(given: dict[str, Any], job):
+def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.sinks import OutputColumns
 
     if "public_items" not in given:
         return None
-    return read_items(given["public_items"], OutputColumns.of(job.spec, job.summary.kinds), "--public_items")
+    spec, summary = job.reading
+    return read_items(given["public_items"], OutputColumns.of(spec, summary.kinds), "--public_items")
 
 
-def _ledger(plan, job):
+def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.accounting.versions import code_revision, versions
 
@@ -94,28 +104,29 @@ def _ledger(plan, job):
     )
 
 
-def _print_plan(plan, job) -> int:
+def _print_plan(plan: SelectionPlan, job: Job) -> int:
     from dpbeam.cli.tables import print_plan
     from dpbeam.selection.report import plan_report
 
     if not job.quiet:
         print_plan(plan_report(plan))
-    job.say(f"input: {len(job.summary.files)} files of format {job.spec.format}; output: {job.target.prefix}")
+    spec, summary = job.reading
+    job.say(f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}")
     job.say("dry run: nothing was read or written")
     return 0
 
 
-def _execute(plan, job, public, ledger: str) -> int:
-    def build(pipeline, folder):
+def _execute(plan: SelectionPlan, job: Job, public: pa.Array | None, ledger: str) -> int:
+    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
         _build(pipeline, folder, plan, job, public)
 
-    def report(paths, released):
+    def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
     return job.run(build, ledger, report=report, passes=plan.program.trips, rounds=len(plan.rounds))
 
 
-def _report(plan, job, paths: list[str], released: int) -> None:
+def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> None:
     """What the person at the terminal learns at the end."""
     from dpbeam.selection.report import plan_report
 
@@ -130,7 +141,9 @@ def _report(plan, job, paths: list[str], released: int) -> None:
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
 
 
-def _build(pipeline, folder, plan, job, public) -> None:
+def _build(
+    pipeline: beam.Pipeline, folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None
+) -> None:
     """The job graph: read, leave out public items, select, write."""
     import apache_beam as beam
 
@@ -138,7 +151,8 @@ def _build(pipeline, folder, plan, job, public) -> None:
     from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
     from dpbeam.selection.transforms import SelectPartitions
 
-    complete = job.spec.complete_users
+    spec, summary = job.reading
+    complete = spec.complete_users
     pairs = job.read(pipeline, folder)
     if public is not None:
         store_public_items(folder.store, public)
@@ -147,15 +161,15 @@ def _build(pipeline, folder, plan, job, public) -> None:
         plan.config,
         run=folder,
         pairs=job.pairs_estimate,
-        item_bytes=job.summary.item_bytes,
+        item_bytes=summary.item_bytes,
         num_shards=job.given.get("num_shards"),
         complete=complete,
         as_batches=True,
     )
     if public is not None:
-        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, job.summary.kinds)
+        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, summary.kinds)
         released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
-    columns = OutputColumns.of(job.spec, job.summary.kinds, noisy_weight=plan.config.noisy_weights)
+    columns = OutputColumns.of(spec, summary.kinds, noisy_weight=plan.config.noisy_weights)
     _ = released | "WriteReleased" >> WriteReleased(
         job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
     )

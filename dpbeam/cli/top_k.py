@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.checks import (
     check_budget,
@@ -24,6 +25,22 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import apache_beam as beam
+    import numpy as np
+    import pyarrow as pa
+
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.kernels.canonical import Kinds
+    from dpbeam.topk.config import TopKConfig, TopKPlan
+
+    Build = Callable[[beam.Pipeline, RunFolder], None]
+    Histogram = tuple[pa.Array, np.ndarray, Kinds]
 
 #: Flags of the choice, which `dpbeam plan` takes too.
 CHOICE_FLAGS = ("k", "mechanism", "selector", "selector_share", "kbar", "noisy_count_share", "noisy_counts")
@@ -107,7 +124,7 @@ def _run(argv: list[str]) -> int:
     return _execute(plan, job, ledger)
 
 
-def _check_domain(given: dict) -> None:
+def _check_domain(given: dict[str, Any]) -> None:
     """A histogram's list of items is somebody's data unless the user says otherwise.
 
     Raises:
@@ -137,7 +154,7 @@ def _check_domain(given: dict) -> None:
         )
 
 
-def _print_plan(plan, job) -> int:
+def _print_plan(plan: TopKPlan, job: Job) -> int:
     from dpbeam.cli.tables import print_topk_plan
     from dpbeam.topk.report import topk_report
 
@@ -155,7 +172,7 @@ _HISTOGRAM_NOTE = {
 }
 
 
-def config_of(given: dict):
+def config_of(given: dict[str, Any]) -> TopKConfig:
     from dpbeam.cli.settings import selection_config, selection_flags
     from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig
 
@@ -186,7 +203,7 @@ def config_of(given: dict):
     return config
 
 
-def _ledger(plan, job):
+def _ledger(plan: TopKPlan, job: Job) -> Ledger:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.accounting.versions import code_revision, versions
 
@@ -218,7 +235,7 @@ def _ledger(plan, job):
     )
 
 
-def _execute(plan, job, ledger: str) -> int:
+def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:
     histogram = domain = None
     if "histogram" in job.given:
         from dpbeam.io.histograms import read_histogram
@@ -228,18 +245,19 @@ def _execute(plan, job, ledger: str) -> int:
         from dpbeam.io.item_lists import read_items
         from dpbeam.io.sinks import OutputColumns
 
-        domain = read_items(job.given["domain"], OutputColumns.of(job.spec, job.summary.kinds), "--domain")
+        spec, summary = job.reading
+        domain = read_items(job.given["domain"], OutputColumns.of(spec, summary.kinds), "--domain")
     build = _histogram_job(plan, job, histogram) if histogram else _input_job(plan, job, domain)
     trips = plan.selection.program.trips if plan.selection else 1
     rounds = len(plan.selection.rounds) if plan.selection else 1
 
-    def report(paths, released):
+    def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
     return job.run(build, ledger, report=report, passes=trips, rounds=rounds)
 
 
-def _report(plan, job, paths: list[str], released: int) -> None:
+def _report(plan: TopKPlan, job: Job, paths: list[str], released: int) -> None:
     """What the person at the terminal learns at the end."""
     config = plan.config
     if released < config.k:
@@ -257,21 +275,22 @@ def _report(plan, job, paths: list[str], released: int) -> None:
         job.say(_HISTOGRAM_NOTE[config.public_domain])
 
 
-def _input_job(plan, job, domain):
+def _input_job(plan: TopKPlan, job: Job, domain: pa.Array | None) -> Build:
     """The job graph: read, keep to a public domain, select and count, choose, write."""
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.selection.public_items import FilterItems
     from dpbeam.topk.transforms import DOMAIN_FILE, TopKItems, store_domain
 
-    complete = job.spec.complete_users
-    columns = OutputColumns.of(job.spec, job.summary.kinds)
+    spec, summary = job.reading
+    complete = spec.complete_users
+    columns = OutputColumns.of(spec, summary.kinds)
     write = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=plan.counts is not None)
 
-    def build(pipeline, folder):
+    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
         pairs = job.read(pipeline, folder)
         if domain is not None:
-            store_domain(folder.store, domain, job.summary.kinds)
+            store_domain(folder.store, domain, summary.kinds)
             pairs = pairs | "KeepDomain" >> FilterItems(
                 folder.store, DOMAIN_FILE, keep=True, complete=complete
             )
@@ -280,7 +299,7 @@ def _input_job(plan, job, domain):
             run=folder,
             domain=domain is not None,
             pairs=job.pairs_estimate,
-            item_bytes=job.summary.item_bytes,
+            item_bytes=summary.item_bytes,
             num_shards=job.given.get("num_shards"),
             complete=complete,
         )
@@ -289,7 +308,7 @@ def _input_job(plan, job, domain):
     return build
 
 
-def _histogram_job(plan, job, histogram):
+def _histogram_job(plan: TopKPlan, job: Job, histogram: Histogram) -> Build:
     """The job graph for a given histogram: choose and write."""
     import apache_beam as beam
 
@@ -299,7 +318,7 @@ def _histogram_job(plan, job, histogram):
 
     items, counts, kinds = histogram
 
-    def build(pipeline, folder):
+    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
         folder.store.write(DOMAIN_FILE, histogram_columns(items, counts, kinds))
         nothing = pipeline | "NoPairs" >> beam.Create([]).with_output_types(tuple[int, bytes])
         ranking = nothing | "ChooseTopK" >> ChooseTopK(folder.store, plan, domain=True)

@@ -25,8 +25,11 @@ Answer = tuple[list[str], list[Any]]
 @functools.cache
 def compute_once() -> None:
     """Change Beam so in this process. Calling it again changes nothing."""
-    core.get_function_args_defaults = remembering(core.get_function_args_defaults)
-    pipeline_options._BeamArgumentParser._get_formatter = own_formatter
+    for place, name, new in (
+        (core, "get_function_args_defaults", remembering(core.get_function_args_defaults)),
+        (pipeline_options._BeamArgumentParser, "_get_formatter", own_formatter),
+    ):
+        setattr(place, name, new)
 
 
 def remembering(read: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
@@ -50,6 +53,7 @@ def remembering(read: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
 
 def own_formatter(parser: argparse.ArgumentParser) -> argparse.HelpFormatter:
     """The one formatter of a parser, which `add_argument` asks whether a metavar fits; help is not printed by it."""
-    if "one_formatter" not in parser.__dict__:
-        parser.one_formatter = argparse.HelpFormatter(prog=parser.prog, width=80)
-    return parser.one_formatter
+    made = parser.__dict__.get("one_formatter")
+    if made is None:
+        made = parser.__dict__["one_formatter"] = argparse.HelpFormatter(prog=parser.prog, width=80)
+    return made

@@ -66,6 +66,14 @@ class TestOwner:
             assert owner.state_of(run.path) == "alive"
         assert os.listdir(tmp_path) == []
 
+    def test_a_resumed_run_folder_belongs_to_who_resumed_it(self, tmp_path, dead):
+        run = RunFolder(str(tmp_path))
+        path = tmp_path / run.path / owner.FILE
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"pid": dead}))
+        assert owner.state_of(run.path) == "gone"
+        with RunFolder.resume(run.path):
+            assert owner.state_of(run.path) == "alive"
+
     def test_a_run_folder_that_cannot_be_made_whole_is_removed(self, tmp_path, monkeypatch):
         def full(*_):
             raise OSError(28, "No space left on device")
