@@ -12,7 +12,6 @@ WORKDIR /src
 RUN python -m venv /opt/dpbeam
 COPY scripts/_engines/constraints.txt pyproject.toml README.md LICENSE ./
 COPY dpbeam ./dpbeam
-COPY pipelines ./pipelines
 RUN /opt/dpbeam/bin/pip install --no-cache-dir --no-compile --constraint constraints.txt . \
     && /opt/dpbeam/bin/pip uninstall --yes pip
 

@@ -1,4 +1,7 @@
-"""Errors that a user of dpbeam can mend."""
+"""Errors that a user of dpbeam can mend, and how a line reaches the user."""
+
+import contextlib
+import sys
 
 
 class InputError(ValueError):
@@ -10,3 +13,10 @@ class InputError(ValueError):
 
     def __init__(self, message: str):
         super().__init__(" ".join(str(message).split()))
+
+
+def complain(line: str) -> None:
+    """A line on stderr, which may be full or gone: what cannot be said stops nothing."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)

@@ -1,9 +1,11 @@
 """Lower layers never import upper ones, and nothing below the Beam layer imports Beam."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
+import setuptools
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -11,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RANKS = {
     "dpbeam": 0,  # the package itself: version only
     "dpbeam.errors": 0,
+    "dpbeam.signals": 0,
     "dpbeam.data": 0,
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,
@@ -29,7 +32,7 @@ RANKS = {
     "dpbeam.io": 11,
     "dpbeam.runners": 11,
     "dpbeam.cli": 12,
-    "pipelines": 13,
+    "pipelines": 13,  # thin modules to run; nothing imports them
 }
 FIRST_WITH_BEAM = 9
 
@@ -91,3 +94,22 @@ def test_a_violation_is_seen(tmp_path):
     bad.write_text("def f():\n    from dpbeam.engine.beam import stages\n    import apache_beam.io\n")
     assert {"dpbeam.engine.beam", "apache_beam.io"} <= imports(bad)
     assert rank("dpbeam.engine.beam.stages") > rank("dpbeam.kernels.pairs")
+
+
+def test_only_dpbeam_is_installed():
+    """A top-level package `pipelines` in site-packages would be taken for anybody's."""
+    include = re.search(
+        r"\[tool\.setuptools\.packages\.find\]\ninclude = \[(.*)\]", (ROOT / "pyproject.toml").read_text()
+    )
+    patterns = re.findall(r'"([^"]+)"', include[1])
+    found = set(setuptools.find_namespace_packages(str(ROOT), include=patterns))
+    assert {name.split(".")[0] for name in found} == {"dpbeam"}
+    assert {name.rpartition(".")[0] for name, path in modules() if path.stem != "__init__"} - found == {
+        "pipelines"
+    }
+
+
+def test_pipelines_hold_no_logic():
+    for path in (ROOT / "pipelines").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert not [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)], path

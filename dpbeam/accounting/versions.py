@@ -25,7 +25,7 @@ def code_revision() -> str:
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")
         if commit:
-            changed = _git(root.parent, "status", "--porcelain", "--", "dpbeam", "pipelines")
+            changed = _git(root.parent, "status", "--porcelain", "--", "dpbeam")
             return commit + ("+modified" if changed else "")
     return _installed_commit()
 

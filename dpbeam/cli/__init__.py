@@ -10,33 +10,48 @@ from dpbeam import __version__
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
-    "select": ("pipelines.select_items", "release the items that many users hold"),
-    "top-k": ("pipelines.top_k", "the k items that most users hold, in order"),
+    "select": ("dpbeam.cli.select", "release the items that many users hold"),
+    "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
     "synth": ("dpbeam.cli.synth", "generate synthetic (user, item) data"),
+    "clean": ("dpbeam.cli.clean", "remove what killed runs left behind"),
+    "completion": ("dpbeam.cli.completion", "completion of commands and flags for bash or zsh"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console command; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if argv and argv[0] in COMMANDS:
+        return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+    from dpbeam.cli.console import tell
+    from dpbeam.errors import complain
+
     if argv[:1] == ["--version"]:
-        print(f"dpbeam {__version__}")
-        return 0
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_usage())
-        return 0 if argv else 2
-    if argv[0] not in COMMANDS:
-        print(f"dpbeam: error: unknown command '{argv[0]}'; one of {', '.join(COMMANDS)}", file=sys.stderr)
+        tell(f"dpbeam {__version__}")
+    elif not argv or argv[0] in ("-h", "--help", "help"):
+        tell(_usage())
+    else:
+        from dpbeam.cli.flags import nearest
+
+        close = nearest(argv[0], COMMANDS)
+        mend = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
+        complain(f"dpbeam: error: unknown command '{argv[0]}'; {mend}")
         return 2
-    return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+    return 0 if argv else 2
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join(
-        ["usage: dpbeam COMMAND [flags]", "", *lines, "", "dpbeam COMMAND --help lists the flags."]
+        [
+            "usage: dpbeam COMMAND [flags]",
+            "",
+            *lines,
+            "",
+            "dpbeam COMMAND --help lists the flags; --version, --quiet, --verbose and --config go with every command.",
+        ]
     )

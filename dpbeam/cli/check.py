@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     parser = FlagParser("check", "Whether jars, Java, cluster, workers and paths are ready for a job.")
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="PATTERN", help="what the job will read"
@@ -23,10 +24,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, beam_arguments = _parser().parse(argv)
-    from rich.console import Console
+    given, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
+    from dpbeam.cli.tables import show
     from dpbeam.runners.check import Path, preflight
 
     paths = [Path("--input", pattern, "input") for pattern in given.get("input", ())]
@@ -38,7 +39,7 @@ def _run(argv: Sequence[str]) -> int:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row({"ok": "ok", "warn": "warn", "refuse": "NO"}[row.level], row.what, row.found, row.mend)
-    Console().print(table, highlight=False)
+    show(lambda console: console.print(table, highlight=False), shutil.get_terminal_size((110, 0)).columns)
     ready = all(row.ok for row in rows)
-    print("ready" if ready else "not ready: mend the lines marked NO")
+    emit("ready" if ready else "not ready: mend the lines marked NO")
     return 0 if ready else 1

@@ -1,20 +1,36 @@
-"""What a command prints, and how it ends: one line for an error, exit codes 0, 1, 2."""
+"""What a command prints, and how it ends: one line for an error, exit codes 0, 1, 2.
+
+Two kinds of output: a command's *product* (a plan, a help text), without which it has failed, and *messages*, which
+never fail a job: once output is committed, a full or closed terminal must not make an orchestrator spend the budget
+again. A reader that closes the pipe early, as `head` does, has what it wanted.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import re
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, complain
+from dpbeam.signals import interrupting
 
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
-_STAGE = re.compile(r"(Trip\d+[A-Za-z]+|SubsamplePerUser|ReadUnits|ChooseTopK|WriteShard|WriteFile)")
+_OS_ERROR = re.compile(r"\[Errno (\d+)\] [^\n:']+(?:: '([^'\n]+)')?")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class OutputLostError(Exception):
+    """The product of a command could not be printed."""
+
+
+class _State:
+    command = ""
+    verbose = False
 
 
 def run_command(command: str, body: Callable[[], int], *, verbose: bool = False) -> int:
@@ -23,52 +39,56 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
     Returns:
       0 done, 1 failed or interrupted, 2 wrong usage or input.
     """
-    quiet_beam(verbose)
+    _State.command = command
+    set_verbosity(verbose=verbose)
     try:
-        with _terminate_as_interrupt():
+        with interrupting():
             return body()
+    except SystemExit as end:  # argparse, after --help and --version
+        return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
-        return _fail(command, "interrupted", 1)
+        return _fail("interrupted", 1)
+    except OutputLostError as error:
+        return _fail(str(error), 1)
     except Exception as error:
         if str(error).startswith("KeyboardInterrupt"):  # as Beam's in-process runner passes it on
-            return _fail(command, "interrupted", 1)
+            return _fail("interrupted", 1)
         message = find_input_error(error)
         if message is not None:
-            return _fail(command, message, 2)
-        if verbose:
-            traceback.print_exc()
-        hint = "" if verbose else " (--verbose shows the whole trace)"
-        return _fail(command, f"{type(error).__name__}: {_last_line(error)}{hint}", 1)
+            return _fail(message, 2)
+        if _State.verbose:
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc()
+        return _fail(_failure(error), 1)
 
 
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that an orchestrator's stop cancels the job and cleans up too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _failure(error: Exception) -> str:
+    """One line for what is nobody's wrong input."""
+    for seen in _chain(error):
+        match = _OS_ERROR.search(str(seen))
+        if match and int(match[1]) in _FULL:
+            place = f", in '{os.path.dirname(match[2])}'" if match[2] else ""
+            reason = os.strerror(int(match[1]))
+            return f"{reason}{place}; make room, or give another --temp_location or --output"
+    hint = "" if _State.verbose else " (--verbose shows the whole trace)"
+    return f"{type(error).__name__}: {_last_line(error)}{hint}"
 
 
 def find_input_error(error: BaseException) -> str | None:
     """The message of an InputError that a worker raised, out of whatever the runner wrapped it in."""
-    seen: BaseException | None = error
-    while seen is not None:
+    for seen in _chain(error):
         if isinstance(seen, InputError):
             return _without_step(str(seen))
         match = _INPUT_ERROR.search(str(seen))
         if match:
             return _without_step(match.group(1))
-        seen = seen.__cause__ or seen.__context__
     return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _without_step(message: str) -> str:
@@ -81,82 +101,54 @@ def _last_line(error: BaseException) -> str:
     return lines[-1] if lines else "no message"
 
 
-def _fail(command: str, message: str, code: int) -> int:
-    print(f"dpbeam {command}: error: {message}", file=sys.stderr)
+def _fail(message: str, code: int) -> int:
+    complain(f"dpbeam {_State.command}: error: {message}")
     return code
 
 
-def quiet_beam(verbose: bool) -> None:
+def warn(text: str) -> None:
+    """One line on stderr, also under --quiet."""
+    complain(f"dpbeam {_State.command}: warning: {text}")
+
+
+def emit(text: str) -> None:
+    """Print the product of a command.
+
+    Raises:
+      OutputLostError: it cannot be written; not where the reader has closed the pipe.
+    """
+    if sys.stdout is None:
+        raise OutputLostError("standard output is closed")
+    error = _put(text)
+    if error is not None and not isinstance(error, BrokenPipeError):
+        raise OutputLostError(f"cannot write to standard output: {error.strerror}")
+
+
+def tell(text: str) -> None:
+    """Print a message; whatever is wrong with stdout is a warning at most."""
+    error = None if sys.stdout is None else _put(text)
+    if error is not None and not isinstance(error, BrokenPipeError):
+        warn(f"cannot write to standard output: {error.strerror}")
+
+
+def _put(text: str) -> OSError | None:
+    try:
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError as error:
+            print(text.encode(error.encoding, "replace").decode(error.encoding), flush=True)
+    except OSError as error:
+        # What is left in the buffer would fail again at the end of the program.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+def set_verbosity(*, verbose: bool) -> None:
     """Keep Beam's log and stack traces off the terminal unless asked for."""
+    _State.verbose = verbose
     root = logging.getLogger()
     if not root.handlers:
         logging.basicConfig(stream=sys.stderr)
     root.setLevel(logging.INFO if verbose else logging.CRITICAL)
-
-
-class Progress:
-    """One line on the terminal: the stage and the time elapsed. Silent where stderr is no terminal."""
-
-    def __init__(self, title: str, *, enabled: bool):
-        self._title = title
-        self._enabled = enabled and sys.stderr.isatty()
-        self._status = None
-        self._stage = ""
-
-    def __enter__(self) -> Progress:
-        if self._enabled:
-            from rich.console import Console
-            from rich.progress import Progress as Bar
-            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-            self._status = Bar(*columns, console=Console(stderr=True), transient=True)
-            self._status.start()
-            self._task = self._status.add_task(self._title)
-        return self
-
-    def stage(self, name: str) -> None:
-        """Show what runs now."""
-        if self._status is not None and name != self._stage:
-            self._stage = name
-            self._status.update(self._task, description=f"{self._title}: {name}")
-
-    def __exit__(self, *exc_info) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    @property
-    def shown(self) -> bool:
-        """Whether there is a terminal to show anything on."""
-        return self._status is not None
-
-    @contextlib.contextmanager
-    def follow_local_runner(self) -> Iterator[None]:
-        """Show the stages of Beam's in-process runner, which tells them to its debug log alone."""
-        if self._status is None:
-            yield
-            return
-        logger = logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner")
-        handler = _StageHandler(self)
-        level, propagate = logger.level, logger.propagate
-        logger.setLevel(logging.DEBUG)
-        logger.propagate = False
-        logger.addHandler(handler)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-
-class _StageHandler(logging.Handler):
-    def __init__(self, progress: Progress):
-        super().__init__(logging.DEBUG)
-        self._progress = progress
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("Running bundle for stage") and record.args:
-            names = _STAGE.findall(str(record.args[0]))
-            if names:
-                self._progress.stage(names[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_input_flags, require
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     text = "Compare released items with the private data, in memory. What it prints is NOT PRIVATE."
     parser = FlagParser("evaluate", text, beam=False)
     add_input_flags(parser)
@@ -18,6 +18,7 @@ def _parser() -> FlagParser:
     parser.add_argument(
         "--ledger", metavar="FILE", help="its ledger, for epsilon, delta and D0, in place of the flags"
     )
+    parser.add_switch("json", "print JSON instead of a table with explanations")
     return parser
 
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = _parser().parse(argv)
+    given, _ = make_parser().parse(argv)
     require(given, "input", "released")
     if "ledger" in given:
         given = {**_from_ledger(given["ledger"]), **given}
@@ -48,7 +49,12 @@ def _run(argv: Sequence[str]) -> int:
         delta=given["delta"],
         max_items=given.get("max_items_per_user", 100),
     )
-    print(json.dumps(result, indent=2))
+    if given.get("json", False):
+        emit(json.dumps(result, indent=2))
+    else:
+        from dpbeam.cli.tables import print_evaluation
+
+        print_evaluation(result)
     return 0
 
 

@@ -1,24 +1,29 @@
-"""Command line flags: snake_case with two dashes, a YAML file for any of them, and misspellings caught.
+"""Command line flags: snake_case with two dashes, YAML files for any of them, and nothing swallowed.
 
-Flags that are not ours belong to Beam's pipeline options. A flag that is neither, and looks like one of ours, is
-an error: a misspelt --epsilon must not vanish among Beam's options.
+A flag is ours, or Beam's pipeline options know it, or it is an error: a misspelt --epsilon must not vanish among Beam's
+options. Nothing here imports Beam or numpy, so that a wrong flag is refused at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from dpbeam import __version__
+from dpbeam.cli import beam_flags, config_file
+from dpbeam.cli.console import emit, set_verbosity
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
-_GIVEN_BY_BEAM = ("runner", "temp_location", "job_name")
+#: Never from a file: it would be forgotten there, and a file is shared.
+_COMMAND_LINE_ONLY = ("insecure_test_key",)
+_SIMILAR = 0.75
+
+BeamFlags = dict[str, list[str]]
+"""Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -26,141 +31,167 @@ class FlagParser(argparse.ArgumentParser):
 
     Args:
       command: the subcommand, for messages.
-      beam: whether flags that are not ours go to Beam.
+      beam: whether flags that are not ours may be Beam's.
     """
 
     def __init__(self, command: str, description: str, *, beam: bool = True):
         super().__init__(
             prog=f"dpbeam {command}",
             description=description,
-            epilog="Other flags go to Beam's pipeline options (--runner, --temp_location, ...)."
+            epilog="Beam's own flags (--runner, --temp_location, ...) go to Beam; any other flag is an error."
             if beam
             else None,
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
         )
-        self._beam = beam
-        self._beam_flags: set[str] | None = None
+        self.beam = beam
+        self._discarded: dict[str, str] = {}
         self.add_argument("--version", action="version", version=f"dpbeam {__version__}")
-        self.add_argument("--config", metavar="FILE.yaml", help="flags from a file; the command line wins")
+        self.add_argument(
+            "--config",
+            metavar="FILE.yaml",
+            action="append",
+            help="flags from a file; repeatable, later files win, and the command line wins over all",
+        )
+        self.add_switch("quiet", "print nothing but errors and warnings")
+        self.add_switch("verbose", "show Beam's log, and the trace of an error")
 
     def error(self, message: str):
         raise InputError(message)
+
+    def _print_message(self, message: str, file=None) -> None:
+        emit(message.removesuffix("\n"))  # help and version; errors raise
 
     def add_switch(self, name: str, text: str) -> None:
         """A boolean flag: --name and --no_name."""
         self.add_argument(f"--{name}", dest=name, action="store_true", help=text)
         self.add_argument(f"--no_{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
 
-    def parse(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    def discard(self, *names: str, instead: str = "") -> None:
+        """Take flags back that a group added and this command has no use for; `instead` goes into the message."""
+        for name in names:
+            for option in (f"--{name}", f"--no_{name}"):
+                action = self._option_string_actions.pop(option, None)
+                if action is None:
+                    continue
+                self._discarded[option] = instead
+                for actions in (self._actions, *(group._group_actions for group in self._action_groups)):
+                    if action in actions:
+                        actions.remove(action)
+
+    def refuse_discarded(self, given: dict[str, Any]) -> None:
+        """Refuse flags, parsed elsewhere, that were taken back here.
+
+        Raises:
+          InputError: naming the first.
+        """
+        for name in given:
+            if f"--{name}" in self._discarded:
+                raise InputError(self._unknown(f"--{name}"))
+
+    def adopt(self, other: FlagParser) -> None:
+        """Take over the flags of another parser that are not here yet."""
+        for action in other._actions:
+            if not any(option in self._option_string_actions for option in action.option_strings):
+                self._add_action(action)
+
+    def parse(
+        self, argv: Sequence[str], *, files: FlagParser | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Flags given on the command line or in --config, and the arguments for Beam.
+
+        Args:
+          files: the parser of the config files, where they may hold more than the command line.
 
         Raises:
           InputError: an unknown, misspelt or malformed flag, or a bad config file.
         """
-        given, rest = self._split(list(argv), "")
-        path = given.pop("config", None)
-        if path is None:
-            return given, rest
-        from_file, file_rest = self._split(config_arguments(path), f"{path}: ")
-        if "config" in from_file:
-            raise InputError(f"{path}: a config file cannot name another one (config)")
-        return {**from_file, **given}, [*file_rest, *rest]
+        given, beam = self._split(list(argv), "")
+        merged: dict[str, Any] = {}
+        merged_beam: BeamFlags = {}
+        for path in given.pop("config", ()):
+            found, found_beam = (files or self)._from_file(path)
+            merged |= found
+            merged_beam |= found_beam
+        merged |= given
+        merged_beam |= beam
+        set_verbosity(verbose=merged.get("verbose", False))
+        return merged, [argument for arguments in merged_beam.values() for argument in arguments]
 
-    def _split(self, argv: list[str], where: str) -> tuple[dict[str, Any], list[str]]:
+    def _from_file(self, path: str) -> tuple[dict[str, Any], BeamFlags]:
+        values = config_file.read(path)
+        if "config" in values:
+            raise InputError(f"{path}: a config file cannot name another one (config)")
+        for name in _COMMAND_LINE_ONLY:
+            if name in values:
+                raise InputError(f"{path}: {name} belongs on the command line, never in a file")
+        arguments: list[str] = []
+        beam: BeamFlags = {}
+        for name, value in values.items():
+            action = self._option_string_actions.get(f"--{name}")
+            kind = beam_flags.kind_of(name) if action is None and self.beam else None
+            if action is not None:
+                arguments += config_file.arguments(path, name, value, config_file.shape_of(action))
+            elif kind == "switch" and value is False:
+                beam[name] = []
+            elif kind is not None:
+                beam |= self._split(config_file.arguments(path, name, value, kind), f"{path}: ")[1]
+            else:
+                raise InputError(f"{path}: {self._unknown(f'--{name}')}")
+        given, _ = self._split(arguments, f"{path}: ")
+        return given, beam
+
+    def _split(self, argv: list[str], where: str) -> tuple[dict[str, Any], BeamFlags]:
         try:
             given, rest = self.parse_known_args(argv)
+            return vars(given), self._beam_arguments(rest)
         except InputError as error:
             raise InputError(f"{where}{error}") from None
-        self._check_rest(rest, where)
-        return vars(given), rest
 
-    def _check_rest(self, rest: list[str], where: str) -> None:
-        """Refuse leftovers that are no Beam flags: misspellings of ours and stray values."""
-        value_may_follow = False
-        for token in rest:
+    def _beam_arguments(self, rest: list[str]) -> BeamFlags:
+        """What is left of a command line: Beam's flags with their values, and nothing else."""
+        found: BeamFlags = {}
+        tokens = iter(rest)
+        for token in tokens:
             if not token.startswith("-") or _is_number(token):
-                if not value_may_follow:
-                    raise InputError(f"{where}unexpected argument '{token}'")
-                value_may_follow = False
+                raise InputError(f"unexpected argument '{token}'")
+            option, equals, value = token.partition("=")
+            name = option.removeprefix("--")
+            kind = beam_flags.kind_of(name) if self.beam and option.startswith("--") else None
+            if kind is None:
+                raise InputError(self._unknown(option))
+            if kind == "switch":
+                if equals:
+                    raise InputError(f"{option} takes no value, got '{value}'")
+                found[name] = [option]
                 continue
-            name = token.split("=", 1)[0]
-            value_may_follow = "=" not in token
-            if name in self._known_to_beam():
-                continue
-            close = self._nearest(name)
-            if close:
-                raise InputError(f"{where}unknown flag {name}; did you mean {close}?")
-            if not self._beam or not name.startswith("--"):
-                raise InputError(f"{where}unknown flag {name}; see dpbeam {self.prog.split()[-1]} --help")
+            value = value if equals else next(tokens, "")
+            if not value or (not equals and value.startswith("-") and not _is_number(value)):
+                raise InputError(f"{option} needs a value")
+            beam_flags.check_value(name, value)
+            found[name] = [*(found.get(name, []) if kind == "list" else []), f"{option}={value}"]
+        return found
 
-    def _nearest(self, name: str) -> str | None:
-        ours = [option for option in self._option_string_actions if option.startswith("--")]
-        spelled = "--" + name.lstrip("-").replace("-", "_").lower()
-        found = difflib.get_close_matches(spelled, ours, n=1, cutoff=0.8)
-        return found[0] if found else None
-
-    def _known_to_beam(self) -> set[str]:
-        if not self._beam:
-            return set()
-        if self._beam_flags is None:
-            self._beam_flags = beam_flags()
-        return self._beam_flags
+    def _unknown(self, option: str) -> str:
+        if option in self._discarded:
+            instead = self._discarded[option]
+            return f"{option} does not apply to {self.prog.split()[-1]}" + (f"; {instead}" if instead else "")
+        ours = [name for name in self._option_string_actions if name.startswith("--")]
+        beams = [f"--{name}" for name in beam_flags.table()["flags"]] if self.beam else []
+        close = nearest("--" + option.lstrip("-").replace("-", "_").lower(), ours, beams)
+        if close:
+            return f"unknown flag {option}; did you mean {close}?"
+        return f"unknown flag {option}; see {self.prog} --help"
 
 
-def beam_flags() -> set[str]:
-    """Every flag that Beam's pipeline options define."""
-    from apache_beam.options import pipeline_options
-
-    found: set[str] = {f"--{name}" for name in _GIVEN_BY_BEAM}
-    for cls in pipeline_options.PipelineOptions.__subclasses__():
-        parser = pipeline_options._BeamArgumentParser(allow_abbrev=False)
-        cls._add_argparse_args(parser)
-        found.update(parser._option_string_actions)
-    return found - {"-h", "--help"}
-
-
-def config_arguments(path: str) -> list[str]:
-    """The flags of a YAML file as command line arguments.
-
-    Scalars become --key=value, lists --key a b ..., booleans --key or --no_key; keys may be ours or Beam's.
-
-    Raises:
-      InputError: the file cannot be read or is not a flat mapping.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
-    except OSError as error:
-        raise InputError(f"--config: cannot read '{path}': {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise InputError(f"--config: '{path}' is not valid YAML") from None
-    if values is None:
-        return []
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise InputError(f"--config: '{path}' must map flag names to values")
-    arguments: list[str] = []
-    for key, value in values.items():
-        arguments += _as_arguments(path, key.removeprefix("--"), value)
-    return arguments
-
-
-def _as_arguments(path: str, key: str, value: Any) -> list[str]:
-    if value is None:
-        raise InputError(f"{path}: {key} has no value")
-    if isinstance(value, bool):
-        return [f"--{key}" if value else f"--no_{key}"]
-    if isinstance(value, list):
-        if not value or not all(
-            isinstance(item, str | int | float) and not isinstance(item, bool) for item in value
-        ):
-            raise InputError(f"{path}: {key} must be a value or a list of values")
-        if all(isinstance(item, int | float) for item in value):
-            return [f"--{key}={','.join(map(repr, value))}"]
-        return [f"--{key}", *map(str, value)]
-    if isinstance(value, dict):
-        raise InputError(f"{path}: {key} must be a value or a list of values")
-    return [f"--{key}={value}"]
+def nearest(word: str, *choices: Iterable[str]) -> str | None:
+    """The choice that was probably meant, None if none is close; earlier lists come first."""
+    for names in map(list, choices):
+        begins = [name for name in names if len(word) > 4 and name.startswith(word)]
+        found = begins or difflib.get_close_matches(word, names, n=1, cutoff=_SIMILAR)
+        if found:
+            return found[0]
+    return None
 
 
 def _is_number(token: str) -> bool:
@@ -253,9 +284,16 @@ def add_output_flags(parser: FlagParser) -> None:
         metavar="FILE",
         help="write exact counts of dropped rows and tokens there; NOT PRIVATE, keep it with the input",
     )
+    group.add_argument(
+        "--result_file", metavar="FILE", help="what the run has released, as JSON: outputs, ledger, counts"
+    )
+    group.add_argument(
+        "--users_at_least",
+        type=int,
+        metavar="N",
+        help="how many users there publicly are; --delta is held against it",
+    )
     parser.add_switch("dry_run", "check everything, print the plan, read no data")
-    parser.add_switch("quiet", "print nothing but errors")
-    parser.add_switch("verbose", "show Beam's log")
 
 
 def add_method_flags(parser: FlagParser, *, choose: bool = True) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,20 +15,28 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
-from dpbeam.cli.console import Progress
+from dpbeam.cli.beam_flags import refused_by_beam
+from dpbeam.cli.checks import check_test_key
+from dpbeam.cli.clean import warn_of_leftovers
+from dpbeam.cli.console import tell, warn
+from dpbeam.cli.progress import Progress
+from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, complain
+from dpbeam.io.files import write_atomically
 from dpbeam.io.item_lists import list_files
-from dpbeam.io.output import OutputTarget
+from dpbeam.io.output import OutputTarget, count_released, read_ledger
 from dpbeam.io.paths import is_pipe
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
-from dpbeam.runners.check import Path
+from dpbeam.runners.check import Path, check_path
 from dpbeam.runners.check import preflight as check_engine
-from dpbeam.runners.job import run_and_wait, tell_on_stderr
-from dpbeam.runners.options import complete
+from dpbeam.runners.frugal import compute_once
+from dpbeam.runners.job import quiet_workers, run_and_wait
+from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
+from dpbeam.signals import deferring
 
 DEFAULT_RUNNER = "FnApiRunner"
 _COUNTS = "counts"
@@ -69,6 +79,7 @@ class Job:
       beam_arguments: Beam's flags, completed for the runner.
       temp_location: where the run's private folder goes.
       key: the run's key.
+      started: monotonic time at which the job was made.
     """
 
     command: str
@@ -79,6 +90,7 @@ class Job:
     beam_arguments: list[str]
     temp_location: str
     key: RunKey = field(repr=False)
+    started: float = field(default_factory=time.monotonic)
 
     @classmethod
     def create(cls, command: str, given: dict[str, Any], beam_arguments: list[str], spec: InputSpec) -> Job:
@@ -87,17 +99,16 @@ class Job:
         Raises:
           InputError: the first fault found, naming its flag, file or column.
         """
-        target = OutputTarget(
-            given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
-        )
+        target = _target(given)
         _check_counts(given)
         summary = preflight(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
         try:
-            target.check([*(file.path for file in summary.files), *_lists(given)], _other_files(given))
-            key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
-            inputs = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
-            temp_location = check_runner(beam_arguments, inputs, target.prefix)
-            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key)
+            inputs = [*(file.path for file in summary.files), *_lists(given)]
+            target.check(inputs, _other_files(given))
+            _check_files(given, inputs)
+            patterns = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
+            temp_location = check_runner(beam_arguments, patterns, target.prefix)
+            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, run_key(given))
             job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
         except BaseException:
             summary.release()
@@ -112,13 +123,19 @@ class Job:
         for name in _OF_PAIRS:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
-        target = OutputTarget(
-            given["output"], given.get("output_format", "parquet"), overwrite=given.get("overwrite", False)
-        )
+        target = _target(given)
         target.check(_lists(given), _other_files(given))
-        key = test_key(given["insecure_test_key"]) if "insecure_test_key" in given else RunKey.fresh()
+        _check_files(given, _lists(given))
         temp_location = check_runner(beam_arguments, [], given["output"])
-        return cls(command, given, None, None, target, complete(beam_arguments), temp_location, key)
+        arguments = complete(beam_arguments)
+        return cls(command, given, None, None, target, arguments, temp_location, run_key(given))
+
+    @property
+    def reading(self) -> tuple[InputSpec, InputSummary]:
+        """The input of a job that has one."""
+        if self.spec is None or self.summary is None:
+            raise ValueError(f"{self.command} reads no pairs here")
+        return self.spec, self.summary
 
     @property
     def privacy_unit(self) -> str:
@@ -168,7 +185,7 @@ class Job:
     def say(self, text: str) -> None:
         """A line for the person at the terminal, unless --quiet."""
         if not self.quiet:
-            print(text, flush=True)
+            tell(text)
 
     def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
         """The input's pairs; with --not_private_counts also counts what reading drops."""
@@ -190,47 +207,83 @@ class Job:
         build: Callable[[beam.Pipeline, RunFolder], None],
         ledger_json: str,
         *,
-        counts_path: str | None = None,
-    ) -> list[str]:
+        report: Callable[[list[str], int], None],
+        passes: int = 0,
+        rounds: int = 0,
+    ) -> int:
         """Build and run the pipeline, then publish its output; a failure leaves neither output nor private files.
+
+        Once the output is in place the job is done, whatever happens to its messages: a launcher that took it for
+        failed would spend the budget again.
 
         Args:
           build: adds the job's transforms, which write to `target.staging`.
-          counts_path: where to write the exact counts of what was dropped (NOT PRIVATE), or None.
+          report: tells the person what was released, from the final paths (the ledger last) and the number of items.
+          passes, rounds: of the selection, for messages on the way.
 
         Returns:
-          The final paths, the ledger last.
+          The exit code, 0.
         """
         if self.key.insecure:
-            self.say("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
+            warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
+        warn_of_leftovers(self.temp_location, self.target.prefix)
+        compute_once()
         try:
             with RunFolder(self.temp_location, self.key) as folder:
-                self.target.prepare()
+                owner.mark(self.target.prepare())
                 pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
                 build(pipeline, folder)
-                self._wait(pipeline)
-                if counts_path is not None:
-                    _write_counts(counts_path, folder.store.read_bytes(_COUNTS))
-            return self.target.commit(ledger_json)
+                self._wait(pipeline, passes, "round" if rounds == passes else "pass")
+                if "not_private_counts" in self.given:
+                    _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
+            with deferring():
+                paths = self.target.commit(ledger_json)
+                self._finish(paths, report)
         except BaseException:
             self.target.abort()
             raise
         finally:
             if self.summary is not None:
                 self.summary.release()
+        return 0
 
-    def _wait(self, pipeline: beam.Pipeline) -> None:
+    def _finish(self, paths: list[str], report: Callable[[list[str], int], None]) -> None:
+        """Say what was released; trouble here is a warning."""
+        try:
+            released = count_released(paths[:-1])
+            if "result_file" in self.given:
+                _write_result(self.given["result_file"], self._result(paths, released))
+            report(paths, released)
+            self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
+            self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
+        except Exception as error:
+            warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
+
+    def _result(self, paths: list[str], released: int) -> dict[str, Any]:
+        """Of --result_file: public values alone, no times."""
+        ledger = read_ledger(self.target.prefix)
+        return {
+            "command": self.command,
+            "outputs": paths[:-1],
+            "ledger": paths[-1],
+            "items_released": released,
+            "private": not self.key.insecure,
+            **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
+        }
+
+    def _wait(self, pipeline: beam.Pipeline, passes: int, pass_name: str) -> None:
         title = f"dpbeam {self.command}"
-        with Progress(title, enabled=not self.quiet) as progress, progress.follow_local_runner():
+        progress = Progress(title, enabled=not self.quiet, passes=passes, pass_name=pass_name)
+        workers = contextlib.nullcontext() if self.given.get("verbose", False) else quiet_workers()
+        with progress, progress.follow_local_runner(), workers:
             run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
 
     def _tell(self, progress: Progress) -> Callable[[str], None]:
-        """Where the state of the job goes: the progress line on a terminal, stderr for a cluster's job."""
-        if self.quiet:
+        """Where the state of the job goes: of a cluster's job to stderr; the in-process runner tells its stages."""
+        local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
+        if self.quiet or local:
             return lambda text: None
-        if progress.shown or read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER:
-            return progress.stage
-        return tell_on_stderr
+        return progress.stage if progress.shown else complain
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -241,7 +294,7 @@ def _lists(given: dict[str, Any]) -> list[str]:
 
 def _other_files(given: dict[str, Any]) -> dict[str, str]:
     """Files that a job writes besides its output, by their flag."""
-    return {f"--{name}": given[name] for name in ("not_private_counts",) if name in given}
+    return {f"--{name}": given[name] for name in ("not_private_counts", "result_file") if name in given}
 
 
 def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
@@ -251,8 +304,14 @@ def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
       InputError: the first thing that is missing, with its mend.
     """
     flags = read_engine_flags(arguments)
+    check_runner_name(flags)
+    refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     if flags.runner == DEFAULT_RUNNER:
-        return flags.temp_location or tempfile.gettempdir()
+        temp_location = flags.temp_location or tempfile.gettempdir()
+        row = check_path(flags, Path("--temp_location", temp_location, "temp"))
+        if not row.ok:
+            raise InputError(f"{row.what}: {row.found}; {row.mend}")
+        return temp_location
     if flags.temp_location is None and flags.remote_workers:
         raise InputError(
             "--temp_location is required where workers run elsewhere: a folder that all of them share"
@@ -265,13 +324,17 @@ def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
     return flags.temp_location or tempfile.gettempdir()
 
 
-def test_key(text: str) -> RunKey:
-    """The fixed key of --insecure_test_key."""
-    try:
-        bytes.fromhex(text)
-    except ValueError:
-        raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'") from None
-    return RunKey.insecure_fixed(text.lower())
+def run_key(given: dict[str, Any]) -> RunKey:
+    """A fresh key, or the fixed one of --insecure_test_key."""
+    if "insecure_test_key" not in given:
+        return RunKey.fresh()
+    check_test_key(given)
+    return RunKey.insecure_fixed(given["insecure_test_key"].lower())
+
+
+def _target(given: dict[str, Any]) -> OutputTarget:
+    overwrite = given.get("overwrite", False)
+    return OutputTarget(given["output"], given.get("output_format", "parquet"), overwrite=overwrite)
 
 
 def pipeline_options(arguments: list[str]) -> PipelineOptions:
@@ -298,6 +361,27 @@ def _check_counts(given: dict[str, Any]) -> None:
             raise InputError(f"--{name} must be from 1 to 65536, got {value}")
 
 
+def _check_files(given: dict[str, Any], inputs: Sequence[str]) -> None:
+    """Refuse files for results that could not be written at the end, or that stand in the way.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    for name in ("not_private_counts", "result_file"):
+        path = given.get(name)
+        if path is None:
+            continue
+        folder = os.path.dirname(os.path.abspath(path))
+        if any(os.path.realpath(path) == os.path.realpath(other) for other in inputs):
+            raise InputError(f"--{name}: '{path}' is an input of this run")
+        if os.path.isdir(path) or not path:
+            raise InputError(f"--{name}: '{path}' is a folder; give the name of a file")
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"--{name}: cannot write '{path}': '{folder}' is no folder that can be written")
+        if name == "result_file" and os.path.lexists(path) and not given.get("overwrite", False):
+            raise InputError(f"--{name}: '{path}' exists; pass --overwrite to replace it, or another name")
+
+
 class _StoreCounts(beam.DoFn):
     """Puts the counts where the launcher finds them; they never become metrics or log lines."""
 
@@ -316,3 +400,16 @@ def _write_counts(path: str, counts: bytes) -> None:
             file.write("\n")
     except OSError as error:
         raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None
+
+
+def _write_result(path: str, result: dict[str, Any]) -> None:
+    """The machine-readable result; the run is done, so a failure is a warning."""
+    try:
+        write_atomically(path, lambda file: file.write((json.dumps(result, indent=2) + "\n").encode()))
+    except OSError as error:
+        warn(f"--result_file: cannot write '{path}': {error.strerror}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"

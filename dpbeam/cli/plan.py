@@ -5,19 +5,32 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from typing import Any
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli import select, top_k
+from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
+from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
-from dpbeam.cli.settings import selection_config
 from dpbeam.errors import InputError
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     parser = FlagParser(
-        "plan", "Sigma, thresholds and keep probabilities of a method and budget.", beam=False
+        "plan",
+        "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file: of top-k "
+        "where it has a k.",
+        beam=False,
     )
     add_budget_flags(parser)
     add_method_flags(parser)
+    top_k.add_choice_flags(parser)
+    parser.add_switch("public_domain", "top-k: the domain, or a histogram's items, are public: no selection")
+    parser.add_argument(
+        "--users_at_least",
+        type=int,
+        metavar="N",
+        help="how many users there publicly are; --delta is held against it",
+    )
     parser.add_argument("--degrees", type=_degrees, metavar="D,D,...", help="items per user to tabulate")
     parser.add_switch("json", "print JSON instead of tables")
     return parser
@@ -36,19 +49,48 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = _parser().parse(argv)
+    given, _ = make_parser().parse(argv, files=_job_parser())
     require(given, "epsilon", "delta")
+    check_budget(given, zero_delta="k" in given)
+    if "k" in given:
+        top_k.make_parser().refuse_discarded(given)
+    else:
+        for name in top_k.CHOICE_FLAGS:
+            if name in given:
+                raise InputError(f"--{name} is of top-k: give --k too, or drop it")
+    with within_arithmetic(given):
+        report = _topk_report(given) if "k" in given else _selection_report(given)
+    warn_of_budget(given)
+    if given.get("json", False):
+        emit(json.dumps(report, indent=2))
+        return 0
+    from dpbeam.cli.tables import print_plan, print_topk_plan
+
+    (print_topk_plan if "k" in given else print_plan)(report)
+    return 0
+
+
+def _job_parser() -> FlagParser:
+    """Every flag that the file of a job may hold."""
+    parser = FlagParser("plan", "")
+    for job in (select.make_parser(), top_k.make_parser(), make_parser()):
+        parser.adopt(job)
+    return parser
+
+
+def _selection_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.cli.settings import selection_config
     from dpbeam.selection.plan import make_plan
     from dpbeam.selection.report import plan_report
 
     degrees = given.get("degrees")
     if degrees and min(degrees) < 1:
         raise InputError("--degrees must be at least 1")
-    report = plan_report(make_plan(selection_config(given)), degrees)
-    if given.get("json", False):
-        print(json.dumps(report, indent=2))
-    else:
-        from dpbeam.cli.tables import print_plan
+    return plan_report(make_plan(selection_config(given)), degrees)
 
-        print_plan(report)
-    return 0
+
+def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.topk.config import plan_topk
+    from dpbeam.topk.report import topk_report
+
+    return topk_report(plan_topk(top_k.config_of(given)))

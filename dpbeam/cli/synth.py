@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command
+from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import FlagParser, require
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
     parser = FlagParser("synth", "Generate synthetic (user, item) pairs by power laws.", beam=False)
     parser.add_argument("--output", metavar="PREFIX", help="files PREFIX-00000-of-000NN.FORMAT; required")
     parser.add_argument("--output_format", metavar="FORMAT", help="parquet (default), jsonl, csv or tsv")
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = _parser().parse(argv)
+    given, _ = make_parser().parse(argv)
     require(given, "output", "users", "items")
     from dpbeam.io.synth import write_synthetic
 
@@ -47,5 +47,5 @@ def _run(argv: Sequence[str]) -> int:
     format = given.pop("output_format", "parquet")
     given.setdefault("mean_items_per_user", 10.0)
     paths = write_synthetic(prefix, format=format, **given)
-    print(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
+    tell(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
     return 0

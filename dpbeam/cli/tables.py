@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from dpbeam.cli.console import emit
 from dpbeam.selection.report import PROBABILITIES
 
 
-def print_plan(report: dict[str, Any], console: Console | None = None) -> None:
+def print_plan(report: dict[str, Any]) -> None:
     """Print a plan report: settings, rounds, users needed."""
-    console = console or Console(width=110)
+    show(lambda console: _plan(report, console))
+
+
+def print_topk_plan(report: dict[str, Any]) -> None:
+    """Print a plan report of top-k: the selection's as above, then the choice and what errors to expect."""
+    show(lambda console: _topk_plan(report, console))
+
+
+def print_evaluation(result: dict[str, Any]) -> None:
+    """Print what `evaluate_release` found, each figure with its meaning."""
+    show(lambda console: _evaluation(result, console))
+
+
+def show(draw: Callable[[Console], None], width: int = 110) -> None:
+    """Print what `draw` draws, as the product of the command."""
+    drawn = io.StringIO()
+    draw(Console(file=drawn, width=width, force_terminal=sys.stdout is not None and sys.stdout.isatty()))
+    emit(drawn.getvalue().removesuffix("\n"))
+
+
+def _plan(report: dict[str, Any], console: Console) -> None:
     head = f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
     settings = "  ".join(f"{name}={_short(value)}" for name, value in report["parameters"].items())
     console.print(head, settings, sep="\n", highlight=False, soft_wrap=True)
@@ -31,6 +55,51 @@ def print_plan(report: dict[str, Any], console: Console | None = None) -> None:
     limit = report["limit_of_any_algorithm"]
     needed.add_row("limit of any algorithm", "", *(str(limit[f"users_{p:g}"]) for p in PROBABILITIES))
     console.print(needed)
+
+
+def _topk_plan(report: dict[str, Any], console: Console) -> None:
+    head = f"top-k  k {report['k']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
+    console.print(head, highlight=False)
+    if report["selection"] is not None:
+        console.print(f"selection of the items, {report['selector_share']:g} of the budget:", highlight=False)
+        _plan(report["selection"], console)
+    else:
+        where = "the public domain" if report["public_domain"] else "an unknown domain"
+        console.print(f"no selection: items of {where}", highlight=False)
+    noise = Table("stage", "what", "value", title="Choice and noise")
+    noise.add_row("choice", "mechanism", report["mechanism"])
+    for name, value in report["choice_budget"].items():
+        used = " (used)" if name == report["composition"] else ""
+        noise.add_row("choice", f"budget under {name} composition{used}", f"{value:.5f}")
+    if report["noisy_count_deviation"] is not None:
+        what = f"standard deviation, {report['noisy_count_noise']}"
+        noise.add_row("noisy counts", what, f"{report['noisy_count_deviation']:.2f}")
+    console.print(noise)
+    if not report["expected_errors"]:
+        console.print("expected errors are simulated for --k up to 1000", highlight=False)
+        return
+    title = "Errors of the choice where rank r is held by 1/r of the users of the first"
+    errors = Table(
+        "users of the first", "of the top k found", "rank off by", "count off by at most", title=title
+    )
+    for row in report["expected_errors"]:
+        values = (f"{100 * row['found']:.1f} %", f"{row['rank_error']:.2f}", f"{row['count_error']:.1f}")
+        errors.add_row(str(row["top_count"]), *values)
+    console.print(errors)
+
+
+def _evaluation(result: dict[str, Any], console: Console) -> None:
+    from dpbeam.evaluation.quality import MEANINGS
+
+    table = Table("figure", "value", "what it says", title="NOT PRIVATE: computed from the data itself")
+    before = ""
+    for (section, name), meaning in MEANINGS.items():
+        value = (result[section] if section else result)[name]
+        if section != before:
+            table.add_section()
+            before = section
+        table.add_row(f"{section} {name}".strip(), _short(value), meaning)
+    console.print(table)
 
 
 def _short(value: Any) -> str:

@@ -20,6 +20,33 @@ from dpbeam.evaluation.indexed import IndexedSets, index_pairs, mask_of
 
 _EXPONENTS = np.linspace(1.01, 3.0, 200)
 BOUND_FAILURE = 0.05
+#: (section, figure) of `evaluate_release` -> what it says, in one line.
+MEANINGS = {
+    ("", "users"): "users in the data",
+    ("", "items"): "distinct items in the data",
+    ("", "entries"): "distinct (user, item) pairs",
+    ("released", "items"): "released items that somebody holds",
+    ("released", "not_in_data"): "released items that nobody holds: public ones, or of other data",
+    ("released", "share_of_items"): "released / items",
+    ("released", "share_of_users_that_keep_an_item"): "users that hold at least one released item",
+    ("released", "share_of_entries"): "pairs whose item is released",
+    ("missing_mass", "p0"): "items that are not released",
+    ("missing_mass", "p1"): "pairs whose item is not released, as a share",
+    ("missing_mass", "p2"): "root of the sum of the squared shares of missed items: frequent ones weigh more",
+    ("missing_mass", "pinf"): "share of the pairs that the most frequent missed item has",
+    ("wgm_bounds", "failure_probability"): "chance that a bound below is wrong",
+    ("wgm_bounds", "max_items"): "D0 that the bounds assume",
+    ("wgm_bounds", "mm_inf"): "bound on pinf for method basic; above 1 it says nothing",
+    ("wgm_bounds", "mm_1_zipf"): "bound on p1 for method basic, from the Zipf law below",
+    ("wgm_bounds", "zipf_exponent"): "exponent s of the law share of rank r <= C r^-s that bounds best",
+    ("wgm_bounds", "zipf_factor"): "factor C of that law",
+    ("limit", "expected_items_at_most"): "no algorithm of this budget releases more items on average",
+    ("limit", "released_share_of_limit"): "released / that limit",
+    ("limit", "half_limit_users"): "an item of at most so many users is released at best in half of all runs",
+    ("limit", "items_above_half_limit"): "items held by more users than that",
+    ("limit", "released_above_half_limit"): "released among them",
+    ("limit", "released_below_half_limit"): "released among the others: luck, or public items",
+}
 
 
 def evaluate_release(

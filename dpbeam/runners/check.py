@@ -75,16 +75,21 @@ def preflight(
         shared_folders = [f for f in os.environ.get("DPBEAM_SHARED_FOLDERS", "").split(":") if f]
     try:
         flags = engine_options.read(argv)
+        engine_options.check_runner_name(flags)
         rows = _versions(flags)
         rows += {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}.get(
             flags.runner, lambda _: []
         )(flags)
+        if flags.runner == "PortableRunner" and not flags.job_endpoint:
+            rows.append(
+                Row("job server", "refuse", "PortableRunner has no address", "give --job_endpoint=HOST:PORT")
+            )
         if flags.job_endpoint:
             rows.append(_reachable("job server", "--job_endpoint", flags.job_endpoint))
         rows += _workers(flags)
     except InputError as error:
         return [Row("flags", "refuse", str(error), "correct the flag")]
-    return rows + [_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
+    return rows + [check_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
 
 
 def _row(what: str, verdict: matrix.Verdict) -> Row:
@@ -253,7 +258,7 @@ def _with_temp(flags: EngineFlags, paths: Sequence[Path]) -> list[Path]:
     return [*paths, *(t for t in temp if all(p.flag != t.flag for p in paths))]
 
 
-def _path(flags: EngineFlags, path: Path, shared_folders: Sequence[str]) -> Row:
+def check_path(flags: EngineFlags, path: Path, shared_folders: Sequence[str] = ()) -> Row:
     """Workers can see the path, and this machine can read or write it."""
     what = f"{path.flag} {path.value}"
     try:
@@ -301,6 +306,9 @@ def _local_write(what: str, path: Path) -> Row:
             os.fsync(probe.fileno())
     except OSError as error:
         return Row(
-            what, "refuse", f"{folder}: {error.strerror}", f"correct {path.flag} or make room and permission"
+            what,
+            "refuse",
+            f"cannot write in {folder}: {error.strerror}",
+            f"correct {path.flag} or make room and permission",
         )
     return Row(what, "ok", f"{folder} can be written")

@@ -1,4 +1,4 @@
-"""Run a job to its end: tell its state and address, and cancel it on Ctrl-C or SIGTERM.
+"""Run a job to its end: tell its state and address, and cancel it on Ctrl-C, SIGTERM or SIGHUP.
 
 Beam leaves a cluster's job running when its launcher dies, and a job that goes on after its launcher removed the
 private folder of the run only wastes the cluster. A terminal's Ctrl-C also reaches the job server, so asking it to
@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import signal
-import sys
+import os
 import threading
 import time
 import urllib.request
@@ -21,8 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from dpbeam.errors import complain
 from dpbeam.runners import options as engine_options
 from dpbeam.runners.worker import tune_data_plane
+from dpbeam.signals import interrupting
 
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 30.0
@@ -30,12 +31,8 @@ _SECONDS = 5.0
 _FLINK_ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
-def tell_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def run_and_wait(
-    pipeline: beam.Pipeline, argv: Sequence[str], tell: Callable[[str], None] = tell_on_stderr
+    pipeline: beam.Pipeline, argv: Sequence[str], tell: Callable[[str], None] = complain
 ) -> PipelineResult:
     """Run a pipeline and wait for its end.
 
@@ -46,7 +43,7 @@ def run_and_wait(
 
     Raises:
       RuntimeError: the job failed; the message is the engine's.
-      KeyboardInterrupt: SIGINT or SIGTERM came; the job has been cancelled.
+      KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP came; the job has been cancelled.
     """
     flags = engine_options.read(argv)
     if flags.runner != "FnApiRunner":
@@ -54,9 +51,9 @@ def run_and_wait(
     ended = threading.Event()
     result = None
     try:
-        with _signals_interrupt():
+        with interrupting(every=True):
             result = pipeline.run()
-            with _signals_interrupt():  # Beam's job server installed a handler of its own during run()
+            with interrupting(every=True):  # Beam's job server installed a handler of its own during run()
                 watch = threading.Thread(target=_watch, args=(result, flags, tell, ended), daemon=True)
                 watch.start()
                 result.wait_until_finish()
@@ -72,24 +69,18 @@ def run_and_wait(
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, once; a second one changes nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen = []
+def quiet_workers() -> Iterator[None]:
+    """Workers that the in-process runner starts as processes (`multi_processing`) keep their log to themselves.
 
-    def interrupt(*_) -> None:
-        if not seen:
-            seen.append(True)
-            raise KeyboardInterrupt
-
-    before = {s: signal.signal(s, interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    They log 20 lines each on stderr; Beam passes them neither options nor a level.
+    """
+    environment = beam.transforms.environments.SubprocessSDKEnvironment
+    made = environment.from_command_string
+    environment.from_command_string = lambda command_string: made(f"{command_string} 2>{os.devnull}")
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        environment.from_command_string = made
 
 
 def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:

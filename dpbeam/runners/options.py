@@ -9,6 +9,9 @@ user has set, and it adds nothing for runners that it does not know.
 from __future__ import annotations
 
 import argparse
+import difflib
+import http.client
+import importlib
 import json
 import os
 import re
@@ -42,7 +45,10 @@ _ALIASES = {
     "sparkrunner": "SparkRunner",
     "portablerunner": "PortableRunner",
     "dataflowrunner": "DataflowRunner",
+    "interactiverunner": "InteractiveRunner",
+    "kafkastreamsrunner": "KafkaStreamsRunner",
 }
+_ADDRESSES = ("flink_master", "spark_master_url", "spark_rest_url", "job_endpoint")
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,11 @@ class EngineFlags:
 
 
 def read(argv: Sequence[str]) -> EngineFlags:
-    """Read the engine's flags out of a list of Beam flags; other flags are ignored."""
+    """Read the engine's flags out of a list of Beam flags; other flags are ignored.
+
+    Raises:
+      InputError: an address that none can be, or a number of workers below 0.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name, kind in EngineFlags.__annotations__.items():
         if kind == "bool":
@@ -126,9 +136,45 @@ def read(argv: Sequence[str]) -> EngineFlags:
         else:
             parser.add_argument(f"--{name}", default=None)
     found = vars(parser.parse_known_args(list(argv))[0])
+    for name in _ADDRESSES:
+        if found[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", found[name]):
+            raise InputError(f"--{name}: {found[name]!r} is no address")
+    workers = found["direct_num_workers"]
+    if workers is not None and not re.fullmatch(r"\d+", workers):
+        raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
     given = found["runner"] or "FnApiRunner"
-    found["runner"] = _ALIASES.get(given.split(".")[-1].lower(), given)
+    short = given.split(".")[-1].lower()
+    found["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", given))
     return EngineFlags(**found)
+
+
+def check_runner_name(flags: EngineFlags) -> None:
+    """Refuse a runner that does not exist.
+
+    Raises:
+      InputError: neither one of Beam's names nor an importable class; names the likely one.
+    """
+    if flags.runner in _ALIASES.values():
+        return
+    module, _, name = flags.runner.rpartition(".")
+    if module:
+        try:
+            found = hasattr(importlib.import_module(module), name)
+        except ImportError:
+            found = False
+        if not found:
+            raise InputError(f"--runner: there is no class {flags.runner}")
+        return
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    known = sorted({*StandardOptions.KNOWN_RUNNER_NAMES, *_ALIASES.values()})
+    if flags.runner.lower() in (
+        k for name in known for k in (name.lower(), name.lower().removesuffix("runner"))
+    ):
+        return
+    close = difflib.get_close_matches(flags.runner, known, n=1)
+    mend = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
+    raise InputError(f"--runner: unknown runner {flags.runner!r}; {mend}")
 
 
 def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1) -> list[str]:
@@ -196,7 +242,7 @@ def flink_overview(address: str) -> dict | None:
     try:
         with urllib.request.urlopen(f"{address}/overview", timeout=_SECONDS) as answer:
             return json.load(answer)
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
         return None
 
 

@@ -36,7 +36,7 @@ class TopKConfig:
     """What a top-k job is asked to do.
 
     Attributes:
-      epsilon, delta: the budget of all stages together.
+      epsilon, delta: the budget of all stages together; delta may be 0 where all are pure.
       k: number of items.
       mechanism: name of the known-domain mechanism, or "limited-domain", which needs no selection.
       selection: settings of the selection stage (default: `DEFAULT_SELECTOR`); its epsilon and delta are ignored,
@@ -112,6 +112,8 @@ def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:
     shares["choice"] = 1.0 - math.fsum(shares.values())
     stages = [name for name, share in shares.items() if share > 0]
     epsilons = dict(zip(stages, split_amount(config.epsilon, [shares[name] for name in stages])))
+    if config.delta == 0:
+        return {name: (epsilon, 0.0) for name, epsilon in epsilons.items()}
     pure = MECHANISMS[config.mechanism].pure
     spenders = [name for name in stages if not (pure and name == "choice")] or stages
     total = math.fsum(shares[name] for name in spenders)
@@ -128,7 +130,7 @@ def _compose(
     basic, basic_event, basic_budget = _basic(config, selection, counts, budgets)
     budgets_of = {"basic": basic_budget}
     plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
-    if config.mechanism == LimitedDomain.name:
+    if config.mechanism == LimitedDomain.name or config.delta == 0:
         return plan
     found = _zcdp(config, selection, counts)
     if found is None:
@@ -227,9 +229,9 @@ def choice_budget(mechanism: Mechanism) -> float:
 
 
 def _resolved(config: TopKConfig) -> TopKConfig:
-    check_budget(config.epsilon, config.delta)
     if config.mechanism not in MECHANISMS:
         raise InputError(f"--mechanism must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}")
+    _check_budget(config)
     if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
         raise InputError(f"--k must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.mechanism == LimitedDomain.name:
@@ -255,6 +257,12 @@ def _resolved(config: TopKConfig) -> TopKConfig:
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
         raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
     return config
+
+
+def _check_budget(config: TopKConfig) -> None:
+    """Delta may be 0 where every stage is pure: no selection, and a choice whose guarantee needs none."""
+    pure = config.delta == 0 and not config.selects and MECHANISMS[config.mechanism].pure
+    check_budget(config.epsilon, 0.5 if pure else config.delta)
 
 
 def _resolved_limited(config: TopKConfig) -> TopKConfig:

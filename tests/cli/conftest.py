@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from dpbeam.io.synth import write_synthetic
+
 
 @pytest.fixture
 def own_temp(tmp_path, monkeypatch):
@@ -13,3 +15,11 @@ def own_temp(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(temp))
     yield
     assert os.listdir(temp) == []
+
+
+@pytest.fixture(scope="session")
+def large_pairs(tmp_path_factory) -> str:
+    """A glob of 1.5 million pairs: a run long enough to be stopped."""
+    folder = tmp_path_factory.mktemp("pairs")
+    write_synthetic(str(folder / "p"), users=100_000, items=50_000, mean_items_per_user=15, shards=4)
+    return str(folder / "p-*.parquet")

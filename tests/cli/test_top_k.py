@@ -20,13 +20,16 @@ from dpbeam.cli import main
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKConfig, plan_topk
+from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
+KEY_WARNING = key_warning("top-k")
 QUICK = "--selector=basic"  # one trip; the default takes eight
+PUBLIC = "--public_domain"
 COLUMNS = ["--user_column=user", "--item_column=item"]
 MECHANISMS = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
 
@@ -57,7 +60,7 @@ def histogram(tmp_path):
 def top_k(capsys, *arguments):
     code = main(["top-k", *arguments])
     captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return code, captured.out, without_progress(captured.err)
 
 
 def read(prefix):
@@ -173,7 +176,7 @@ class TestOutput:
                 "--quiet",
                 f"--output={out}",
             ]
-            assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", "")
+            assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", KEY_WARNING)
         expected = zip(*read(str(tmp_path / "parquet")).to_pydict().values())
         rows = Path(tmp_path / "text-00000-of-00001.txt").read_text().splitlines()
         assert [tuple(row.split("\t")) for row in rows] == [tuple(map(str, row)) for row in expected]
@@ -181,22 +184,37 @@ class TestOutput:
 
     def test_module_is_the_same_command(self, histogram, tmp_path):
         out = str(tmp_path / "top")
-        command = [sys.executable, "-m", "pipelines.top_k", "--histogram", histogram, *BUDGET, KEY, "--k=3"]
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.top_k",
+            "--histogram",
+            histogram,
+            *BUDGET,
+            KEY,
+            "--k=3",
+            PUBLIC,
+        ]
         done = subprocess.run(
             [*command, f"--output={out}", f"--temp_location={tmp_path / 'temp'}"],
             capture_output=True,
             text=True,
             cwd=Path(__file__).resolve().parents[2],
         )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "NOT PRIVATE: --insecure_test_key" in done.stdout and "3 items released" in done.stdout
+        assert (done.returncode, without_progress(done.stderr)) == (0, KEY_WARNING)
+        assert "3 items released" in done.stdout
 
     def test_dry_run_reads_and_writes_nothing(self, pairs, tmp_path, capsys):
         out = str(tmp_path / "top")
         flags = ["--k=5", "--dry_run", f"--output={out}"]
         code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
         assert (code, err) == (0, "")
-        assert "cdp-peel" in told and "zcdp composition" in told and "nothing was read or written" in told
+        assert (
+            "cdp-peel" in told
+            and "under zcdp composition (used)" in told
+            and "limit of any" in told
+            and "nothing was read or written" in told
+        )
         assert not glob.glob(f"{out}*")
 
     def test_ledgers_of_neighbours_are_identical(self, tmp_path, capsys):
@@ -221,7 +239,7 @@ class TestDomain:
         out = str(tmp_path / "top")
         flags = [f"--domain={domain}", "--k=11", "--noisy_counts", KEY, f"--output={out}"]
         code, _, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, KEY_WARNING)
         true = true_counts()
         settings = TopKConfig(2.0, 1e-3, 11, public_domain=True, noisy_counts=True)
         items, noisy = public_reference({item: true[item] for item in listed}, settings)
@@ -281,8 +299,8 @@ class TestHistogram:
     def test_choice_from_a_file(self, mechanism, histogram, tmp_path, capsys):
         out = str(tmp_path / "top")
         flags = [f"--mechanism={mechanism}", "--k=7", "--noisy_counts", KEY, f"--output={out}"]
-        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, *flags)
-        assert (code, err) == (0, "")
+        code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, *flags)
+        assert (code, err) == (0, KEY_WARNING)
         counts = {f"i{n}": 100_000 // n for n in range(1, 31)}
         settings = TopKConfig(2.0, 1e-3, 7, mechanism=mechanism, public_domain=True, noisy_counts=True)
         items, noisy = public_reference(counts, settings)
@@ -292,13 +310,13 @@ class TestHistogram:
     def test_parquet_with_integer_items(self, tmp_path, capsys):
         path, out = tmp_path / "h.parquet", str(tmp_path / "top")
         pq.write_table(pa.table({"item": [7, -7, 8], "count": [10_000, 20_000, 0]}), path)
-        assert top_k(capsys, f"--histogram={path}", *BUDGET, "--k=2", f"--output={out}")[0] == 0
+        assert top_k(capsys, f"--histogram={path}", PUBLIC, *BUDGET, "--k=2", f"--output={out}")[0] == 0
         assert read(out).to_pydict() == {"rank": [1, 2], "item": [-7, 7]}
 
     def test_one_item(self, histogram, tmp_path, capsys):
         out = str(tmp_path / "top")
         flags = ["--k=1", "--output_format=text", f"--output={out}"]
-        assert top_k(capsys, f"--histogram={histogram}", *BUDGET, *flags)[0] == 0
+        assert top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, *flags)[0] == 0
         assert Path(f"{out}-00000-of-00001.txt").read_text() == "1\ti1\n"
 
     @pytest.mark.parametrize(
@@ -318,7 +336,9 @@ class TestHistogram:
     def test_flags_of_pairs_do_not_apply(self, flag, histogram, tmp_path, capsys):
         name = flag.split("=")[0]
         message = rf"{name} does not apply here: nothing is read but the given file"
-        fails(capsys, message, f"--histogram={histogram}", *BUDGET, "--k=3", flag, output=tmp_path / "x")
+        fails(
+            capsys, message, f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3", flag, output=tmp_path / "x"
+        )
 
     @pytest.mark.parametrize(
         "text,message",
@@ -335,12 +355,12 @@ class TestHistogram:
     def test_bad_files(self, text, message, tmp_path, capsys):
         path = tmp_path / "h.csv"
         path.write_text(text)
-        fails(capsys, message, f"--histogram={path}", *BUDGET, "--k=3", output=tmp_path / "x")
+        fails(capsys, message, f"--histogram={path}", PUBLIC, *BUDGET, "--k=3", output=tmp_path / "x")
 
     def test_no_items_is_an_empty_valid_output(self, tmp_path, capsys):
         path, out = tmp_path / "h.csv", str(tmp_path / "top")
         path.write_text("item,count\n")
-        code, told, err = top_k(capsys, f"--histogram={path}", *BUDGET, "--k=3", f"--output={out}")
+        code, told, err = top_k(capsys, f"--histogram={path}", PUBLIC, *BUDGET, "--k=3", f"--output={out}")
         assert (code, err) == (0, "") and "0 items released" in told and read(out).num_rows == 0
 
 
@@ -350,7 +370,8 @@ class TestEdges:
         pq.write_table(pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}), path)
         flags = [QUICK, "--k=5", "--noisy_counts", f"--output={out}"]
         code, told, err = top_k(capsys, "--input", str(path), *COLUMNS, *BUDGET, *flags)
-        assert (code, err) == (0, "") and "0 items released" in told
+        assert code == 0 and "0 items released" in told
+        assert err.startswith("dpbeam top-k: warning: 0 items released: ") and "needs about 14 users" in err
         assert read(out).schema.names == ["rank", "item", "noisy_count"] and read(out).num_rows == 0
         assert ledger_of(out).private
 
@@ -437,7 +458,7 @@ class TestBadInput:
 
     def test_required(self, pairs, histogram, tmp_path, capsys):
         fails(capsys, "--input is required", *BUDGET, "--k=3", output=tmp_path / "x")
-        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, "--k=3")
+        code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3")
         assert (code, err) == (2, "dpbeam top-k: error: --output is required\n")
 
     def test_an_item_column_named_like_the_rankings(self, tmp_path, capsys):
@@ -449,7 +470,7 @@ class TestBadInput:
 
     def test_no_overwriting_unless_asked(self, histogram, tmp_path, capsys):
         out = str(tmp_path / "top")
-        arguments = [f"--histogram={histogram}", *BUDGET, "--k=3", f"--output={out}"]
+        arguments = [f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3", f"--output={out}"]
         assert top_k(capsys, *arguments)[0] == 0
         before = {p: Path(p).read_bytes() for p in glob.glob(f"{out}*")}
         code, _, err = top_k(capsys, *arguments)
@@ -462,6 +483,6 @@ class TestBadInput:
 
         monkeypatch.setattr("dpbeam.io.ranked.write_columns", crash)
         out = str(tmp_path / "out" / "top")
-        code, _, err = top_k(capsys, f"--histogram={histogram}", *BUDGET, "--k=3", f"--output={out}")
+        code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3", f"--output={out}")
         assert code == 1 and err.startswith("dpbeam top-k: error: ") and err.count("\n") == 1
         assert "disk full" in err and not glob.glob(f"{out}*")

@@ -87,7 +87,7 @@ def test_its_install_steps_work_in_an_empty_tree(tmp_path):
     assert worker.returncode == 2, worker.stderr
     assert "an engine starts it" in worker.stdout
     listed = _run(
-        "python -c 'import dpbeam, pipelines, importlib.metadata as m; print(m.version(\"apache-beam\"))'",
+        "python -c 'import dpbeam.cli.top_k, importlib.metadata as m; print(m.version(\"apache-beam\"))'",
         installed,
         environment,
         tmp_path,

@@ -20,6 +20,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
@@ -154,12 +155,17 @@ class RunFolder:
         key.spend()
         self._claimed = False
         self.insecure_key = key.insecure
-        self.path = FileSystems.join(temp_location, f"dpbeam-run-{uuid.uuid4().hex}")
+        self.path = FileSystems.join(temp_location, f"{owner.RUN_FOLDER}{uuid.uuid4().hex}")
         self.store = RunStore(self.path)
         if _is_local(self.path):
             os.makedirs(temp_location, exist_ok=True)
             os.mkdir(self.path, 0o700)
-            _write_private(os.path.join(self.path, _KEY_FILE), self._key_bytes(key))
+            try:
+                owner.mark(self.path)
+                _write_private(os.path.join(self.path, _KEY_FILE), self._key_bytes(key))
+            except BaseException:
+                self.remove()
+                raise
         else:
             FileSystems.mkdirs(self.path)
             self.store.write_bytes(_KEY_FILE, self._key_bytes(key))
@@ -178,6 +184,8 @@ class RunFolder:
             folder.insecure_key = folder.store.run_key().insecure
         except (OSError, BeamIOError, ValueError):
             raise InputError(f"'{path}' is not the private folder of a run") from None
+        if folder.store.is_local:
+            owner.mark(path)  # it is this process's now
         return folder
 
     def claim(self) -> RunStore:

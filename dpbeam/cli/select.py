@@ -1,0 +1,175 @@
+"""`dpbeam select`: release the items that many users hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.cli.console import run_command, warn
+from dpbeam.cli.flags import (
+    FlagParser,
+    add_budget_flags,
+    add_input_flags,
+    add_method_flags,
+    add_output_flags,
+    require,
+)
+from dpbeam.cli.loading import importing
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    import pyarrow as pa
+
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.selection.plan import SelectionPlan
+
+
+def make_parser() -> FlagParser:
+    parser = FlagParser("select", "Release the items that many users hold, under differential privacy.")
+    add_input_flags(parser)
+    add_budget_flags(parser)
+    add_method_flags(parser)
+    add_output_flags(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 done, 1 failed, 2 wrong usage or input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return run_command("select", lambda: _run(argv), verbose="--verbose" in argv)
+
+
+def _run(argv: list[str]) -> int:
+    given, beam_arguments = make_parser().parse(argv)
+    require(given, "input", "epsilon", "delta", "output")
+    check_budget(given)
+    check_test_key(given)
+    # Heavy imports only now, so that --help and wrong flags answer at once.
+    with importing():
+        from dpbeam.cli.job import Job
+        from dpbeam.cli.settings import input_spec, selection_config
+        from dpbeam.selection.plan import make_plan
+        from dpbeam.selection.transforms import SelectPartitions  # noqa: F401
+
+    with within_arithmetic(given):
+        plan = make_plan(selection_config(given))
+    spec = input_spec(given)
+    job = Job.create("select", given, beam_arguments, spec)
+    public = _public_items(given, job)
+    ledger = _ledger(plan, job).to_json()
+    warn_of_budget(given)
+    if given.get("dry_run", False):
+        return _print_plan(plan, job)
+    return _execute(plan, job, public, ledger)
+
+
+def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:
+    from dpbeam.io.item_lists import read_items
+    from dpbeam.io.sinks import OutputColumns
+
+    if "public_items" not in given:
+        return None
+    spec, summary = job.reading
+    return read_items(given["public_items"], OutputColumns.of(spec, summary.kinds), "--public_items")
+
+
+def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.accounting.versions import code_revision, versions
+
+    config = plan.config
+    parameters = {**config.public_parameters(), "input": job.input_parameters()}
+    return Ledger(
+        method=config.method,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        accounting=plan.accounting,
+        events=plan.event,
+        privacy_unit=job.privacy_unit,
+        parameters=parameters,
+        key_source=job.key_source,
+        versions=versions(),
+        code_revision=code_revision(),
+        public_items="public_items" in job.given,
+    )
+
+
+def _print_plan(plan: SelectionPlan, job: Job) -> int:
+    from dpbeam.cli.tables import print_plan
+    from dpbeam.selection.report import plan_report
+
+    if not job.quiet:
+        print_plan(plan_report(plan))
+    spec, summary = job.reading
+    job.say(f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}")
+    job.say("dry run: nothing was read or written")
+    return 0
+
+
+def _execute(plan: SelectionPlan, job: Job, public: pa.Array | None, ledger: str) -> int:
+    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
+        _build(pipeline, folder, plan, job, public)
+
+    def report(paths: list[str], released: int) -> None:
+        _report(plan, job, paths, released)
+
+    return job.run(build, ledger, report=report, passes=plan.program.trips, rounds=len(plan.rounds))
+
+
+def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> None:
+    """What the person at the terminal learns at the end."""
+    from dpbeam.selection.report import plan_report
+
+    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+    job.say(f"{released} items released: {paths[0]}{more}")
+    config = plan.config
+    how = f"method {config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
+    job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({how})")
+    if not released:
+        warn(released_nothing(plan_report(plan)))
+    if "not_private_counts" in job.given:
+        job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
+
+
+def _build(
+    pipeline: beam.Pipeline, folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None
+) -> None:
+    """The job graph: read, leave out public items, select, write."""
+    import apache_beam as beam
+
+    from dpbeam.io.sinks import OutputColumns, WriteReleased
+    from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
+    from dpbeam.selection.transforms import SelectPartitions
+
+    spec, summary = job.reading
+    complete = spec.complete_users
+    pairs = job.read(pipeline, folder)
+    if public is not None:
+        store_public_items(folder.store, public)
+        pairs = pairs | "RemovePublicItems" >> FilterItems(folder.store, complete=complete)
+    released = pairs | "SelectPartitions" >> SelectPartitions(
+        plan.config,
+        run=folder,
+        pairs=job.pairs_estimate,
+        item_bytes=summary.item_bytes,
+        num_shards=job.given.get("num_shards"),
+        complete=complete,
+        as_batches=True,
+    )
+    if public is not None:
+        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, summary.kinds)
+        released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
+    columns = OutputColumns.of(spec, summary.kinds, noisy_weight=plan.config.noisy_weights)
+    _ = released | "WriteReleased" >> WriteReleased(
+        job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
+    )

@@ -1,0 +1,110 @@
+"""Whose a folder of a run is: which process made it, and whether that process still lives.
+
+A killed launcher (kill -9, a lost machine) cannot remove its private folder and its staged output. Each holds a small
+file that names its process, so that a later run can say what was left behind and `dpbeam clean` can remove it without
+ever touching what a living run needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+#: How the names of run folders begin.
+RUN_FOLDER = "dpbeam-run-"
+FILE = "owner.json"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told apart from a later one of the same number.
+
+    Attributes:
+      host: the machine's name, with its boot and the namespace of its process numbers where the system tells them.
+      pid: number of the process.
+      started: when it started, in the system's own units; empty where unknown.
+    """
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        fields = _stat(os.getpid())
+        return cls(_host(), os.getpid(), fields[19] if fields else "")
+
+    @property
+    def state(self) -> str:
+        """ "gone", "alive", or "elsewhere": on another machine, where nothing can be said."""
+        if self.host != _host():
+            return "elsewhere"
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return "gone"
+        except (PermissionError, OverflowError):
+            pass  # somebody else's
+        fields = _stat(self.pid)
+        return "alive" if not fields or (fields[19] == self.started and fields[0] != "Z") else "gone"
+
+
+def mark(folder: str) -> None:
+    """Write this process into a local folder. Trouble is left to whoever writes there next."""
+    with contextlib.suppress(OSError):
+        Path(folder, FILE).write_text(json.dumps(asdict(Owner.this_process())), encoding="utf-8")
+
+
+def owner_of(folder: str) -> Owner | None:
+    """Who made a folder; None where it does not say."""
+    try:
+        values = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))
+        return Owner(str(values["host"]), int(values["pid"]), str(values["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def state_of(folder: str) -> str:
+    """ "gone", "alive", "elsewhere", or "unknown" where the folder does not name its process."""
+    owner = owner_of(folder)
+    return "unknown" if owner is None else owner.state
+
+
+def folders(parent: str, stem: str) -> list[str]:
+    """Sorted paths of the local folders below `parent` whose names begin with `stem`, both taken literally."""
+    try:
+        with os.scandir(parent or ".") as entries:
+            names = [e.name for e in entries if e.name.startswith(stem) and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(os.path.join(parent, name) for name in names)
+
+
+def remove(folder: str) -> bool:
+    """Remove a folder with everything in it; whether it is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not os.path.lexists(folder)
+
+
+def _host() -> str:
+    """Machine, boot and namespace of process numbers: containers that share a folder may share the machine's name."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _stat(pid: int) -> list[str]:
+    """What Linux tells of a process from its state on: [0] is the state, [19] the start in ticks since boot."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # the name, in brackets before, may hold anything

@@ -1,0 +1,467 @@
+"""How a command ends: exit codes when printing fails, warnings, the summary, results for programs, completion."""
+
+import glob
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import COMMANDS, main
+from dpbeam.cli.console import run_command
+from dpbeam.cli.progress import Progress
+from tests.support.commands import without_progress
+from tests.support.instances import popular_table
+
+ROOT = Path(__file__).resolve().parents[2]
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+COLUMNS = ["--user_column=user", "--item_column=item"]
+PLAN = ["plan", "--epsilon=1", "--delta=1e-5", "--method=basic"]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    pq.write_table(popular_table(300, 0), tmp_path / "pairs.parquet")
+    return str(tmp_path / "pairs.parquet")
+
+
+@pytest.fixture
+def histogram(tmp_path):
+    path = tmp_path / "histogram.csv"
+    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
+    return str(path)
+
+
+def shell(line: str, *arguments: str) -> subprocess.CompletedProcess:
+    """A line of bash in which "$@" is `dpbeam ARGUMENTS`."""
+    command = [sys.executable, "-m", "dpbeam.cli", *arguments]
+    return subprocess.run(
+        ["bash", "-c", line, "bash", *command], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+
+
+def job(pairs: str, tmp_path, *flags: str) -> list[str]:
+    return ["select", "--input", pairs, *COLUMNS, *BUDGET, f"--output={tmp_path / 'out' / 'x'}", *flags]
+
+
+class TestPrinting:
+    def test_a_committed_run_is_done_whatever_becomes_of_its_messages(self, pairs, tmp_path):
+        done = shell('"$@" > /dev/full', *job(pairs, tmp_path))
+        assert done.returncode == 0
+        [warning] = without_progress(done.stderr).splitlines()
+        assert warning == "dpbeam select: warning: cannot write to standard output: No space left on device"
+        assert len(os.listdir(tmp_path / "out")) == 2
+
+    @pytest.mark.parametrize(
+        "line", ['"$@" | true; exit ${PIPESTATUS[0]}', '"$@" >&-', '"$@" 2>/dev/full', '"$@" 2>&-']
+    )
+    def test_other_places_to_print(self, line, pairs, tmp_path):
+        done = shell(line, *job(pairs, tmp_path))
+        assert done.returncode == 0 and without_progress(done.stderr) == ""
+        assert len(os.listdir(tmp_path / "out")) == 2
+
+    @pytest.mark.parametrize(
+        "arguments", [[*PLAN, "--json"], PLAN, ["--help"], ["select", "--help"], ["--version"], ["check"]]
+    )
+    def test_a_reader_may_leave(self, arguments):
+        done = shell('"$@" | true; exit ${PIPESTATUS[0]}', *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize("arguments", [[*PLAN, "--json"], PLAN, ["select", "--help"]])
+    def test_a_product_that_is_lost_is_a_failure(self, arguments):
+        done = shell('"$@" > /dev/full', *arguments)
+        assert done.returncode == 1
+        assert done.stderr.endswith(": error: cannot write to standard output: No space left on device\n")
+        assert done.stderr.count("\n") == 1
+
+    def test_letters_that_the_terminal_lacks(self):
+        done = shell('PYTHONIOENCODING=ascii "$@"', *PLAN)
+        assert (done.returncode, done.stderr) == (0, "") and "limit of any algorithm" in done.stdout
+
+    def test_trouble_after_the_commit_is_a_warning(self, pairs, tmp_path, capsys, monkeypatch):
+        def broken(*_):
+            raise RuntimeError("no such luck")
+
+        monkeypatch.setattr("dpbeam.cli.job.count_released", broken)
+        assert main(job(pairs, tmp_path)) == 0
+        err = without_progress(capsys.readouterr().err)
+        assert err == (
+            "dpbeam select: warning: the output is complete, but its summary failed: RuntimeError: no such luck\n"
+        )
+        assert len(os.listdir(tmp_path / "out")) == 2
+
+    def test_a_signal_during_the_commit_waits(self, pairs, tmp_path, monkeypatch):
+        from dpbeam.io.output import OutputTarget
+
+        commit = OutputTarget.commit
+
+        def interrupted(self, ledger):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+            return commit(self, ledger)
+
+        monkeypatch.setattr(OutputTarget, "commit", interrupted)
+        assert main(job(pairs, tmp_path, "--quiet")) == 0
+        assert len(os.listdir(tmp_path / "out")) == 2
+
+    def test_hangup_stops_a_command_unless_it_is_ignored(self, capsys):
+        def body():
+            os.kill(os.getpid(), signal.SIGHUP)
+            return 0
+
+        assert run_command("job", body) == 1
+        assert capsys.readouterr().err == "dpbeam job: error: interrupted\n"
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        try:
+            assert run_command("job", body) == 0
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+
+class TestWarnings:
+    def warnings(self, capsys, *arguments) -> list[str]:
+        assert main(list(arguments)) == 0
+        return [
+            line.split(": warning: ")[1] for line in capsys.readouterr().err.splitlines() if "warning" in line
+        ]
+
+    def test_large_epsilon(self, pairs, tmp_path, capsys):
+        dry = job(pairs, tmp_path, "--dry_run", "--quiet")
+        [told] = self.warnings(capsys, *dry, "--epsilon=10.5")
+        assert told.startswith("--epsilon=10.5 protects nobody: ") and "e^10.5" in told
+        assert self.warnings(capsys, *dry, "--epsilon=10") == []
+        assert len(self.warnings(capsys, "plan", "--epsilon=11", "--delta=1e-5", "--json")) == 1
+
+    def test_delta_against_the_number_of_users(self, pairs, tmp_path, capsys):
+        dry = job(pairs, tmp_path, "--dry_run", "--quiet")
+        [told] = self.warnings(capsys, *dry, "--delta=1.1e-3", "--users_at_least=1000")
+        assert told.startswith("--delta=0.0011 is above 1/1000: ") and "at most 0.0001" in told
+        assert self.warnings(capsys, *dry, "--delta=1e-3", "--users_at_least=1000") == []
+        assert self.warnings(capsys, *dry, "--delta=0.5") == []
+
+    def test_fixed_key_also_under_quiet(self, pairs, tmp_path, capsys):
+        [told] = self.warnings(capsys, *job(pairs, tmp_path, "--quiet", "--insecure_test_key=00"))
+        assert told == "NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output"
+
+
+class TestSummary:
+    def test_says_what_came_out_and_what_it_cost(self, pairs, tmp_path, capsys):
+        assert main(job(pairs, tmp_path)) == 0
+        lines = capsys.readouterr().out.splitlines()
+        prefix = tmp_path / "out" / "x"
+        released = pq.read_table(f"{prefix}-00000-of-00001.parquet").num_rows
+        assert lines[0] == f"{released} items released: {prefix}-00000-of-00001.parquet"
+        assert (
+            lines[1] == "budget spent: epsilon 2, delta 0.001 (method mad2r, 2 rounds, gaussian accounting)"
+        )
+        assert lines[2].startswith(f"ledger: {prefix}.ledger.json (")
+        assert lines[3].startswith("elapsed: ") and lines[3].endswith(" s") and len(lines) == 4
+
+    def test_of_top_k(self, histogram, tmp_path, capsys):
+        flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
+        assert main(["top-k", *flags, *BUDGET]) == 0
+        out = capsys.readouterr().out
+        assert "budget spent: epsilon 2, delta 0.001 (choice by cdp-peel; zcdp composition)" in out
+        assert (
+            "the items that the histogram lists are taken as public: only their counts are protected" in out
+        )
+
+    @pytest.mark.parametrize(
+        "method,passes", [("gsu", "round {} of 8, weights"), ("mad2r", "pass {} of 4, weights")]
+    )
+    def test_stages_off_a_terminal_are_lines(self, method, passes, pairs, tmp_path, capsys):
+        assert main(job(pairs, tmp_path, f"--method={method}")) == 0
+        lines = [line.removeprefix("dpbeam select: ") for line in capsys.readouterr().err.splitlines()]
+        assert lines[0] == "reading" and lines[-1] == "writing" and len(lines) == len(set(lines))
+        assert lines[1] == f"items of each user; {passes.format(1)}" and passes.format(2) in lines
+
+    def test_quiet_says_nothing(self, pairs, tmp_path, capsys):
+        assert main(job(pairs, tmp_path, "--quiet")) == 0
+        assert capsys.readouterr() == ("", "")
+        assert main(job(pairs, tmp_path, "--quiet", "--dry_run", "--overwrite")) == 0
+        assert capsys.readouterr() == ("", "")
+
+    def test_a_terminal_shows_stage_and_share(self, monkeypatch):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        monkeypatch.setattr("sys.stderr", Terminal())
+        with Progress("job", enabled=True, passes=2) as progress:
+            for name in ("reading", "reading", "round 1 of 2, weights", "round 1 of 2, sums and noise"):
+                progress.stage(name)
+            [task] = progress._bar.tasks
+            assert task.description == "job: round 1 of 2, sums and noise"
+            assert (task.completed, task.total) == (2, 6)  # of reading, two a round, writing
+        assert "job: round 1 of 2" in sys.stderr.getvalue()
+
+    def test_names_of_stages(self):
+        progress = Progress("x", enabled=True, passes=8)
+        described = progress.describe("(ref_AppliedPTransform_Rounds-Trips-Trip3WeightPerUser-Weigh_33)")
+        assert described == "round 3 of 8, weights"
+        assert progress.describe("(WriteReleased/Flatten/Read)") is None
+
+
+class TestResultFile:
+    def test_holds_public_values(self, pairs, tmp_path):
+        result = tmp_path / "result.json"
+        assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
+        found = json.loads(result.read_text())
+        prefix = str(tmp_path / "out" / "x")
+        ledger = json.loads(Path(found["ledger"]).read_text())
+        assert found == {
+            "command": "select",
+            "outputs": [f"{prefix}-00000-of-00001.parquet"],
+            "ledger": f"{prefix}.ledger.json",
+            "items_released": pq.read_table(found["outputs"][0]).num_rows,
+            "private": True,
+            **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
+        }
+
+    def test_a_fixed_key_is_not_private(self, histogram, tmp_path):
+        result = tmp_path / "result.json"
+        flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
+        flags += ["--insecure_test_key=00", f"--result_file={result}", "--quiet"]
+        assert main(["top-k", *flags, *BUDGET]) == 0
+        found = json.loads(result.read_text())
+        assert (found["private"], found["items_released"], found["command"]) == (False, 3, "top-k")
+
+    def test_not_written_is_a_warning(self, pairs, tmp_path, capsys, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("dpbeam.cli.job.write_atomically", full)
+        result = tmp_path / "result.json"
+        assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
+        assert capsys.readouterr().err == (
+            f"dpbeam select: warning: --result_file: cannot write '{result}': No space left on device\n"
+        )
+
+
+class TestHistogram:
+    """The items that a histogram lists are private unless somebody says that they are public."""
+
+    @pytest.mark.parametrize(
+        "flags,message",
+        [
+            (
+                [],
+                "--histogram: which items a histogram lists tells what users hold; pass --public_domain if ",
+            ),
+            (["--mechanism=joint"], "--histogram: which items a histogram lists tells what users hold; "),
+            (["--mechanism=limited-domain", "--kbar=0"], "--histogram: --kbar=0 needs a bound on the items "),
+            (
+                ["--mechanism=limited-domain", "--public_domain"],
+                "--mechanism=limited-domain is for unknown items: ",
+            ),
+            (["--public_domain", "--domain=x"], "--domain and --histogram exclude each other"),
+            (
+                ["--mechanism=limited-domain", "--max_items_per_user=3"],
+                "--max_items_per_user does not apply to --histogram",
+            ),
+        ],
+    )
+    def test_refused(self, flags, message, histogram, tmp_path, capsys):
+        arguments = [
+            "top-k",
+            f"--histogram={histogram}",
+            "--k=3",
+            *BUDGET,
+            f"--output={tmp_path / 'x'}",
+            *flags,
+        ]
+        assert main(arguments) == 2
+        assert capsys.readouterr().err.removeprefix("dpbeam top-k: error: ").startswith(message)
+        assert not glob.glob(f"{tmp_path}/x*")
+
+    def test_public_domain_is_said_of_a_histogram(self, pairs, tmp_path, capsys):
+        flags = ["--k=3", "--public_domain", f"--output={tmp_path / 'x'}"]
+        assert main(["top-k", "--input", pairs, *COLUMNS, *BUDGET, *flags]) == 2
+        assert "give the public items: --domain=FILE" in capsys.readouterr().err
+
+    def test_limited_domain_protects_the_list(self, histogram, tmp_path, capsys):
+        out = tmp_path / "x"
+        flags = [f"--histogram={histogram}", "--mechanism=limited-domain", "--k=5", f"--output={out}"]
+        assert main(["top-k", *flags, *BUDGET]) == 0
+        assert "protected like their counts" in capsys.readouterr().out
+        assert pq.read_table(f"{out}-00000-of-00001.parquet")["item"].to_pylist() == [
+            f"i{n}" for n in range(1, 6)
+        ]
+        ledger = Ledger.from_json(Path(f"{out}.ledger.json").read_text())
+        assert ledger.parameters["public_domain"] is False
+
+    def test_limited_domain_hides_a_rare_item(self, tmp_path, capsys):
+        path, out = tmp_path / "h.csv", tmp_path / "x"
+        path.write_text("item,count\nall,100000\nsecret,1\n")
+        flags = [f"--histogram={path}", "--mechanism=limited-domain", "--k=5", f"--output={out}"]
+        assert main(["top-k", *flags, *BUDGET, "--insecure_test_key=00"]) == 0
+        assert pq.read_table(f"{out}-00000-of-00001.parquet")["item"].to_pylist() == ["all"]
+
+    @pytest.mark.parametrize("mechanism", ["pnf-peel", "joint", "fast-joint"])
+    @pytest.mark.parametrize("counts", [[], ["--noisy_counts"]])
+    def test_delta_zero_where_every_stage_is_pure(self, mechanism, counts, histogram, tmp_path):
+        flags = [f"--histogram={histogram}", "--public_domain", f"--mechanism={mechanism}", "--k=3", *counts]
+        assert (
+            main(["top-k", *flags, "--epsilon=2", "--delta=0", f"--output={tmp_path / 'x'}", "--quiet"]) == 0
+        )
+        spent = Ledger.from_json((tmp_path / "x.ledger.json").read_text()).verify()
+        assert spent.delta == 0 and 1.9 < spent.epsilon <= 2
+
+    @pytest.mark.parametrize(
+        "flags",
+        [
+            ["--public_domain", "--mechanism=cdp-peel"],
+            ["--mechanism=limited-domain"],
+            ["--public_domain", "--delta=-1"],
+        ],
+    )
+    def test_delta_zero_elsewhere(self, flags, histogram, tmp_path, capsys):
+        arguments = [
+            f"--histogram={histogram}",
+            "--k=3",
+            "--epsilon=2",
+            "--delta=0",
+            f"--output={tmp_path / 'x'}",
+        ]
+        assert main(["top-k", *arguments, *flags]) == 2
+        assert "--delta must lie strictly between 0 and 1" in capsys.readouterr().err
+
+    def test_delta_zero_with_a_selection(self, pairs, tmp_path, capsys):
+        flags = ["--k=3", "--mechanism=joint", "--epsilon=2", "--delta=0", f"--output={tmp_path / 'x'}"]
+        assert main(["top-k", "--input", pairs, *COLUMNS, *flags]) == 2
+        assert "--delta must lie strictly between 0 and 1" in capsys.readouterr().err
+
+
+class TestPlans:
+    def test_of_a_jobs_file(self, tmp_path, capsys):
+        for name in ("select.yaml", "select_text.yaml"):
+            assert main(["plan", f"--config={ROOT / 'configs' / name}", "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["delta"] == 1e-8
+        assert main(["plan", f"--config={ROOT / 'configs' / 'top_k.yaml'}", "--json", "--k=20"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["job"], report["k"], report["selection"]["method"]) == ("top-k", 20, "gsu")
+        assert report["noisy_count_deviation"] > 0 and report["composition"] == "zcdp"
+
+    def test_what_does_not_belong(self, tmp_path, capsys):
+        path = tmp_path / "job.yaml"
+        path.write_text("k: 3\nmethod: basic\n")
+        for flags, message in (
+            ([f"--config={path}"], "--method does not apply to top-k; use --selector"),
+            (["--mechanism=joint"], "--mechanism is of top-k: give --k too, or drop it"),
+            (["--input=x"], "unknown flag --input"),
+        ):
+            assert main(["plan", "--epsilon=1", "--delta=1e-5", *flags]) == 2
+            assert message in capsys.readouterr().err
+
+    def test_errors_to_expect_fall_with_the_counts(self, capsys):
+        assert main(["plan", "--epsilon=1", "--delta=1e-6", "--k=10", "--public_domain", "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["expected_errors"]
+        found = [row["found"] for row in rows]
+        ranks = [row["rank_error"] for row in rows]
+        assert found == sorted(found) and found[0] < 1 and found[-1] == 1
+        assert ranks == sorted(ranks, reverse=True) and ranks[-1] < 0.1 < ranks[0]
+
+    def test_dry_run_of_top_k_is_a_plan(self, histogram, tmp_path, capsys):
+        flags = [
+            f"--histogram={histogram}",
+            "--public_domain",
+            "--k=3",
+            "--dry_run",
+            f"--output={tmp_path / 'x'}",
+        ]
+        assert main(["top-k", *flags, *BUDGET]) == 0
+        out = capsys.readouterr().out
+        assert "Choice and noise" in out and "rank off by" in out and "{" not in out
+        assert "taken as public" in out and "nothing was read or written" in out
+
+    def test_help_of_top_k_lists_what_it_accepts(self, capsys):
+        assert main(["top-k", "--help"]) == 0
+        out = capsys.readouterr().out
+        for name in ("--method ", "--public_items", "--noisy_weights", "--num_output_shards"):
+            assert name not in out
+
+
+class TestEvaluation:
+    def test_every_figure_is_explained(self, tmp_path, capsys):
+        from dpbeam.evaluation.quality import MEANINGS
+
+        (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
+        (tmp_path / "r.txt").write_text("a\n")
+        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}", *BUDGET]
+        assert main(["evaluate", *flags, "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        figures = {("", name) for name, value in result.items() if not isinstance(value, dict)} - {
+            ("", "not_private")
+        }
+        figures |= {
+            (part, name) for part, value in result.items() if isinstance(value, dict) for name in value
+        }
+        assert figures == set(MEANINGS)
+        assert main(["evaluate", *flags]) == 0
+        table = capsys.readouterr().out
+        assert "NOT PRIVATE" in table and "users that hold at least one released item" in table
+
+
+class TestCommands:
+    @pytest.mark.parametrize("given,meant", [("selct", "select"), ("topk", "top-k"), ("evalute", "evaluate")])
+    def test_did_you_mean(self, given, meant, capsys):
+        assert main([given]) == 2
+        assert capsys.readouterr().err == f"dpbeam: error: unknown command '{given}'; did you mean {meant}?\n"
+        assert main(["frobnicate"]) == 2
+        assert "; one of select, top-k, " in capsys.readouterr().err
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_command_has_the_same_common_flags(self, command, capsys):
+        assert main([command, "--version"]) == 0
+        assert capsys.readouterr().out.startswith("dpbeam ")
+        assert main([command, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert all(flag in out for flag in ("--quiet", "--verbose", "--config", "--version"))
+
+    def test_verbose_from_a_file(self, tmp_path, capsys, monkeypatch):
+        def broken(*_, **__):
+            raise RuntimeError("deep inside")
+
+        monkeypatch.setattr("dpbeam.selection.plan.make_plan", broken)
+        path = tmp_path / "a.yaml"
+        path.write_text("verbose: true\n")
+        assert main(PLAN) == 1
+        assert "Traceback" not in capsys.readouterr().err
+        assert main([*PLAN, f"--config={path}"]) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_completion_in_bash(self, tmp_path, capsys):
+        assert main(["completion", "bash"]) == 0
+        script = tmp_path / "dpbeam.bash"
+        script.write_text(capsys.readouterr().out)
+        for words, expected in (
+            ("dpbeam sel", "select"),
+            ("dpbeam select --eps", "--epsilon"),
+            ("dpbeam cl", "clean"),
+        ):
+            last = words.split()[-1]
+            line = (
+                f"source {script}; COMP_WORDS=({words}); COMP_CWORD=$(({len(words.split())} - 1)); "
+                f'_shtab_dpbeam dpbeam {last} x; echo "${{COMPREPLY[@]}}"'
+            )
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+            assert done.stdout.split() == [expected], done.stderr
+
+    def test_completion_in_zsh(self, capsys):
+        assert main(["completion", "zsh"]) == 0
+        out = capsys.readouterr().out
+        assert (
+            out.startswith("#compdef dpbeam\n") and "--max_items_per_user" in out and "--no_quiet" not in out
+        )
+
+    def test_completion_of_nothing_known(self, capsys):
+        assert main(["completion", "fish"]) == 2
+        assert (
+            capsys.readouterr().err == "dpbeam completion: error: give the shell: bash or zsh, got 'fish'\n"
+        )

@@ -1,0 +1,150 @@
+"""Budgets, runners, addresses and folders that cannot work: one line, exit 2, and nothing on disk."""
+
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.cli import main
+from tests.support.commands import without_progress
+from tests.support.instances import popular_table
+
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+COLUMNS = ["--user_column=user", "--item_column=item"]
+
+
+@pytest.fixture
+def pairs(tmp_path, monkeypatch):
+    """A job's input; the folder `tmp_path/temp` is where temporary files go by default."""
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    pq.write_table(popular_table(200, 0), tmp_path / "pairs.parquet")
+    return str(tmp_path / "pairs.parquet")
+
+
+def refused(capsys, tmp_path, pairs, *flags) -> str:
+    out = tmp_path / "out"
+    code = main(["select", "--input", pairs, *COLUMNS, *BUDGET, f"--output={out / 'x'}", *flags])
+    told, err = capsys.readouterr()
+    assert (code, told) == (2, "") and err.count("\n") == 1, (code, told, err)
+    assert not out.exists() and os.listdir(tmp_path / "temp") == []
+    return err.removeprefix("dpbeam select: error: ").rstrip("\n")
+
+
+class TestRunners:
+    @pytest.mark.parametrize(
+        "flags,message",
+        [
+            (["--runner=FlinkRuner"], "--runner: unknown runner 'FlinkRuner'; did you mean FlinkRunner?"),
+            (["--runner=x"], "--runner: unknown runner 'x'; one of "),
+            (["--runner=no.such.Runner"], "--runner: there is no class no.such.Runner"),
+            (["--runner=os.NoRunner"], "--runner: there is no class os.NoRunner"),
+            (
+                ["--direct_num_workers=-1"],
+                "--direct_num_workers must be a number from 0 (all cores), got '-1'",
+            ),
+            (
+                ["--direct_num_workers", "-1"],
+                "--direct_num_workers must be a number from 0 (all cores), got '-1'",
+            ),
+            (
+                ["--runner=FlinkRunner", "--flink_master=no such host"],
+                "--flink_master: 'no such host' is no address",
+            ),
+            (
+                ["--runner=PortableRunner", "--job_endpoint=a b:1"],
+                "--job_endpoint: 'a b:1' is no address",
+            ),
+            (
+                ["--runner=PortableRunner"],
+                "job server: PortableRunner has no address; give --job_endpoint=HOST:PORT",
+            ),
+            (["--labels=x", "--direct_test_splits=}"], "--direct_test_splits: invalid "),
+        ],
+    )
+    def test_are_refused(self, flags, message, pairs, tmp_path, capsys):
+        assert refused(capsys, tmp_path, pairs, *flags).startswith(message)
+
+    @pytest.mark.parametrize(
+        "flags", [["--runner=FlinkRuner"], ["--runner=FlinkRunner", "--flink_master=a b"]]
+    )
+    def test_check_says_so(self, flags, capsys):
+        code = main(["check", *flags])
+        out, err = capsys.readouterr()
+        assert (
+            (code, err) == (1, "")
+            and "NO" in out
+            and out.rstrip().endswith("not ready: mend the lines marked NO")
+        )
+
+    @pytest.mark.parametrize("name", ["FnApiRunner", "DirectRunner", "direct", "fnapirunner"])
+    def test_names_that_beam_takes(self, name, pairs, tmp_path, capsys):
+        flags = [f"--runner={name}", f"--output={tmp_path / 'x'}", "--dry_run"]
+        assert main(["select", "--input", pairs, *COLUMNS, *BUDGET, *flags]) == 0
+
+    def test_worker_processes_keep_their_log_to_themselves(self, pairs, tmp_path):
+        flags = [
+            "--direct_running_mode=multi_processing",
+            "--direct_num_workers=2",
+            f"--output={tmp_path / 'x'}",
+        ]
+        command = [sys.executable, "-m", "dpbeam.cli", "select", "--input", pairs, *COLUMNS, *BUDGET, *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, without_progress(done.stderr)) == (0, "")
+
+
+class TestTempLocation:
+    def test_is_tried_first(self, pairs, tmp_path, capsys):
+        (tmp_path / "file").write_text("")
+        for place, message in (
+            (tmp_path / "file", "is a file, not a folder; correct --temp_location"),
+            (tmp_path / "file" / "x", "is a file, not a folder; correct --temp_location"),
+            ("/proc/x", "cannot write in /proc: "),
+            ("foo://x", "no filesystem for this path; "),
+        ):
+            told = refused(capsys, tmp_path, pairs, f"--temp_location={place}")
+            assert told.startswith(f"--temp_location {place}: ") and message in told
+
+
+class TestBudgets:
+    @pytest.mark.parametrize("method", ["basic", "dp-sips", "mad", "mad2r", "gsu"])
+    @pytest.mark.parametrize(
+        "budget", [("1e-300", "1e-300"), ("1e-300", "1e-5"), ("1e300", "1e-300"), ("1e-9", "1e-320")]
+    )
+    def test_extreme_ones_are_planned_or_refused(self, method, budget, capsys):
+        code = main(["plan", f"--epsilon={budget[0]}", f"--delta={budget[1]}", f"--method={method}"])
+        err = without_progress(capsys.readouterr().err)
+        errors = [line for line in err.splitlines() if "error: " in line]
+        assert code == (2 if errors else 0) and len(errors) <= 1, err
+
+    @pytest.mark.parametrize("budget", [("1e-300", "1e-5"), ("1e-300", "1e-300")])
+    def test_of_top_k(self, budget, capsys):
+        code = main(["plan", f"--epsilon={budget[0]}", f"--delta={budget[1]}", "--k=3"])
+        err = capsys.readouterr().err
+        assert code == 2 and (
+            "cannot be calibrated" in err or "more than the fixed-point weights hold" in err
+        )
+
+
+class TestFilesForResults:
+    def test_are_checked_before_the_run(self, pairs, tmp_path, capsys):
+        there = tmp_path / "there.json"
+        there.write_text("{}")
+        for flag, message in (
+            (f"--result_file={there}", f"--result_file: '{there}' exists; pass --overwrite to replace it"),
+            (
+                f"--result_file={tmp_path}",
+                f"--result_file: '{tmp_path}' is a folder; give the name of a file",
+            ),
+            (f"--result_file={tmp_path}/no/r", f"--result_file: cannot write '{tmp_path}/no/r': "),
+            (
+                f"--not_private_counts={tmp_path}/no/r",
+                f"--not_private_counts: cannot write '{tmp_path}/no/r': ",
+            ),
+            (f"--result_file={pairs}", f"--result_file: '{pairs}' is an input of this run"),
+            (f"--not_private_counts={pairs}", f"--not_private_counts: '{pairs}' is an input of this run"),
+        ):
+            assert refused(capsys, tmp_path, pairs, flag).startswith(message)

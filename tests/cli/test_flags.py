@@ -1,0 +1,212 @@
+"""Nothing that is typed vanishes: flags, their values, config files."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpbeam.cli import beam_flags, main
+from dpbeam.cli.flags import FlagParser
+from dpbeam.errors import InputError
+
+BUDGET = ["--epsilon=1", "--delta=1e-5"]
+JOB = ["--input", "x.csv", "--output=y", *BUDGET]
+
+
+def refused(capsys, *arguments) -> str:
+    code = main(list(arguments))
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.count("\n") == 1, (code, out, err)
+    return err.removeprefix(f"dpbeam {arguments[0]}: error: ").rstrip("\n")
+
+
+def parser() -> FlagParser:
+    made = FlagParser("job", "A job.")
+    made.add_argument("--input", nargs="+", action="extend", metavar="PATTERN")
+    made.add_argument("--epsilon", type=float)
+    made.add_argument("--item_column", action="append")
+    made.add_argument("--insecure_test_key")
+    made.add_switch("lowercase", "map to lower case")
+    return made
+
+
+class TestBeamsFlags:
+    def test_the_table_is_that_of_the_installed_beam(self):
+        """To renew it: python -m dpbeam.cli.beam_flags > dpbeam/data/beam_flags.json"""
+        if not beam_flags.is_current():
+            pytest.skip("another Beam is installed; unknown flags are looked up in it")
+        assert beam_flags.table() == beam_flags.table_of_beam()
+
+    def test_a_newer_beam_is_asked_for_what_the_table_lacks(self, monkeypatch):
+        monkeypatch.setattr(beam_flags, "is_current", lambda: False)
+        monkeypatch.setattr(beam_flags, "table_of_beam", lambda: {"flags": {"brand_new": "integer"}})
+        assert parser().parse(["--brand_new=3"]) == ({}, ["--brand_new=3"])
+        with pytest.raises(InputError, match="--brand_new must be an integer, got 'x'"):
+            parser().parse(["--brand_new=x"])
+
+    @pytest.mark.parametrize(
+        "given,passed",
+        [
+            (["--runner", "FnApiRunner"], ["--runner=FnApiRunner"]),
+            (["--streaming"], ["--streaming"]),
+            (["--experiments=a", "--experiments", "b"], ["--experiments=a", "--experiments=b"]),
+            (["--parallelism=2", "--parallelism=3"], ["--parallelism=3"]),
+        ],
+    )
+    def test_go_to_beam(self, given, passed):
+        assert parser().parse(["--epsilon=2", *given, "--lowercase"]) == (
+            {"epsilon": 2.0, "lowercase": True},
+            passed,
+        )
+
+    @pytest.mark.parametrize(
+        "flags,message",
+        [
+            (["--direct_num_workers", "abc"], "--direct_num_workers must be an integer, got 'abc'"),
+            (["--profile_sample_rate=nan"], "--profile_sample_rate must be a number, got 'nan'"),
+            (
+                ["--direct_running_mode=fast"],
+                "--direct_running_mode must be one of in_memory, multi_threading, multi_processing, got 'fast'",
+            ),
+            (["--streaming=true"], "--streaming takes no value, got 'true'"),
+            (["--streaming", "true"], "unexpected argument 'true'"),
+            (["--runner"], "--runner needs a value"),
+            (["--runner", "--streaming"], "--runner needs a value"),
+            (["--temp_location="], "--temp_location needs a value"),
+            (["--runnner=x"], "unknown flag --runnner; did you mean --runner?"),
+        ],
+    )
+    def test_are_checked(self, flags, message, capsys):
+        assert refused(capsys, "select", *JOB, *flags) == message
+
+
+class TestUnknown:
+    @pytest.mark.parametrize(
+        "flag",
+        [
+            *(
+                "--eps=0.1",
+                "--k=5",
+                "--seed=3",
+                "--noise=laplace",
+                "--frobnicate",
+                "--replace_one",
+                "--domain=x",
+            ),
+            *(
+                "--public_domain",
+                "--degrees=1",
+                "--json",
+                "--users=3",
+                "--released=x",
+                "-k",
+                "--",
+                "---epsilon=1",
+            ),
+            *("--EPSILON=1", "--no_epsilon", "--no_frobnicate", "--help_me", "--h"),
+        ],
+    )
+    def test_select(self, flag, capsys):
+        assert "unknown flag" in refused(capsys, "select", *JOB, flag)
+
+    @pytest.mark.parametrize("flag", ["--replace_one", "--eps=1", "--rank=3", "--seed", "--public_items=x"])
+    def test_top_k(self, flag, capsys):
+        message = refused(capsys, "top-k", *JOB, "--k=3", flag)
+        assert "unknown flag" in message or "does not apply to top-k" in message
+
+    @pytest.mark.parametrize("command", ["plan", "evaluate", "synth", "clean", "completion"])
+    def test_beams_flags_where_no_job_runs(self, command, capsys):
+        assert "unknown flag --runner" in refused(capsys, command, "--runner=FnApiRunner")
+
+    @pytest.mark.parametrize(
+        "given,meant",
+        [
+            ("--eps", "--epsilon"),
+            ("--epsilonn", "--epsilon"),
+            ("--max-items-per-user", "--max_items_per_user"),
+            ("--flink_mastr", "--flink_master"),
+            ("--overwrit", "--overwrite"),
+        ],
+    )
+    def test_the_likely_flag_is_named(self, given, meant, capsys):
+        assert refused(capsys, "select", *JOB, given).endswith(f"did you mean {meant}?")
+
+
+class TestFiles:
+    def write(self, tmp_path, name, text):
+        path = tmp_path / name
+        path.write_text(text)
+        return f"--config={path}"
+
+    def test_merge_in_order_and_the_command_line_wins(self, tmp_path):
+        first = self.write(
+            tmp_path,
+            "a.yaml",
+            "epsilon: 1\ninput: [a, b]\nlowercase: true\nparallelism: 2\nexperiments: [x, y]\n",
+        )
+        second = self.write(tmp_path, "b.yaml", "epsilon: 2\ninput: c\nparallelism: 3\nstreaming: true\n")
+        given, beam = parser().parse([first, "--parallelism=4", second])
+        assert given == {"epsilon": 2.0, "input": ["c"], "lowercase": True}
+        assert sorted(beam) == ["--experiments=x", "--experiments=y", "--parallelism=4", "--streaming"]
+        given, beam = parser().parse([second, first, "--epsilon=3", "--no_lowercase"])
+        assert given == {"epsilon": 3.0, "input": ["a", "b"], "lowercase": False}
+        third = self.write(tmp_path, "c.yaml", "streaming: false\n")
+        assert "--streaming" not in parser().parse([second, third])[1]
+
+    @pytest.mark.parametrize(
+        "text,message",
+        [
+            ("epsilon: 1\ndelta: 1\n", "unknown flag --delta"),
+            ("frobnicate: true\n", "unknown flag --frobnicate"),
+            (
+                "epsilon: 1\nlowercase: true\nepsilon: 0.5\n",
+                r"a\.yaml:3: epsilon is there twice, first on line 1",
+            ),
+            ("epsilon: 1\n--epsilon: 0.5\n", r"a\.yaml:2: epsilon is there twice"),
+            ("insecure_test_key: '00'\n", r"a\.yaml: insecure_test_key belongs on the command line"),
+            ("lowercase: 1\n", "lowercase must be true or false, got 1"),
+            ("epsilon: [1, 2]\n", "epsilon takes one value, got 2"),
+            ("item_column: yes\n", "item_column needs a value, not true; quote a word such as yes"),
+            ("runner: [a, b]\n", "runner takes one value, got 2"),
+            ("parallelism: many\n", r"a\.yaml: --parallelism must be an integer, got 'many'"),
+            ("epsilon: {a: 1}\n", "epsilon must be a value or a list of values"),
+            ("epsilon: 1\n---\nepsilon: 2\n", "not valid YAML"),
+        ],
+    )
+    def test_are_refused(self, text, message, tmp_path):
+        with pytest.raises(InputError, match=message):
+            parser().parse([self.write(tmp_path, "a.yaml", text)])
+
+
+class TestAtOnce:
+    """No time is asserted: what takes it is not imported."""
+
+    @pytest.mark.parametrize(
+        "arguments,message",
+        [
+            (["select", *JOB, "--frobnicate"], "unknown flag --frobnicate"),
+            (["select", "--input=x", "--output=y", "--epsilon=0", "--delta=1e-5"], "--epsilon must be"),
+            (["select", *JOB, "--users_at_least=0"], "--users_at_least must be at least 1"),
+            (["select", *JOB, "--insecure_test_key="], "--insecure_test_key must be hexadecimal"),
+            (["top-k", *JOB, "--k=3", "--frobnicate"], "unknown flag"),
+            (
+                ["top-k", "--histogram=x", "--output=y", "--k=1", "--epsilon=1", "--delta=2"],
+                "--delta must lie",
+            ),
+            (["plan", "--epsilon=nan", "--delta=1e-5"], "--epsilon must be"),
+            (["synth", "--frobnicate"], "unknown flag"),
+            (["check", "--frobnicate"], "unknown flag"),
+            (["evaluate", "--frobnicate"], "unknown flag"),
+        ],
+    )
+    def test_a_refusal_imports_neither_beam_nor_numpy(self, arguments, message):
+        code = (
+            "import json, sys; from dpbeam.cli import main; code = main(json.loads(sys.argv[1])); "
+            "print(code, [m for m in ('apache_beam', 'numpy', 'scipy', 'pyarrow') if m in sys.modules])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout.strip() == "2 []", done.stdout + done.stderr
+        assert message in done.stderr

@@ -1,0 +1,152 @@
+"""What a killed run leaves behind is named by the next one, and `dpbeam clean` removes it, and nothing else."""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dpbeam.cli import main
+from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.store import RunFolder
+from tests.support.commands import select_command
+
+
+def folder_of(parent, name, **changes):
+    """A run folder whose owner file is that of this process, changed."""
+    folder = parent / name
+    folder.mkdir(parents=True)
+    owner.mark(str(folder))
+    if changes:
+        path = folder / owner.FILE
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    (folder / "key").write_text("secret")
+    return folder
+
+
+@pytest.fixture
+def dead() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+class TestOwner:
+    def test_states(self, tmp_path, dead):
+        assert owner.state_of(str(folder_of(tmp_path, "own"))) == "alive"
+        assert owner.state_of(str(folder_of(tmp_path, "parent", pid=1, started="0"))) == "gone"
+        assert owner.state_of(str(folder_of(tmp_path, "dead", pid=dead))) == "gone"
+        assert owner.state_of(str(folder_of(tmp_path, "away", host="another"))) == "elsewhere"
+        assert owner.state_of(str(folder_of(tmp_path, "bad", pid="x"))) == "unknown"
+        (tmp_path / "none").mkdir()
+        assert owner.state_of(str(tmp_path / "none")) == "unknown"
+
+    def test_a_number_used_again_is_another_process(self, tmp_path):
+        assert owner.state_of(str(folder_of(tmp_path, "x", started="1"))) == "gone"
+
+    @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+    def test_a_dead_process_that_nobody_waited_for_is_gone(self, tmp_path):
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        fields = owner._stat(process.pid)
+        folder = str(folder_of(tmp_path, "x", pid=process.pid, started=fields[19]))
+        assert owner.state_of(folder) == "alive"
+        process.kill()
+        until = time.monotonic() + 20
+        while owner._stat(process.pid)[0] != "Z" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert owner.state_of(folder) == "gone"
+        process.wait()
+
+    def test_a_run_folder_names_its_process(self, tmp_path):
+        with RunFolder(str(tmp_path)) as run:
+            assert owner.state_of(run.path) == "alive"
+        assert os.listdir(tmp_path) == []
+
+    def test_a_resumed_run_folder_belongs_to_who_resumed_it(self, tmp_path, dead):
+        run = RunFolder(str(tmp_path))
+        path = tmp_path / run.path / owner.FILE
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"pid": dead}))
+        assert owner.state_of(run.path) == "gone"
+        with RunFolder.resume(run.path):
+            assert owner.state_of(run.path) == "alive"
+
+    def test_a_run_folder_that_cannot_be_made_whole_is_removed(self, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("dpbeam.engine.beam.store._write_private", full)
+        with pytest.raises(OSError, match="No space left"):
+            RunFolder(str(tmp_path))
+        assert os.listdir(tmp_path) == []
+
+
+class TestClean:
+    @pytest.fixture
+    def places(self, tmp_path, dead):
+        """Folders of every kind, run folders and staged output, for a prefix with wildcards."""
+        temp, out = tmp_path / "temp", tmp_path / "out"
+        made = {
+            "gone": folder_of(temp, "dpbeam-run-1", pid=dead),
+            "alive": folder_of(temp, "dpbeam-run-2"),
+            "elsewhere": folder_of(temp, "dpbeam-run-3", host="another"),
+            "other name": folder_of(temp, "run-4", pid=dead),
+            "staged": folder_of(out, "x[1]*.staging-00", pid=dead),
+            "staged beside": folder_of(out, "x1.staging-00", pid=dead),
+        }
+        (temp / "dpbeam-run-5").mkdir()
+        made["unknown"] = temp / "dpbeam-run-5"
+        return made, [f"--temp_location={temp}", f"--output={out}/x[1]*"]
+
+    def left(self, made):
+        return {name for name, folder in made.items() if folder.exists()}
+
+    def test_removes_what_is_gone_alone(self, places, capsys):
+        made, flags = places
+        assert main(["clean", *flags, "--dry_run"]) == 0
+        assert self.left(made) == set(made)
+        assert "would be removed" in capsys.readouterr().out
+        assert main(["clean", *flags]) == 0
+        assert self.left(made) == set(made) - {"gone", "staged"}
+        out = capsys.readouterr().out
+        assert (
+            "2 folders removed" in out and "made on another machine; left as it is, --force removes it" in out
+        )
+
+    def test_force_spares_the_living(self, places):
+        made, flags = places
+        assert main(["clean", *flags, "--force", "--quiet"]) == 0
+        assert self.left(made) == {"alive", "other name", "staged beside"}
+
+    def test_links_are_not_followed(self, tmp_path, dead):
+        target = folder_of(tmp_path, "elsewhere", pid=dead)
+        (tmp_path / "temp").mkdir()
+        (tmp_path / "temp" / "dpbeam-run-1").symlink_to(target)
+        assert main(["clean", f"--temp_location={tmp_path / 'temp'}", "--force", "--quiet"]) == 0
+        assert target.exists()
+
+
+def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path):
+    temp, out = tmp_path / "temp", tmp_path / "out[1]*"
+    temp.mkdir()
+    process = subprocess.Popen(
+        select_command(large_pairs, out / "x", temp), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while not glob.glob(f"{temp}/dpbeam-run-*/block-*") and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    [folder] = glob.glob(f"{temp}/dpbeam-run-*")
+    assert os.path.exists(f"{folder}/key") and len(os.listdir(out)) == 1
+    again = subprocess.run(select_command(large_pairs, out / "x", temp), capture_output=True, text=True)
+    assert again.returncode == 0
+    warning = "dpbeam select: warning: a killed run left "
+    [line] = [line for line in again.stderr.splitlines() if line.startswith(warning)]
+    assert "which may hold private data; remove it: dpbeam clean" in line and " and 1 more" in line
+    shell = line.split("remove it: ")[1].replace("dpbeam", f"{sys.executable} -m dpbeam.cli", 1)
+    assert subprocess.run(["sh", "-c", shell], capture_output=True).returncode == 0
+    assert os.listdir(temp) == [] and len(os.listdir(out)) == 2
