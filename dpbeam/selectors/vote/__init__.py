@@ -1,0 +1,1 @@
+"""Every user casts one vote, which passes from a full item to the next of the user's items; docs/vote.md."""
