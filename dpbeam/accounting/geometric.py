@@ -106,11 +106,24 @@ class TruncatedGeometric:
             raise ValueError(f"probability must lie in (0, 1], got {probability}")
         return int(np.searchsorted(self._floats, probability, side="left"))
 
+    def log_ratio(self, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where only z is possible. In floats, for the audit."""
+        return self._log_mass(z) - self._log_mass(z + moved)
+
+    def _log_mass(self, z: np.ndarray) -> np.ndarray:
+        index = self.threshold - 1 - np.rint(z).astype(np.int64)
+        inside = (index >= 0) & (index < len(self._mass))
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(inside, self._mass[np.where(inside, index, 0)], 0.0))
+
     @functools.cached_property
     def deviation(self) -> float:
         """Root of the mean of Z^2."""
-        mass = np.diff(self._floats)
-        return float(np.sqrt(mass @ np.square(self.threshold - np.arange(1.0, len(mass) + 1.0))))
+        return float(np.sqrt(self._mass @ np.square(self.threshold - np.arange(1.0, len(self._mass) + 1.0))))
+
+    @functools.cached_property
+    def _mass(self) -> np.ndarray:
+        return np.array([(after - before) / ONE for before, after in itertools.pairwise(self.cumulative)])
 
     @functools.cached_property
     def _floats(self) -> np.ndarray:
