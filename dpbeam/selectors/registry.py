@@ -19,6 +19,7 @@ _BUILT_IN = (
     "dpbeam.selectors.mad:Mad2r",
     "dpbeam.selectors.gsu:Gsu",
     "dpbeam.selectors.laplace:Laplace",
+    "dpbeam.selectors.vote:Vote",
 )
 _added: dict[str, Selector] = {}
 

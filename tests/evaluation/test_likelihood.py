@@ -1,6 +1,7 @@
 """The audit's measurement of noise: never too small, and faults of the law are seen."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest

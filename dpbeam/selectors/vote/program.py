@@ -71,10 +71,16 @@ class VoteProgram(Program):
         }
         return sums, {"place": ballots.place, "asking": ballots.asking}
 
+    def refused(
+        self, slots: np.ndarray, per_link: np.ndarray, asking: np.ndarray, seated: np.ndarray
+    ) -> np.ndarray:
+        """Votes of each link that are turned away, (links,) int64; arguments as of `refusals`."""
+        return refusals(slots, per_link, asking, seated, self.quota)
+
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         seated, stayed = _tally(shard)
         asking = shard.sums[_ASK]
-        refused = refusals(shard.slots, shard.per_link[_ASK], asking, seated, self.quota)
+        refused = self.refused(shard.slots, shard.per_link[_ASK], asking, seated)
         after = with_state(shard, seated=seat(seated, asking, self.quota), stayed=stayed + shard.sums[_STAY])
         return after, {"refused": refused}
 

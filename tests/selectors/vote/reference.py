@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Keys
 from dpbeam.randomness import fingerprints
-from tests.support.instances import Pair
-from tests.support.reference import Data
+from tests.support.reference import Data, Trace
 
 
 def counts(lists: Mapping[str, Sequence[str]], *, quota: int, trips: int, latest: int) -> Counter:
@@ -35,20 +32,25 @@ def counts(lists: Mapping[str, Sequence[str]], *, quota: int, trips: int, latest
     return seated + staying
 
 
-def ordered_lists(pairs: Sequence[Pair], keys: Keys, cap: int) -> dict[str, list[str]]:
+def ordered_lists(data: Data, cap: int) -> dict[str, list[str]]:
     """Every user's sample in the order of item fingerprints; users in the order of theirs."""
-    sets = Data(pairs, keys).capped(cap)
+    sets, keys = data.capped(cap), data.keys.pairs
 
-    def order(key: bytes, names) -> list[str]:
+    def order(key: bytes, names: Iterable[str]) -> list[str]:
         return sorted(names, key=lambda name: tuple(map(int, fingerprints(key, pa.array([name]))[0])))
 
-    return {user: order(keys.pairs.item, sets[user]) for user in order(keys.pairs.user, sets)}
+    return {user: order(keys.item, sets[user]) for user in order(keys.user, sets)}
 
 
-def noisy_counts(program, pairs: Sequence[Pair], keys: Keys) -> dict[str, int]:
-    """Votes plus noise of every item that somebody's sample holds."""
-    lists = ordered_lists(pairs, keys, program.cap)
+def vote(data: Data, program) -> Trace:
+    """Votes plus noise of every item that somebody's sample holds, and the items that reach the threshold."""
+    lists = ordered_lists(data, program.cap)
     votes = counts(lists, quota=program.quota, trips=program.trips, latest=program.trips // 3)
     items = sorted({item for items in lists.values() for item in items})
-    noise = keys.noise(program.count_noise, fingerprints(keys.pairs.item, pa.array(items, pa.string())))
-    return {item: votes[item] + int(z) for item, z in zip(items, np.asarray(noise))}
+    noise = data.keys.noise(
+        program.count_noise, fingerprints(data.keys.pairs.item, pa.array(items, pa.string()))
+    )
+    noisy = {item: float(votes[item] + z) for item, z in zip(items, noise)}
+    return Trace(
+        [noisy], {item for item, value in noisy.items() if value >= program.count_noise.law.threshold}
+    )

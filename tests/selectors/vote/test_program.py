@@ -2,18 +2,19 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import dpbeam.selectors.vote.program as vote_program
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
+from dpbeam.selectors.recast import recast
+from dpbeam.selectors.vote.faults import RefuseByBlock, RefuseEverybody, RefuseTheHopeless
 from dpbeam.selectors.vote.program import VoteProgram
-from tests.selectors.vote.reference import counts, noisy_counts, ordered_lists
+from tests.selectors.vote.reference import counts, ordered_lists, vote
 from tests.support.instances import random_pairs
+from tests.support.reference import Data
 from tests.support.running import key, names, release, watch
 from tests.support.watch import ONE
 
@@ -44,16 +45,17 @@ def test_program_equals_slow_reference(quota, trips):
     transferred = 0
     for seed in range(5):
         chosen = program(quota, trips)
-        pairs, keys = random_pairs(seed, users=90), Keys(key(seed))
-        lists = ordered_lists(pairs, keys, chosen.cap)
+        pairs = random_pairs(seed, users=90)
+        data = Data(pairs, Keys(key(seed)))
+        lists = ordered_lists(data, chosen.cap)
         wanted = counts(lists, quota=quota, trips=trips, latest=trips // 3)
         assert votes_of(chosen, pairs, key(seed), SIZES[seed]) == wanted
         assert wanted.total() == len(lists)  # everybody has one vote
-        noisy = noisy_counts(chosen, pairs, keys)
+        slow = vote(data, chosen)
         found = release(chosen, pairs, key(seed), num_blocks=2, num_shards=3)
-        assert names(found) == {i for i, n in noisy.items() if n >= NOISE.law.threshold}
+        assert names(found) == slow.released
         shown = dict(zip((i.decode() for i in found.items.to_pylist()), found.noisy_weight.tolist()))
-        assert shown == {i: float(noisy[i]) for i in shown}
+        assert shown == {item: slow.rounds[0][item] for item in slow.released}
         transferred += wanted != Counter(items[0] for items in lists.values())
     assert transferred >= 4 or trips == 1
 
@@ -101,25 +103,9 @@ def test_the_theorem_needs_no_common_order_of_items(lists, lengths, quota, trips
         assert list(moved(fewer, all_votes).values()) == [1]
 
 
-def refuse_everybody(slots, per_link, asking, seated, quota):
-    """Planted fault: a crowded item turns all away, so one more voter costs it the others."""
-    return np.where((asking > quota - seated)[slots], per_link, 0)
-
-
-def refuse_the_hopeless(slots, per_link, asking, seated, quota):
-    """Planted fault: elimination. An item with few votes passes them on; one more voter would have kept them."""
-    return np.where((asking + seated < 2)[slots], per_link, 0)
-
-
-def refuse_by_block(slots, per_link, asking, seated, quota):
-    """Planted fault: every block may fill the room anew."""
-    return np.maximum(per_link - (quota - seated)[slots], 0)
-
-
-@pytest.mark.parametrize("fault", [refuse_everybody, refuse_the_hopeless])
-def test_planted_fault_is_seen(fault, monkeypatch):
-    monkeypatch.setattr(vote_program, "refusals", fault)
-    chosen, worst = program(3, 6), 0
+@pytest.mark.parametrize("fault", [RefuseEverybody, RefuseTheHopeless])
+def test_planted_fault_is_seen(fault):
+    chosen, worst = recast(program(3, 6), fault), 0
     for seed in range(40):
         pairs, extra = (
             random_pairs(seed, users=40),
@@ -130,12 +116,12 @@ def test_planted_fault_is_seen(fault, monkeypatch):
     assert worst >= 3
 
 
-def test_planted_fault_of_blocks_is_seen(monkeypatch):
+def test_planted_fault_of_blocks_is_seen():
     pairs = random_pairs(3, users=60)
     right = votes_of(program(3), pairs, key(1), (7, 2))
     assert right == votes_of(program(3), pairs, key(1), (1, 1))
-    monkeypatch.setattr(vote_program, "refusals", refuse_by_block)
-    assert votes_of(program(3), pairs, key(1), (7, 2)) != votes_of(program(3), pairs, key(1), (1, 1))
+    faulty = recast(program(3), RefuseByBlock)
+    assert votes_of(faulty, pairs, key(1), (7, 2)) != votes_of(faulty, pairs, key(1), (1, 1))
 
 
 def test_a_newcomer_with_a_thousand_items_of_its_own_has_one_vote():
