@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from dpbeam.cli.console import run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
 from dpbeam.cli.settings import selection_config
 from dpbeam.errors import InputError
+from dpbeam.selectors.registry import advised, find
 
 
 def _parser() -> FlagParser:
@@ -19,6 +21,12 @@ def _parser() -> FlagParser:
     add_budget_flags(parser)
     add_method_flags(parser)
     parser.add_argument("--degrees", type=_degrees, metavar="D,D,...", help="items per user to tabulate")
+    parser.add_argument(
+        "--items_per_user",
+        type=float,
+        metavar="X",
+        help="how many items users typically hold, from public knowledge and never from the data: recommends a method",
+    )
     parser.add_switch("json", "print JSON instead of tables")
     return parser
 
@@ -44,7 +52,8 @@ def _run(argv: Sequence[str]) -> int:
     degrees = given.get("degrees")
     if degrees and min(degrees) < 1:
         raise InputError("--degrees must be at least 1")
-    report = plan_report(make_plan(selection_config(given)), degrees)
+    chosen, advice = _advised(given)
+    report = {**plan_report(make_plan(selection_config(chosen)), degrees), **advice}
     if given.get("json", False):
         print(json.dumps(report, indent=2))
     else:
@@ -52,3 +61,14 @@ def _run(argv: Sequence[str]) -> int:
 
         print_plan(report)
     return 0
+
+
+def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags, completed by what is recommended unless another method is given; and the recommendation to report."""
+    if "items_per_user" not in given:
+        return given, {}
+    selector, advice = advised(given["items_per_user"])
+    recommended = {"method": selector.name, **advice.settings}
+    report = {"recommended": {**recommended, "why": advice.why}}
+    other = "method" in given and find(given["method"]) is not selector
+    return (given if other else {**recommended, **given}), report

@@ -16,6 +16,8 @@ def print_plan(report: dict[str, Any], console: Console | None = None) -> None:
     head = f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
     settings = "  ".join(f"{name}={_short(value)}" for name, value in report["parameters"].items())
     console.print(head, settings, sep="\n", highlight=False, soft_wrap=True)
+    if "recommended" in report:
+        console.print(recommendation(report["recommended"]), highlight=False, soft_wrap=True)
     rounds = Table("round", "sigma", "threshold", "noise of what is compared", title="Noise and thresholds")
     for row in report["rounds"]:
         threshold = "not tested" if row["threshold"] is None else f"{row['threshold']:.4f}"
@@ -31,6 +33,12 @@ def print_plan(report: dict[str, Any], console: Console | None = None) -> None:
     limit = report["limit_of_any_algorithm"]
     needed.add_row("limit of any algorithm", "", *(str(limit[f"users_{p:g}"]) for p in PROBABILITIES))
     console.print(needed)
+
+
+def recommendation(found: dict[str, Any]) -> str:
+    """One line: the flags, and why."""
+    flags = " ".join(f"--{name}={_short(value)}" for name, value in found.items() if name != "why")
+    return f"recommended: {flags} ({found['why']})"
 
 
 def _short(value: Any) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import (
+    FEW_ITEMS,
+    Advice,
     Calibration,
     HardCase,
     PlantedFault,
@@ -73,6 +75,11 @@ class Vote(Selector):
         few = np.arange(len(law.cumulative))
         votes = stats.binom(users, 1.0 / degree)
         return float(votes.pmf(few) @ law.release_probability(few) + votes.sf(few[-1]))
+
+    def advice(self, items_per_user: float) -> Advice | None:
+        if items_per_user > FEW_ITEMS:
+            return None
+        return Advice({}, f"one whole vote per user releases most where users hold up to {FEW_ITEMS:g} items")
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
         from dpbeam.selectors.vote.faults import hard_cases
