@@ -11,6 +11,7 @@ from dpbeam.accounting.events import (
     CountEvent,
     CumulativeThresholdEvent,
     GaussianEvent,
+    LaplaceEvent,
     LimitedDomainEvent,
     PeelingEvent,
     PureEvent,
@@ -48,7 +49,7 @@ def leaves(event):
 
 def all_pure(event):
     """Whether every mechanism is epsilon-DP, but for a delta that stands outside."""
-    return all(isinstance(leaf, CountEvent | PureEvent | PeelingEvent) for leaf in leaves(event))
+    return all(leaf.is_threshold or leaf.pure_epsilon() is not None for leaf in leaves(event))
 
 
 def plain_zcdp_delta(rho, epsilon):
@@ -67,6 +68,8 @@ def plain_delta(event, epsilon):
             rho += leaf.rounds * leaf.epsilon0**2 / 8
         elif isinstance(leaf, PureEvent):
             rho += leaf.epsilon**2 / 2
+        elif isinstance(leaf, LaplaceEvent):
+            rho += (leaf.sensitivity / leaf.scale) ** 2 / 2
         elif isinstance(leaf, CountEvent):
             rho += leaf.epsilon**2 / 2
             extra += leaf.delta
