@@ -44,6 +44,10 @@ MAX_STEPS = 1 << 20
 _LOW = (1 << 64) - 1
 
 
+class NoTableError(ValueError):
+    """A budget needs a longer or finer law than there are tables for; the message says which."""
+
+
 @dataclass(frozen=True, eq=False)
 class TruncatedGeometric:
     """The law of Z, from `truncated_geometric`.
@@ -63,22 +67,20 @@ class TruncatedGeometric:
     def create(cls, epsilon: float, delta: float) -> TruncatedGeometric:
         """The fastest law for this budget.
 
-        Raises: ValueError on an argument out of range, among them a budget that needs more than MAX_STEPS steps or
-        a delta so small that its rounding would show.
+        Raises: ValueError on an argument out of range; NoTableError, which says what the budget needs and a table
+        does not have.
         """
         epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
         used = min(epsilon, _LARGEST_EPSILON)
         steps = 4 + 2 * math.log1p(math.expm1(used) / (2 * delta)) / used
         if not steps <= MAX_STEPS:
-            raise ValueError(
-                f"epsilon {epsilon:g} needs noise over {steps:.3g} counts, more than {MAX_STEPS}"
-            )
+            raise NoTableError(f"noise over {steps:.3g} counts, more than the {MAX_STEPS} of a table")
         factor = exponential_below(used)
         whole = int(Fraction(delta) * ONE)
         # A mass is off by less than one unit of 2^-128, which a neighbouring mass may multiply by exp(eps).
         unit = whole - 2 * math.ceil(steps * (1 + math.exp(used)))
         if unit < whole - (whole >> 10):
-            raise ValueError(f"delta {delta:g} is too small for noise in steps of 2^-128")
+            raise NoTableError("probabilities in steps finer than 2^-128")
         cumulative = _fastest(factor, unit)
         law = cls(epsilon, delta, cumulative, bisect.bisect_left(cumulative, ONE // 2))
         if max(law.excess(factor)) > whole << _FACTOR_BITS:
@@ -106,11 +108,25 @@ class TruncatedGeometric:
             raise ValueError(f"probability must lie in (0, 1], got {probability}")
         return int(np.searchsorted(self._floats, probability, side="left"))
 
+    def log_ratio(self, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where one of them is impossible. Floats, for the audit."""
+        here, there = self._log_mass(z), self._log_mass(z + moved)
+        return np.where(np.isinf(here), np.inf, np.where(np.isinf(here), 0.0, here) - there)
+
+    def _log_mass(self, z: np.ndarray) -> np.ndarray:
+        index = self.threshold - 1 - np.rint(z).astype(np.int64)
+        inside = (index >= 0) & (index < len(self._mass))
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(inside, self._mass[np.where(inside, index, 0)], 0.0))
+
     @functools.cached_property
     def deviation(self) -> float:
         """Root of the mean of Z^2."""
-        mass = np.diff(self._floats)
-        return float(np.sqrt(mass @ np.square(self.threshold - np.arange(1.0, len(mass) + 1.0))))
+        return float(np.sqrt(self._mass @ np.square(self.threshold - np.arange(1.0, len(self._mass) + 1.0))))
+
+    @functools.cached_property
+    def _mass(self) -> np.ndarray:
+        return np.array([(after - before) / ONE for before, after in itertools.pairwise(self.cumulative)])
 
     @functools.cached_property
     def _floats(self) -> np.ndarray:

@@ -12,6 +12,7 @@ from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
 from dpbeam.errors import InputError
+from dpbeam.selectors.registry import advised, find
 
 
 def make_parser() -> FlagParser:
@@ -32,6 +33,12 @@ def make_parser() -> FlagParser:
         help="how many users there publicly are; --delta is held against it",
     )
     parser.add_argument("--degrees", type=_degrees, metavar="D,D,...", help="items per user to tabulate")
+    parser.add_argument(
+        "--items_per_user",
+        type=float,
+        metavar="X",
+        help="how many items users typically hold, from public knowledge and never from the data: recommends a method",
+    )
     parser.add_switch("json", "print JSON instead of tables")
     return parser
 
@@ -86,7 +93,8 @@ def _selection_report(given: dict[str, Any]) -> dict[str, Any]:
     degrees = given.get("degrees")
     if degrees and min(degrees) < 1:
         raise InputError("--degrees must be at least 1")
-    return plan_report(make_plan(selection_config(given)), degrees)
+    chosen, advice = _advised(given)
+    return {**plan_report(make_plan(selection_config(chosen)), degrees), **advice}
 
 
 def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
@@ -94,3 +102,14 @@ def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
     from dpbeam.topk.report import topk_report
 
     return topk_report(plan_topk(top_k.config_of(given)))
+
+
+def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags, completed by what is recommended unless another method is given; and the recommendation to report."""
+    if "items_per_user" not in given:
+        return given, {}
+    selector, advice = advised(given["items_per_user"])
+    recommended = {"method": selector.name, **advice.settings}
+    report = {"recommended": {**recommended, "why": advice.why}}
+    other = "method" in given and find(given["method"]) is not selector
+    return (given if other else {**recommended, **given}), report

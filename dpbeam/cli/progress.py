@@ -21,12 +21,14 @@ _TRIP_STEPS = {
     "GroupByItem": "sums and noise",
     "AddNoise": "sums and noise",
     "Threshold": "sums and noise",
+    "MeetAtHub": "decision",
     "RerouteExcess": "values back",
 }
 # Label of a step -> what it does; the first that a fused stage holds names it.
 _STEPS = {
     "ReadUnits": "reading",
     "SamplePerUser": "items of each user",
+    "AllTrips": "all rounds",
     "ChooseTopK-Choose": "choosing",
     "WriteShard": "writing",
     "WriteFile": "writing",

@@ -40,6 +40,8 @@ def _plan(report: dict[str, Any], console: Console) -> None:
     head = f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
     settings = "  ".join(f"{name}={_short(value)}" for name, value in report["parameters"].items())
     console.print(head, settings, sep="\n", highlight=False, soft_wrap=True)
+    if "recommended" in report:
+        console.print(recommendation(report["recommended"]), highlight=False, soft_wrap=True)
     rounds = Table("round", "sigma", "threshold", "noise of what is compared", title="Noise and thresholds")
     for row in report["rounds"]:
         threshold = "not tested" if row["threshold"] is None else f"{row['threshold']:.4f}"
@@ -100,6 +102,12 @@ def _evaluation(result: dict[str, Any], console: Console) -> None:
             before = section
         table.add_row(f"{section} {name}".strip(), _short(value), meaning)
     console.print(table)
+
+
+def recommendation(found: dict[str, Any]) -> str:
+    """One line: the flags, and why."""
+    flags = " ".join(f"--{name}={_short(value)}" for name, value in found.items() if name != "why")
+    return f"recommended: {flags} ({found['why']})"
 
 
 def _short(value: Any) -> str:

@@ -43,7 +43,7 @@ class OtherKindKeys(Keys):
     def noise(self, spec, fp):
         kind = next(name for name in KINDS if name != spec.kind)
         scale = spec.deviation / NoiseSpec(kind, 1.0).deviation
-        return super().noise(replace(spec, kind=kind, scale=scale), fp)
+        return super().noise(NoiseSpec(kind, scale, spec.round), fp)
 
 
 def short_identity(users: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 A program states its noise; here the engine draws much of it and its law is measured: the covariance over rounds of
 Gaussian noise, the scale of Laplace noise, and whether the draws follow the stated kind and Laplace rounds are
-unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss.
+unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Count noise has no
+scale to fit: its draws are held against the stated law itself, whose masses give the loss.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbeam.accounting.geometric import CountNoise, TruncatedGeometric
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import gaussian_spread_factor
@@ -29,6 +31,7 @@ class Likelihood:
       trips: trips that end with noise, ascending: the rows of every array below.
       gaussian: rows of Gaussian rounds; inverse: their inverse widened covariance, in weight^-2.
       laplace: rows of Laplace rounds; scales: (rounds,) their widened scales.
+      counts: rows of rounds of count noise; laws: their laws.
       fault: what about the noise is not as stated; empty if nothing is.
     """
 
@@ -37,6 +40,8 @@ class Likelihood:
     inverse: np.ndarray
     laplace: np.ndarray
     scales: np.ndarray
+    counts: np.ndarray
+    laws: tuple[TruncatedGeometric, ...]
     fault: str
 
     @classmethod
@@ -59,7 +64,10 @@ class Likelihood:
             inverse=_inverse_covariance(drawn[rows["gaussian"]], level),
             laplace=rows["laplace"],
             scales=_laplace_scales(drawn[rows["laplace"]], level),
-            fault=_wrong_law(specs, drawn, level) or _related(drawn, rows["laplace"]),
+            counts=rows[CountNoise.kind],
+            laws=tuple(specs[i].law for i in rows[CountNoise.kind]),
+            fault=_wrong_law(specs, drawn, level)
+            or _related(drawn, np.concatenate((rows["laplace"], rows[CountNoise.kind]))),
         )
 
     def log_ratio(self, drawn: np.ndarray, moved: np.ndarray) -> np.ndarray:
@@ -75,10 +83,12 @@ class Likelihood:
         if len(self.laplace):
             noise, step = drawn[self.laplace], moved[self.laplace]
             loss += ((np.abs(noise + step) - np.abs(noise)) / self.scales[:, None]).sum(axis=0)
+        for row, law in zip(self.counts, self.laws):
+            loss += law.log_ratio(drawn[row], moved[row])
         return loss
 
 
-_KINDS = ("gaussian", "laplace")
+_KINDS = ("gaussian", "laplace", CountNoise.kind)
 
 
 def _inverse_covariance(drawn: np.ndarray, level: float) -> np.ndarray:
@@ -97,7 +107,7 @@ def _laplace_scales(drawn: np.ndarray, level: float) -> np.ndarray:
     return np.abs(drawn).mean(axis=1) / (1.0 - t)
 
 
-def _wrong_law(specs: list[NoiseSpec], drawn: np.ndarray, level: float) -> str:
+def _wrong_law(specs: list[NoiseSpec | CountNoise], drawn: np.ndarray, level: float) -> str:
     """The first round whose draws do not follow the stated kind, at whatever scale they have.
 
     Dvoretzky, Kiefer and Wolfowitz: the empirical distribution strays by more than sqrt(ln(2/level) / 2n) with
@@ -106,6 +116,12 @@ def _wrong_law(specs: list[NoiseSpec], drawn: np.ndarray, level: float) -> str:
     allowed = 2.0 * math.sqrt(math.log(2.0 * max(len(specs), 1) / level) / (2.0 * _SAMPLES))
     rank = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
     for spec, values in zip(specs, drawn):
+        if isinstance(spec, CountNoise):
+            points, counts = np.unique(values, return_counts=True)
+            reached = np.cumsum(counts[::-1])[::-1] / _SAMPLES
+            if np.abs(reached - spec.tail(points)).max() > allowed:
+                return f"noise of round {spec.round} is not as stated"
+            continue
         fitted = NoiseSpec(spec.kind, spec.scale * math.sqrt(np.mean(np.square(values))) / spec.deviation)
         strays = float(np.abs(1.0 - np.asarray(fitted.tail(np.sort(values))) - rank).max())
         if strays > allowed:
@@ -113,9 +129,9 @@ def _wrong_law(specs: list[NoiseSpec], drawn: np.ndarray, level: float) -> str:
     return ""
 
 
-def _related(drawn: np.ndarray, laplace: np.ndarray) -> str:
-    """Laplace noise that is correlated with that of another round; for Gaussian noise the covariance tells."""
-    if not len(laplace) or len(drawn) < 2:
+def _related(drawn: np.ndarray, rows: np.ndarray) -> str:
+    """Noise of these rows that is correlated with that of another round; for Gaussian noise the covariance tells."""
+    if not len(rows) or len(drawn) < 2:
         return ""
-    correlation = np.abs(np.corrcoef(drawn) - np.eye(len(drawn)))[laplace]
+    correlation = np.abs(np.corrcoef(drawn) - np.eye(len(drawn)))[rows]
     return "noise of two rounds is related" if correlation.max() > _RELATED else ""

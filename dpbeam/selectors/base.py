@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
+# Up to so many items per user on average one vote each wins, above it weights bounded in l2 (docs/vote.md, Figures).
+FEW_ITEMS = 3.0
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,18 @@ class PlantedFault:
     trials: int = 4_000
 
 
+class Advice(NamedTuple):
+    """That a selector releases most where users typically hold so many items.
+
+    Attributes:
+      settings: flags that go with it.
+      why: one line.
+    """
+
+    settings: Mapping[str, Any]
+    why: str
+
+
 class Selector(ABC):
     """One algorithm of partition selection.
 
@@ -252,6 +266,13 @@ class Selector(ABC):
         """
         weight = users * self.weight(calibration, degree)
         return 1.0 - math.prod(1.0 - row.release_probability(weight) for row in calibration.rounds)
+
+    def advice(self, items_per_user: float) -> Advice | None:
+        """Whether this selector is the one for users that hold about so many items on average; None: another is.
+
+        A rule from public datasets. Whoever measures the average on private data pays for it elsewhere.
+        """
+        return None
 
     def hard_cases(self, calibration: Calibration, request: Request) -> Sequence[HardCase]:
         """Neighbouring inputs for the audit, besides those that are hard for every selector."""

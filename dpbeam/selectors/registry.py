@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dpbeam.errors import InputError
-from dpbeam.selectors.base import Selector, Setting
+from dpbeam.selectors.base import Advice, Selector, Setting, check_range
 
 #: module:class of every selector, in the order of help.
 _BUILT_IN = (
@@ -19,6 +19,7 @@ _BUILT_IN = (
     "dpbeam.selectors.mad:Mad2r",
     "dpbeam.selectors.gsu:Gsu",
     "dpbeam.selectors.laplace:Laplace",
+    "dpbeam.selectors.vote:Vote",
 )
 _added: dict[str, Selector] = {}
 
@@ -67,6 +68,17 @@ def find(name: str) -> Selector:
     if name in aliases:
         return aliases[name]
     raise InputError(f"--method must be one of {', '.join((*known, *aliases))}, got {name!r}")
+
+
+def advised(items_per_user: float) -> tuple[Selector, Advice]:
+    """The selector for users that typically hold so many items.
+
+    Raises:
+      InputError: not a number from 1.
+    """
+    check_range("items_per_user", items_per_user, 1.0, 1e9)
+    known = ((selector, selector.advice(items_per_user)) for selector in selectors().values())
+    return next((selector, advice) for selector, advice in known if advice is not None)
 
 
 def variants() -> dict[str, dict[str, Any]]:

@@ -154,8 +154,8 @@ def test_stated_noise_agrees_with_its_draws():
     [
         (0.0, 1e-5, "epsilon must be"),
         (1.0, 0.0, "delta must"),
-        (1e-5, 1e-10, "needs noise over 2.16e[+]06 counts"),
-        (1.0, 1e-36, "too small for noise in steps of"),
+        (1e-5, 1e-10, "noise over 2.16e[+]06 counts, more than the 1048576 of a table"),
+        (1.0, 1e-36, "probabilities in steps finer than"),
     ],
 )
 def test_what_is_refused(epsilon, delta, message):

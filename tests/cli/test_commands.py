@@ -12,7 +12,7 @@ import pytest
 from dpbeam import __version__
 from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.cli import COMMANDS, main
-from dpbeam.selectors.registry import selectors
+from dpbeam.selectors.registry import advised, selectors
 
 
 def run(capsys, *arguments):
@@ -72,6 +72,31 @@ class TestPlan:
         code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-8", f"--method={method}")
         assert (code, err) == (0, "")
         assert "limit of any algorithm" in out and method in out
+
+    def test_typical_users_choose_the_method(self, capsys):
+        def plan(*flags):
+            code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--json", *flags)
+            assert (code, err) == (0, "")
+            return json.loads(out)
+
+        few, many = plan("--items_per_user=1.5"), plan("--items_per_user=21")
+        sparse, dense = (advised(average)[0].name for average in (1.5, 21))
+        assert few["method"] == few["recommended"]["method"] == sparse
+        assert many["method"] == dense
+        assert many["parameters"]["max_items_per_user"] == many["recommended"]["max_items_per_user"] == 210
+        assert len(many["rounds"]) == 16
+        given = plan("--items_per_user=21", f"--method={dense}", "--rounds=2", "--max_items_per_user=40")
+        assert len(given["rounds"]) == 2 and given["parameters"]["max_items_per_user"] == 40
+        other = plan("--items_per_user=1.5", "--method=basic")
+        assert other["method"] == "basic" and other["recommended"]["method"] == sparse
+        assert "recommended" not in plan()
+
+    def test_the_recommendation_is_one_line_of_flags_and_a_reason(self, capsys):
+        _, out, _ = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=2")
+        assert "recommended: --method=vote (one whole vote per user" in out
+        code, _, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=0.2")
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert "--items_per_user must be a number from 1 to 1e+09, got 0.2" in err
 
     def test_bad_degrees(self, capsys):
         assert run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--degrees=0")[0] == 2

@@ -176,10 +176,15 @@ class TestSummary:
         "method,passes", [("gsu", "round {} of 8, weights"), ("mad2r", "pass {} of 4, weights")]
     )
     def test_stages_off_a_terminal_are_lines(self, method, passes, pairs, tmp_path, capsys):
-        assert main(job(pairs, tmp_path, f"--method={method}")) == 0
+        assert main(job(pairs, tmp_path, f"--method={method}", "--num_shards=2")) == 0
         lines = [line.removeprefix("dpbeam select: ") for line in capsys.readouterr().err.splitlines()]
         assert lines[0] == "reading" and lines[-1] == "writing" and len(lines) == len(set(lines))
         assert lines[1] == f"items of each user; {passes.format(1)}" and passes.format(2) in lines
+
+    def test_rounds_in_one_step_are_one_line(self, pairs, tmp_path, capsys):
+        assert main(job(pairs, tmp_path)) == 0
+        lines = [line.removeprefix("dpbeam select: ") for line in capsys.readouterr().err.splitlines()]
+        assert lines == ["reading", "items of each user", "all rounds", "writing"]
 
     def test_quiet_says_nothing(self, pairs, tmp_path, capsys):
         assert main(job(pairs, tmp_path, "--quiet")) == 0

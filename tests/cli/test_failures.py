@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
+from dpbeam.selectors.registry import selectors
 from tests.support.commands import without_progress
 from tests.support.instances import popular_table
 
@@ -110,7 +111,7 @@ class TestTempLocation:
 
 
 class TestBudgets:
-    @pytest.mark.parametrize("method", ["basic", "dp-sips", "mad", "mad2r", "gsu"])
+    @pytest.mark.parametrize("method", selectors())
     @pytest.mark.parametrize(
         "budget", [("1e-300", "1e-300"), ("1e-300", "1e-5"), ("1e300", "1e-300"), ("1e-9", "1e-320")]
     )

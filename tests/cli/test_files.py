@@ -220,6 +220,7 @@ def test_flags_of_reading_need_pairs(tmp_path, capsys):
             capsys,
             "top-k",
             f"--histogram={tmp_path}/h.csv",
+            "--public_domain",
             "--k=1",
             *BUDGET,
             flag,

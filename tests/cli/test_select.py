@@ -584,6 +584,6 @@ class TestFailure:
             raise ZeroDivisionError("division by zero")
 
         monkeypatch.setattr("dpbeam.kernels.pairs.partition_pairs", bug)
-        monkeypatch.setattr("dpbeam.engine.beam.stages.partition_pairs", bug)
+        monkeypatch.setattr("dpbeam.engine.beam.blocks.partition_pairs", bug)
         code, _, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={tmp_path / 'x'}")
         assert code == 1 and "division by zero" in err

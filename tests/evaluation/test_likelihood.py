@@ -1,10 +1,12 @@
 """The audit's measurement of noise: never too small, and faults of the law are seen."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, L2, NoiseSpec
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation import likelihood
@@ -85,6 +87,50 @@ def test_noise_of_another_kind_is_a_fault(kind):
     assert not Likelihood.measure(program, keys(0), LEVEL).fault
     fault = Likelihood.measure(program, keys(0, OtherKindKeys), LEVEL).fault
     assert fault == f"noise of round 1 is not {kind}"
+
+
+class NoisyCounts(Noisy):
+    """Count noise in every round."""
+
+    def __init__(self, *budgets: tuple[float, float]):
+        self.specs = [CountNoise(*budget, number) for number, budget in enumerate(budgets, start=1)]
+        self.trips, self.norm = len(budgets), L1
+
+
+class OtherCounts(Keys):
+    """Planted fault: count noise of twice the stated epsilon."""
+
+    def noise(self, spec, fp):
+        return super().noise(replace(spec, epsilon=2 * spec.epsilon), fp)
+
+
+def test_log_ratio_of_count_noise_is_that_of_its_masses():
+    program = NoisyCounts((1.0, 1e-2))
+    measured = Likelihood.measure(program, keys("counts"), LEVEL)
+    law = program.specs[0].law
+    mass = dict(zip(range(law.threshold - 1, -100, -1), np.diff([p / 2**128 for p in law.cumulative])))
+    drawn = np.arange(law.threshold - 1, law.threshold - len(law.cumulative), -1.0)
+    assert len(drawn) == len(mass)
+    for step in (1, -1):
+        found = measured.log_ratio(drawn[None], np.full((1, len(drawn)), float(step)))
+        for z, value in zip(drawn.astype(int), found):
+            wanted = mass[z] / mass[z + step] if z + step in mass else math.inf
+            assert math.exp(value) == pytest.approx(wanted, rel=1e-9)
+        assert np.isinf(found).sum() == 1  # where only one of the two can have come from
+    assert not measured.fault
+
+
+def test_count_noise_of_another_budget_is_a_fault():
+    program = NoisyCounts((1.0, 1e-2))
+    assert not Likelihood.measure(program, keys(1), LEVEL).fault
+    fault = Likelihood.measure(program, keys(1, OtherCounts), LEVEL).fault
+    assert fault == "noise of round 1 is not as stated"
+
+
+def test_repeated_count_noise_is_a_fault():
+    program = NoisyCounts((1.0, 1e-2), (1.0, 1e-2))
+    assert not Likelihood.measure(program, keys(2), LEVEL).fault
+    assert Likelihood.measure(program, keys(2, OneLabelKeys), LEVEL).fault == "noise of two rounds is related"
 
 
 def test_repeated_laplace_noise_is_a_fault():

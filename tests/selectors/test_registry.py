@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from dpbeam.errors import InputError
+from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors import registry
 from dpbeam.selectors.base import Request, Settings
-from dpbeam.selectors.registry import all_settings, defaults, find, register, selectors, variants
+from dpbeam.selectors.registry import advised, all_settings, defaults, find, register, selectors, variants
 from tests.selectors.case import cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,3 +113,23 @@ def test_the_registry_is_cheap_to_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("items_per_user", [1, 1.5, 3.0, 3.01, 5, 20, 152, 1e6])
+def test_exactly_one_selector_is_recommended_and_its_flags_are_its_own(items_per_user):
+    advising = {name: s.advice(items_per_user) for name, s in selectors().items() if s.advice(items_per_user)}
+    (name,) = advising
+    selector, advice = advised(items_per_user)
+    assert selector.name == name
+    assert name == ("vote" if items_per_user <= 3 else "gsu")
+    assert advice.why and "\n" not in advice.why
+    config = SelectionConfig(1.0, 1e-5, name, **advice.settings).resolve()
+    assert config.max_items_per_user == {5: 50, 20: 200, 152: 400}.get(
+        items_per_user, config.max_items_per_user
+    )
+
+
+@pytest.mark.parametrize("value", [0.5, float("nan"), -1])
+def test_an_average_below_one_item_is_refused(value):
+    with pytest.raises(InputError, match="--items_per_user must be a number from 1"):
+        advised(value)

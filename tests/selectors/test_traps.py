@@ -87,6 +87,8 @@ def test_state_types():
         "present": np.bool_,
         "released": np.bool_,
         "score": np.uint16,
+        "seated": np.int64,
+        "stayed": np.int64,
     }
     for name in VARIANTS:
         inner = program(name)

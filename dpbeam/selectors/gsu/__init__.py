@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import Calibration, PlantedFault, Request, RoundPlan, Selector
+from dpbeam.selectors.base import FEW_ITEMS, Advice, Calibration, PlantedFault, Request, RoundPlan, Selector
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
+
+# Best D0 of public datasets, about (docs/results.md): users differ, and a few hold many times the average.
+_D0_OF_AVERAGE, _LARGEST_D0 = 10, 400
 
 
 class Gsu(Selector):
@@ -63,6 +66,15 @@ class Gsu(Selector):
             for k in range(settings.rounds)
         )
         return Calibration(program, rounds, found.event())
+
+    def advice(self, items_per_user: float) -> Advice | None:
+        if items_per_user <= FEW_ITEMS:
+            return None
+        max_items = round(min(_LARGEST_D0, _D0_OF_AVERAGE * items_per_user))
+        return Advice(
+            {"max_items_per_user": max_items, "rounds": 16},
+            f"rounds that aim weight at undecided items release most where users hold more than {FEW_ITEMS:g} items",
+        )
 
     def weight(self, calibration: Calibration, degree: int) -> float:
         return min(1.0 / math.sqrt(degree), float(calibration.program.caps[degree]))

@@ -24,6 +24,7 @@ from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.registry import selectors
 from tests.support import resumable_job
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
@@ -129,7 +130,7 @@ def test_the_hub_decides_where_there_is_nobody(name, one_step, tmp_path):
     assert on_beam(PROGRAMS[name], [], str(tmp_path), one_step=one_step) == []
 
 
-@pytest.mark.parametrize("name", ["basic", "mad2r", "gsu"])
+@pytest.mark.parametrize("name", selectors())
 def test_one_step_releases_what_the_engine_releases(name, tmp_path):
     program = make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
     pairs = random_pairs(5, users=200)
@@ -193,7 +194,7 @@ def chained(name):
     return make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, "mad2r", "gsu"])
+@pytest.mark.parametrize("name", [*PROGRAMS, *selectors()])
 @pytest.mark.parametrize("trips_per_job", [1, 3, 32])
 def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path):
     program, out = chained(name), str(tmp_path / "out")

@@ -1,0 +1,109 @@
+"""vote: every user casts one vote, which passes from a full item to the next of the user's items; docs/vote.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpbeam.errors import InputError
+from dpbeam.selectors.base import (
+    FEW_ITEMS,
+    Advice,
+    Calibration,
+    HardCase,
+    PlantedFault,
+    Request,
+    RoundPlan,
+    Selector,
+    Settings,
+    setting,
+)
+
+# An item that has more votes than it needs for this probability passes the others on.
+_SURE = 0.95
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True)
+class VoteSettings(Settings):
+    """How votes move; public numbers, none of which the guarantee depends on."""
+
+    vote_trips: int = setting(12, "how often a vote may ask an item", low=1, high=64, metavar="T")
+    vote_quota: int | None = setting(
+        None, "votes that an item keeps (default: enough for 95 %)", kind=int, low=1, high=_MOST, metavar="N"
+    )
+
+
+class Vote(Selector):
+    """One transferable vote per user; the fastest release that the budget allows for such counts."""
+
+    name = "vote"
+    summary = "each user casts one vote, which passes from full items to its next; where users hold few items"
+    settings_type = VoteSettings
+    variants = {"vote": {}}  # noqa: RUF012
+
+    def resolve(self, request: Request) -> Request:
+        request = super().resolve(request)
+        if request.settings.vote_quota is not None:
+            return request
+        quota = _noise(request).law.users_needed(_SURE)
+        return replace(request, settings=replace(request.settings, vote_quota=quota))
+
+    def plan(self, request: Request) -> Calibration:
+        from dpbeam.accounting.events import ComposedEvent, CountEvent
+        from dpbeam.selectors.vote.program import VoteProgram
+
+        noise = _noise(request)
+        program = VoteProgram(
+            noise=noise,
+            quota=request.settings.vote_quota,
+            trips=request.settings.vote_trips,
+            max_items=request.max_items,
+        )
+        row = RoundPlan(noise=noise, threshold=float(noise.law.threshold), statistic=noise)
+        event = CountEvent(noise.epsilon, noise.delta, label=self.name)
+        return Calibration(program, (row,), ComposedEvent("pure", (event,), label=self.name))
+
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return 1.0 / degree
+
+    def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
+        """If each user's vote falls on the item with probability 1/degree; what transfers bring comes on top."""
+        import numpy as np
+        from scipy import stats
+
+        law = calibration.program.count_noise.law
+        few = np.arange(len(law.cumulative))
+        votes = stats.binom(users, 1.0 / degree)
+        return float(votes.pmf(few) @ law.release_probability(few) + votes.sf(few[-1]))
+
+    def advice(self, items_per_user: float) -> Advice | None:
+        if items_per_user > FEW_ITEMS:
+            return None
+        return Advice({}, f"one whole vote per user releases most where users hold up to {FEW_ITEMS:g} items")
+
+    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
+        from dpbeam.selectors.vote.faults import hard_cases
+
+        return hard_cases(calibration)
+
+    def planted_faults(self) -> list[PlantedFault]:
+        from dpbeam.selectors.vote.faults import FAULTS
+
+        return FAULTS
+
+
+def _noise(request: Request):
+    """The noise of a request.
+
+    Raises:
+      InputError: the budget needs a longer law than there are tables for.
+    """
+    from dpbeam.accounting.geometric import CountNoise, NoTableError
+
+    noise = CountNoise(request.epsilon, request.delta)
+    try:
+        noise.law  # noqa: B018  (made here, and checked)
+    except NoTableError as needed:
+        budget = f"--epsilon ({request.epsilon:g}) and --delta ({request.delta:g})"
+        raise InputError(f"{budget} need {needed}; raise one of them") from None
+    return noise
