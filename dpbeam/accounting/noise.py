@@ -1,9 +1,9 @@
 """Noise as data: what a round draws, stated before anything is drawn.
 
 Design. A program states its noise as a `NoiseSpec` and never draws any; the engine draws it in one place
-(`dpbeam.engine.program.Keys.noise`). The same object yields the event of the ledger, the thresholds, keep
-probabilities, the range that the fixed point must hold and the likelihood of the audit, so none of them can
-describe other noise than what is drawn. A new kind of noise is one row of `KINDS` and one variate in
+(`dpbeam.engine.program.Keys.noise`), as exact integers (docs/noise.md). The same object yields the event of the ledger,
+the thresholds, keep probabilities, the range that the fixed point must hold and the likelihood of the audit, so none
+of them can describe other noise than what is drawn. A new kind of noise is one row of `KINDS` and one law in
 `dpbeam.randomness`.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from dpbeam.accounting.discrete import SMALLEST_SIGMA, SMOOTHING, equivalent_sigma
 from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.peeling import check_rounds
 
@@ -29,7 +30,7 @@ class Kind:
     Attributes:
       norm: L1 or L2, the norm in which one user's contribution must be bounded for this noise to protect it.
       deviation: standard deviation.
-      largest: bound on |x| of any draw from 128 bits.
+      largest: bound on |x| of any draw.
       tail: x -> P(X >= x), arrays, accurate in the upper tail.
       quantile: p -> x with P(X >= x) = p, arrays, accurate for small p.
     """
@@ -51,8 +52,8 @@ def _laplace_quantile(p: np.ndarray) -> np.ndarray:
 
 
 KINDS = {
-    "gaussian": Kind(L2, 1.0, 13.2, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p)),
-    "laplace": Kind(L1, math.sqrt(2.0), 90.0, _laplace_tail, _laplace_quantile),
+    "gaussian": Kind(L2, 1.0, 16.01, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p)),
+    "laplace": Kind(L1, math.sqrt(2.0), 106.0, _laplace_tail, _laplace_quantile),
 }
 
 
@@ -92,6 +93,20 @@ class NoiseSpec:
     def largest(self) -> float:
         """Bound on the absolute value of any draw."""
         return KINDS[self.kind].largest * self.scale
+
+    def drawn_scale(self, units: int) -> float:
+        """The scale of the integer noise that stands for this noise, in units of 1/units of a weight, a power of two.
+
+        Integer Gaussian noise of variance s^2 + 39/8 has no privacy curve above that of real noise of variance s^2
+        (`discrete.equivalent_sigma`), so that is what is drawn; Laplace noise is pure at its own scale.
+        """
+        scale = self.scale * units
+        if self.kind != "gaussian":
+            return scale
+        drawn = max(scale, SMALLEST_SIGMA)
+        while equivalent_sigma(drawn) < scale:
+            drawn = math.nextafter(max(drawn, math.sqrt(drawn * drawn + float(SMOOTHING))), math.inf)
+        return drawn
 
     def tail(self, x) -> float | np.ndarray:
         """P(noise >= x), for numbers or arrays."""

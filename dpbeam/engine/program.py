@@ -23,10 +23,10 @@ import pyarrow as pa
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.grid import UNITS, noisy_units
+from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import VARIATES, RunKey, prf_bits
+from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
 
 class Keys:
@@ -48,12 +48,29 @@ class Keys:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
-    def noise(self, spec: NoiseSpec | CountNoise, fp: np.ndarray, place: str = "noise") -> np.ndarray:
-        """The noise of a round for each item fingerprint, (items,) float64 in weight."""
-        bits = prf_bits(self._run_key.derive(f"{place}/round {spec.round}"), fp)
+    def noise(
+        self,
+        spec: NoiseSpec | CountNoise,
+        fp: np.ndarray,
+        place: str = "noise",
+        *,
+        fraction: np.ndarray | None = None,
+        fraction_bits: int = 0,
+    ) -> np.ndarray:
+        """The noise of a round for each item fingerprint, exact integers (docs/noise.md).
+
+        Args:
+          fraction, fraction_bits: what the sums hold below the grid, as in `Exact`; the noise is then as fine, and
+            both together are rounded down.
+
+        Returns:
+          (items,) int64 in units of 2^-30.
+        """
+        label = f"{place}/round {spec.round}"
         if isinstance(spec, CountNoise):
-            return spec.law.draw(bits).astype(np.float64)
-        return spec.scale * VARIATES[spec.kind](bits)
+            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * UNITS
+        law = LAWS[spec.kind](spec.drawn_scale(UNITS), fraction_bits)
+        return law.draw(KeyedBits(self._run_key, label, fp), len(fp), fraction)
 
 
 class Draw:
@@ -68,7 +85,7 @@ class Draw:
         self.run_key = run_key
 
     def noise(self, fp: np.ndarray) -> np.ndarray:
-        """The stated noise of this trip for each fingerprint, (n, 2) uint64 -> (n,) float64.
+        """The stated noise of this trip for each fingerprint, (n, 2) uint64 -> (n,) int64 in units of 2^-30.
 
         Raises:
           ValueError: the program states none.
@@ -84,11 +101,12 @@ class Exact:
 
     Attributes:
       units: whole units.
-      fraction: (items,) float64 in [0, 1) of a unit, or None.
+      fraction: (items,) int64 in [0, 2^fraction_bits), in units of 2^-(30 + fraction_bits); None for nothing.
     """
 
     units: np.ndarray
     fraction: np.ndarray | None = None
+    fraction_bits: int = 0
 
     @property
     def present(self) -> np.ndarray:
@@ -242,9 +260,10 @@ def reply_to(shard: Shard, position: int, values: np.ndarray, column: ReplyColum
 def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:
     """The shard after its noisy round: exact sums, the noise that the program states, what it makes of both."""
     exact = program.exact(trip, shard)
-    noise = keys.noise(program.noise(trip), shard.fp)
-    noisy = noisy_units(exact.units, noise, exact.fraction)
-    return program.observe(trip, shard, noisy, exact.present)
+    noise = keys.noise(
+        program.noise(trip), shard.fp, fraction=exact.fraction, fraction_bits=exact.fraction_bits
+    )
+    return program.observe(trip, shard, exact.units + noise, exact.present)
 
 
 def with_state(shard: Shard, **arrays: np.ndarray) -> Shard:

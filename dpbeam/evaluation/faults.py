@@ -26,21 +26,21 @@ EPSILON, DELTA, MAX_ITEMS = 1.0, 0.05, 8
 class QuietKeys(Keys):
     """Noise of 0.8 of its scale."""
 
-    def noise(self, spec, fp):
-        return 0.8 * super().noise(spec, fp)
+    def noise(self, spec, fp, place="noise", **below):
+        return np.rint(0.8 * super().noise(spec, fp, place, **below)).astype(np.int64)
 
 
 class OneLabelKeys(Keys):
     """The noise's label lacks the round: every round draws the same variates."""
 
-    def noise(self, spec, fp):
-        return super().noise(replace(spec, round=1), fp)
+    def noise(self, spec, fp, place="noise", **below):
+        return super().noise(replace(spec, round=1), fp, place, **below)
 
 
 class OtherKindKeys(Keys):
     """Noise of another kind than stated, of the same standard deviation."""
 
-    def noise(self, spec, fp):
+    def noise(self, spec, fp, place="noise", **below):
         kind = next(name for name in KINDS if name != spec.kind)
         scale = spec.deviation / NoiseSpec(kind, 1.0).deviation
         return super().noise(NoiseSpec(kind, scale, spec.round), fp)

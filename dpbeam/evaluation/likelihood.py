@@ -17,9 +17,11 @@ from dpbeam.accounting.geometric import CountNoise, TruncatedGeometric
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import gaussian_spread_factor
+from dpbeam.kernels.grid import UNITS
 
 _SAMPLES = 400_000
 _RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
+_AGREE = 8.0  # standard errors of the share of draws that agree by chance
 _RELATED = 0.05  # thirty standard errors of a correlation of independent rounds
 
 
@@ -54,7 +56,8 @@ class Likelihood:
         trips = [trip for trip in range(program.trips) if program.noise(trip) is not None]
         specs = [program.noise(trip) for trip in trips]
         fp = np.arange(2 * _SAMPLES, dtype=np.uint64).reshape(-1, 2)
-        drawn = np.array([keys.noise(spec, fp) for spec in specs])
+        units = np.array([keys.noise(spec, fp) for spec in specs])
+        drawn = units / UNITS
         rows = {kind: np.array([i for i, s in enumerate(specs) if s.kind == kind], int) for kind in _KINDS}
         if sum(map(len, rows.values())) < len(specs):
             raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")
@@ -67,7 +70,8 @@ class Likelihood:
             counts=rows[CountNoise.kind],
             laws=tuple(specs[i].law for i in rows[CountNoise.kind]),
             fault=_wrong_law(specs, drawn, level)
-            or _related(drawn, np.concatenate((rows["laplace"], rows[CountNoise.kind]))),
+            or _related(drawn, np.concatenate((rows["laplace"], rows[CountNoise.kind])))
+            or _same_words(units, rows["gaussian"]),
         )
 
     def log_ratio(self, drawn: np.ndarray, moved: np.ndarray) -> np.ndarray:
@@ -135,3 +139,18 @@ def _related(drawn: np.ndarray, rows: np.ndarray) -> str:
         return ""
     correlation = np.abs(np.corrcoef(drawn) - np.eye(len(drawn)))[rows]
     return "noise of two rounds is related" if correlation.max() > _RELATED else ""
+
+
+def _same_words(units: np.ndarray, gaussian: np.ndarray) -> str:
+    """Gaussian rounds of different scales that were drawn from the same words: their low bits agree.
+
+    Such noise need not be correlated. Of independent rounds one draw in 32 agrees in five bits.
+    """
+    chance = 1 / 32
+    allowed = _AGREE * math.sqrt(chance * (1 - chance) / units.shape[1])
+    for at, row in enumerate(gaussian):
+        for other in gaussian[:at]:
+            agree = float(np.mean((units[row] ^ units[other]) & 31 == 0))
+            if abs(agree - chance) > allowed and not np.array_equal(units[row], units[other]):
+                return "noise of two rounds is related"
+    return ""

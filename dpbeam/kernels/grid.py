@@ -29,10 +29,13 @@ def uniform_l1_units(max_degree: int) -> np.ndarray:
 
 
 def threshold_units(threshold: float) -> int:
-    """A threshold on the grid, rounded up by one step at most."""
+    """A threshold that was calibrated for continuous noise, on the grid: rounded up, and one unit more.
+
+    Integer noise is at most one unit above its continuous counterpart (`dpbeam.accounting.discrete`).
+    """
     if not math.isfinite(threshold):
         raise ValueError(f"threshold must be finite, got {threshold}")
-    return math.ceil(threshold * UNITS)
+    return math.ceil(threshold * UNITS) + 1
 
 
 def weight_units(weight: float) -> int:
@@ -40,23 +43,6 @@ def weight_units(weight: float) -> int:
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(f"weight must be finite and not negative, got {weight}")
     return math.floor(weight * UNITS)
-
-
-def noisy_units(sums: np.ndarray, noise: np.ndarray, fraction: np.ndarray | None = None) -> np.ndarray:
-    """Sum plus noise, rounded down to the grid *after* the addition (post-processing of a real mechanism).
-
-    Args:
-      sums: (n,) int64, units.
-      noise: (n,) float64, in weight (not units).
-      fraction: (n,) float64 in [0, 1) units, the part of the sum below the grid, or None.
-
-    Returns:
-      (n,) int64 units.
-    """
-    real = noise * float(UNITS)
-    if fraction is not None:
-        real = real + fraction
-    return sums + np.floor(real).astype(np.int64)
 
 
 def public_grid(sigma: float) -> float:

@@ -1,17 +1,23 @@
-"""Keyed randomness: fingerprints, pseudo-random bits, variates. No Beam here."""
+"""Keyed randomness: fingerprints, pseudo-random bits, variates, exact noise. No Beam here."""
 
+from dpbeam.randomness.discrete import DiscreteGaussian, DiscreteLaplace, KeyedBits
 from dpbeam.randomness.prf import KEY_BYTES, RunKey, fingerprints, pair_bits, prf_bits
-from dpbeam.randomness.variates import VARIATES, exponential, gaussian, gumbel, laplace
+from dpbeam.randomness.variates import exponential, gaussian, gumbel
+
+#: Exact laws of noise by the kind of a `NoiseSpec`; made from a scale in grid units.
+LAWS = {"gaussian": DiscreteGaussian, "laplace": DiscreteLaplace}
 
 __all__ = [
     "KEY_BYTES",
-    "VARIATES",
+    "LAWS",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "KeyedBits",
     "RunKey",
     "exponential",
     "fingerprints",
     "gaussian",
     "gumbel",
-    "laplace",
     "pair_bits",
     "prf_bits",
 ]

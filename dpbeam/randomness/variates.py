@@ -34,19 +34,6 @@ def exponential(bits: np.ndarray) -> np.ndarray:
     return np.where(upper, -np.log1p(-v), -np.log(v))
 
 
-def laplace(bits: np.ndarray) -> np.ndarray:
-    """Standard Laplace variates, density exp(-|x|)/2: one bit of sign, 127 bits of an exponential."""
-    rest = np.empty_like(bits)
-    rest[:, 0] = (bits[:, 0] << np.uint64(1)) | (bits[:, 1] >> np.uint64(63))
-    rest[:, 1] = bits[:, 1] << np.uint64(1)
-    magnitude = exponential(rest)
-    return np.where(bits[:, 0] >> np.uint64(63), -magnitude, magnitude)
-
-
 def gumbel(bits: np.ndarray) -> np.ndarray:
     """Standard Gumbel variates -ln(-ln(U))."""
     return -np.log(exponential(bits))
-
-
-#: Variates of scale 1 by the kind of a `NoiseSpec`.
-VARIATES = {"gaussian": gaussian, "laplace": laplace}

@@ -20,12 +20,14 @@ whole is (epsilon', delta' + delta_stop)-DP, with no factor exp(epsilon').
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbeam.accounting.events import LimitedDomainEvent
-from dpbeam.randomness import RunKey, gumbel, prf_bits
+from dpbeam.randomness import KeyedBits, RunKey, prf_bits
+from dpbeam.randomness.discrete import gumbel_peel
 from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
 
 __all__ = ["LimitedDomainEvent", "largest_needed", "limited_domain", "max_changed", "stop_gap"]
@@ -95,15 +97,14 @@ def limited_domain(
         ordered = largest_positions(counts[places], fingerprint[places], kbar + 1)
         beyond = int(counts[places[ordered[kbar]]])
         places = places[ordered[:kbar]]
-    secret = key.derive(f"{label}/limited-domain")
-    stop_secret = key.derive(f"{label}/limited-domain/stop")
-    stop = beyond + gap + gumbel(prf_bits(stop_secret, _STOP_BLOCK))[0] / epsilon0
-    noisy = counts[places] + gumbel(prf_bits(secret, fingerprint[places])) / epsilon0
-    above = np.flatnonzero(noisy > stop)
-    if not len(above):
+    if not len(places):
         return np.empty(0, np.int64)
-    best = largest_positions(noisy[above], fingerprint[places[above]], min(k, len(above)))
-    return places[above[best]]
+    # The stop mark runs along as one more item, with a fingerprint that no item has but by chance.
+    mark = prf_bits(key.derive(f"{label}/limited-domain/stop"), _STOP_BLOCK)
+    runners = np.concatenate((fingerprint[places], mark))
+    bits = KeyedBits(key, f"{label}/limited-domain", runners)
+    stop = beyond + Fraction(gap)
+    return places[gumbel_peel(counts[places], epsilon0, bits, min(k, len(places)), stop)]
 
 
 def largest_needed(mechanism: object) -> int | None:

@@ -3,11 +3,12 @@
 One user may hold all k chosen items, so k counts move by 1: sensitivity sqrt(k) in l2 and k in l1, not 1. Two
 noises qualify:
 
-- Gaussian of standard deviation sqrt(k) sigma(epsilon, delta), rounded to integers after the noise. Counts
-  are integers, so this equals count + rounded noise: what is released has no low-order bits that could carry
-  anything (Mironov 2012).
-- discrete Laplace (two-sided geometric) of scale k/epsilon, pure epsilon-DP, the difference of two geometric
-  variates floor(E k/epsilon) with E exponential (Ghosh, Roughgarden, Sundararajan 2009).
+- Gaussian of standard deviation sqrt(k) sigma(epsilon, delta);
+- Laplace of scale k/epsilon, pure epsilon-DP.
+
+Both are drawn as exact integers on a fine grid (docs/noise.md) and rounded to whole counts after the noise:
+counts are integers, so this equals count + rounded noise, and what is released has no low-order bits that could
+carry anything (Mironov 2012).
 
 `calibrate` takes the one with the smaller standard deviation: Laplace without delta and for the smallest k (k
 <= 8 at epsilon = 1, delta = 1e-6), Gaussian otherwise. Both draw from the keyed function of the item's
@@ -25,10 +26,18 @@ from numpy.typing import ArrayLike
 
 from dpbeam.accounting.events import GaussianEvent, PureEvent
 from dpbeam.accounting.gaussian import check_positive, gaussian_sigma
-from dpbeam.randomness import RunKey, exponential, gaussian, prf_bits
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.randomness import LAWS, KeyedBits, RunKey
 from dpbeam.topk.histogram import check_histogram, check_k
 
 _UP = 1 + 1e-12
+_FINE_BITS = 30
+_LARGEST_BITS = 54  # of a scale on the fine grid; the laws take 2^56
+
+
+def _fine_bits(scale: float) -> int:
+    """How much finer than whole counts the noise is drawn: 30 bits, less where its scale is large."""
+    return max(0, min(_FINE_BITS, _LARGEST_BITS - math.frexp(scale)[1]))
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class NoisyCounts:
     Attributes:
       noise: "gaussian" or "laplace".
       k: largest number of counts.
-      scale: standard deviation of the Gaussian, or k/epsilon of the discrete Laplace.
+      scale: standard deviation of the Gaussian, or k/epsilon of the Laplace noise.
     """
 
     noise: str
@@ -73,7 +82,7 @@ class NoisyCounts:
         """Standard deviation of one released count, without its rounding (at most 0.3)."""
         if self.noise == "gaussian":
             return self.scale
-        return 1 / (math.sqrt(2) * math.sinh(1 / (2 * self.scale)))
+        return math.sqrt(2) * self.scale
 
     @property
     def event(self) -> GaussianEvent | PureEvent:
@@ -100,9 +109,8 @@ class NoisyCounts:
         counts, fingerprint = check_histogram(counts, fingerprint)
         if len(counts) > self.k:
             raise ValueError(f"counts are {len(counts)}, but the noise was calibrated for k = {self.k}")
-        bits = [prf_bits(key.derive(f"{label}/noisy-counts/{i}"), fingerprint) for i in range(2)]
-        if self.noise == "gaussian":
-            noise = np.rint(self.scale * gaussian(bits[0]))
-        else:
-            noise = np.subtract(*(np.floor(self.scale * exponential(b)) for b in bits))
-        return counts + noise.astype(np.int64)
+        spec = NoiseSpec(self.noise, self.scale)
+        bits = _fine_bits(self.scale)
+        law = LAWS[self.noise](spec.drawn_scale(1 << bits))
+        drawn = law.draw(KeyedBits(key, f"{label}/noisy-counts", fingerprint), len(counts))
+        return counts + ((drawn + ((1 << bits) >> 1)) >> bits)

@@ -2,7 +2,8 @@
 
 CDP-Peel adds one Gumbel variate per item, a pseudo-random function of the item's fingerprint, and takes the k
 largest: equal in distribution to k exponential mechanisms without replacement (Durfee and Rogers 2019,
-Section 4), and a distributed top-k finds it without a histogram in one place.
+Section 4), and a distributed top-k finds it without a histogram in one place. Comparisons are those of real numbers
+(`dpbeam.randomness.discrete.choices`).
 
 PNF-Peel is k rounds of permute-and-flip (McKenna and Sheldon 2020), in its form as a noisy maximum with
 exponential noise (Ding et al. 2021). Items of equal count are exchangeable, so a round draws the largest of
@@ -20,13 +21,13 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbeam.randomness import RunKey, gumbel, prf_bits
-from dpbeam.topk.draws import GUMBEL_MAX, GUMBEL_MIN, Draws
+from dpbeam.randomness import KeyedBits, RunKey
+from dpbeam.randomness.discrete import gumbel_peel
+from dpbeam.topk.draws import Draws
 from dpbeam.topk.histogram import (
     check_histogram,
     draw_untaken,
     kth_largest,
-    largest_positions,
     positions_at_ranks,
 )
 
@@ -55,13 +56,8 @@ def cdp_peel(
     Raises: ValueError naming the argument.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    scale = 1 / _check_epsilon("epsilon0", epsilon0)
-    # Items so far below the k-th count that no noise lifts them need none: the answer is the same, bit by
-    # bit.
-    reach = (GUMBEL_MAX - GUMBEL_MIN) * scale + 1
-    near = np.flatnonzero(counts >= kth_largest(counts, k) - reach)
-    noisy = counts[near] + scale * gumbel(prf_bits(key.derive(f"{label}/cdp-peel"), fingerprint[near]))
-    return near[largest_positions(noisy, fingerprint[near], k)]
+    epsilon0 = _check_epsilon("epsilon0", epsilon0)
+    return gumbel_peel(counts, epsilon0, KeyedBits(key, f"{label}/cdp-peel", fingerprint), k)
 
 
 def pnf_peel(

@@ -58,7 +58,9 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize(
+    "function", FUNCTIONS, ids=repr, ids=lambda f: getattr(f, "__qualname__", "callable")
+)
 def test_answers_are_those_of_beam(function, recall):
     try:
         expected = core.get_function_args_defaults(function)

@@ -33,10 +33,13 @@ def test_selector_keeps_its_claim(name):
 
 @pytest.mark.parametrize("name", [n for case in cases().values() for n in case.tight])
 def test_audit_comes_near_the_claim(name):
-    """The statistic reaches most of delta on a user of D0 novel items: little room is left for a fault to hide."""
+    """The statistic reaches most of delta on a user of D0 novel items: little room is left for a fault to hide.
+
+    Estimates are off by up to five standard errors; whether the claim is kept, the test above says.
+    """
     plan = plan_of(**VARIANTS[name])
     worst = audit(plan, trials=4_000, cases=(all_novel(8),)).worst("transcript")
-    assert 0.7 < worst.estimate / worst.claimed < 1.0
+    assert 0.7 < worst.estimate / worst.claimed < 1.0 + 5 / np.sqrt(4_000 * worst.claimed)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -110,7 +113,9 @@ def test_noise_is_measured_not_believed():
         return result.worst("transcript").estimate
 
     assert worst(QuietKeys) > 1.3 * worst(Keys)
-    assert worst(OneLabelKeys) > 0.99
+    subject = Subject(plan.program, keys=OneLabelKeys)
+    result = audit(plan, trials=1_000, cases=(all_novel(4),), subject=subject)
+    assert result.worst("noise").case == "noise of two rounds is related"
 
 
 def test_same_seed_same_findings():

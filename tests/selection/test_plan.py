@@ -10,10 +10,11 @@ from scipy import optimize, special, stats
 
 from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
-from dpbeam.accounting.noise import KINDS
+from dpbeam.accounting.noise import KINDS, NoiseSpec
+from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
-from dpbeam.kernels.grid import noisy_units
-from dpbeam.randomness import VARIATES
+from dpbeam.kernels.grid import UNITS
+from dpbeam.randomness import LAWS, RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import _LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
@@ -279,11 +280,23 @@ def test_noise_beyond_the_fixed_point_range_is_refused(method):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_at_the_end_of_the_range_does_not_wrap(kind):
-    """The largest draws at the largest allowed scale, on top of 2^32 users, are ordinary 64-bit integers."""
-    scale = _LARGEST_DRAW / KINDS[kind].largest
-    ends = np.array([[0, 0], [1 << 63, 0], [2**63 - 1, 2**64 - 1], [2**64 - 1, 2**64 - 1]], np.uint64)
-    extreme = scale * VARIATES[kind](ends)
-    assert _LARGEST_DRAW / 1.05 < np.abs(extreme).max() <= _LARGEST_DRAW
-    sums = np.full(4, 1 << 32) << 30
-    found = noisy_units(sums, extreme) / 2.0**30
-    assert found.tolist() == pytest.approx((extreme + 2.0**32).tolist(), rel=1e-12)
+    """Draws at the largest allowed scale, on top of 2^32 users, are ordinary 64-bit integers below the stated bound."""
+    spec = NoiseSpec(kind, _LARGEST_DRAW / KINDS[kind].largest)
+    fp = np.arange(200_000, dtype=np.uint64).reshape(-1, 2)
+    drawn = Keys(RunKey.insecure_fixed("range")).noise(spec, fp)
+    assert np.abs(drawn).max() > 3 * spec.scale * UNITS
+    ends = LAWS[kind](spec.drawn_scale(UNITS)).draw(
+        lambda use, rows: np.full((1, 2), 2**64 - 1, np.uint64), 1
+    )
+    assert max(np.abs(drawn).max(), abs(int(ends[0]))) <= spec.largest * UNITS <= 2**62
+    assert ((drawn + (1 << 62)) - (1 << 62) == drawn).all()
+
+
+@pytest.mark.parametrize("scale", [2.0**-20, 0.02, 1.0, 3.884140804604361, 1e5])
+def test_drawn_gaussian_noise_is_no_smaller_than_what_is_stated(scale):
+    """Its variance pays for the step from integers to real numbers, and for no more than rounding needs."""
+    drawn = Fraction(NoiseSpec("gaussian", scale).drawn_scale(UNITS))
+    stated = Fraction(scale) * UNITS
+    assert stated**2 + Fraction(39, 8) <= drawn**2
+    assert drawn**2 <= max((stated**2 + Fraction(39, 8)) * (1 + Fraction(1, 2**50)), 64)
+    assert NoiseSpec("laplace", scale).drawn_scale(UNITS) == scale * UNITS

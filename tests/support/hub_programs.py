@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Program, ReplyColumn, with_state
 from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS
 
 FULL = (1 << 31) - 1
 
@@ -64,9 +65,11 @@ class GreedyCover(Program):
             names = pa.concat_arrays([empty[2], *(s["items"] for s in summaries)])
             state = {"fp": fp, "names": names, "picked": empty[0]}
         distinct, inverse = np.unique(fp, axis=0, return_inverse=True)
-        total = np.bincount(inverse.ravel(), counts, minlength=len(distinct)) + draw.noise(distinct)
+        total = np.bincount(inverse.ravel(), counts, minlength=len(distinct)) * UNITS + draw.noise(distinct)
         if trip:
-            total[(distinct[:, None] == state["picked"][None]).all(axis=2).any(axis=1)] = -np.inf
+            total[(distinct[:, None] == state["picked"][None]).all(axis=2).any(axis=1)] = np.iinfo(
+                np.int64
+            ).min
         best = distinct[[np.argmax(total)]] if len(distinct) else empty[0]
         state = {**state, "picked": np.concatenate([state["picked"], best])}
         return state, {"picked": best if len(best) else np.zeros((1, 2), np.uint64)}

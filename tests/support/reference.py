@@ -53,11 +53,16 @@ class Data:
     def capped(self, cap: int) -> Sets:
         return self.sample(self.sets, cap, self.keys.pairs.sample)
 
-    def noise(self, number: int, items: Iterable[str], sigma: float) -> dict[str, float]:
-        return self.noise_of(NoiseSpec("gaussian", sigma, number), items)
+    def noise(
+        self, number: int, items: Iterable[str], sigma: float, fraction_bits: int = 0
+    ) -> dict[str, float]:
+        return self.noise_of(NoiseSpec("gaussian", sigma, number), items, fraction_bits)
 
-    def noise_of(self, spec: NoiseSpec, items: Iterable[str]) -> dict[str, float]:
-        return {i: float(self.keys.noise(spec, self._item[i])[0]) for i in items}
+    def noise_of(self, spec: NoiseSpec, items: Iterable[str], fraction_bits: int = 0) -> dict[str, float]:
+        def draw(item: str) -> float:
+            return float(self.keys.noise(spec, self._item[item], fraction_bits=fraction_bits)[0]) * 2.0**-30
+
+        return {item: draw(item) for item in items}
 
 
 def universe(sets: Sets) -> set[str]:

@@ -101,7 +101,7 @@ def in_finest_units(exact: Exact) -> list[int]:
     units = [int(w) << _BELOW for w in exact.units]
     if exact.fraction is None:
         return units
-    return [u + int(f * (1 << _BELOW)) for u, f in zip(units, exact.fraction)]
+    return [u + (int(f) << (_BELOW - exact.fraction_bits)) for u, f in zip(units, exact.fraction)]
 
 
 def own_contribution(

@@ -132,7 +132,7 @@ def test_items_left_without_noise_could_not_win(tools):
     fp = tools.fingerprints_of(n)
     for i in range(20):
         key = RunKey.insecure_fixed(f"far {i}")
-        noisy = counts + gumbel(prf_bits(key.derive("top-k/cdp-peel"), fp)) / epsilon0
+        noisy = counts + gumbel(prf_bits(key.derive("top-k/cdp-peel/use 0"), fp)) / epsilon0
         np.testing.assert_array_equal(cdp_peel(counts, fp, k, epsilon0, key), np.argsort(-noisy)[:k])
 
 

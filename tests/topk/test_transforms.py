@@ -216,7 +216,7 @@ def test_the_choice_itself_drops_what_is_not_in_the_domain():
 def test_public_domain(mechanism, tmp_path):
     """Items outside it are never chosen, items that nobody holds take part with a count of 0."""
     domain = [f"item {i}" for i in range(10, 30)] + [f"nobody {i}" for i in range(30)]
-    settings = config(mechanism, 12, None, epsilon=0.3, public_domain=True, noisy_counts=True)
+    settings = config(mechanism, 12, None, epsilon=0.1, public_domain=True, noisy_counts=True)
 
     def build(pairs, folder):
         return pairs | TopKItems(settings, run=folder, domain=(encoded(domain), STRINGS), num_shards=3)

@@ -128,7 +128,7 @@ FAULTS = [
         {"max_items_per_user": 64, **_EARLY},
         lambda calibration, case: recast(calibration.program, CurrentDegreeCap),
         all_novel(64),
-        10_000,
+        20_000,
     ),
     PlantedFault("gsu16, no cap", {"max_items_per_user": 32, **_EARLY}, _no_cap, all_novel(32), 10_000),
 ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpbeam.accounting.discrete import threshold_surcharge
 from dpbeam.accounting.noise import L2, NoiseSpec
 from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
 from dpbeam.kernels.columns import Columns
@@ -106,7 +107,12 @@ class GsuProgram(Program):
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         z = shard.state["z"]
-        return mark_released(shard, np.rint(z * UNITS).astype(np.int64), z >= self.thresholds[trip])
+        return mark_released(shard, np.rint(z * UNITS).astype(np.int64), z >= self._integer_threshold(trip))
+
+    def _integer_threshold(self, trip: int) -> float:
+        """rho_k for integer noise: each round's may exceed continuous noise by a unit; one more for rounding of z."""
+        used = zip(self.coefficients[: trip + 1], self.fractions)
+        return self.thresholds[trip] + (threshold_surcharge(a * f for a, f in used) + 1) / UNITS
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         found = shard.state["released"]

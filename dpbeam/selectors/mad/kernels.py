@@ -7,7 +7,7 @@ Rounding must not break the sensitivity proof, although one new user can move th
   down to 2^-52, hence monotone; w_init is clipped at 2^23 for this purpose only;
 - a user's rerouted weight is coefficient_d * (sum of its r), a product of integers: linear, no rounding at all.
   Products in units of 2^-76 are summed exactly (whole units, and a 46-bit fraction);
-- the fraction is dropped only after the noise was added.
+- the noise is added on the grid of the fraction, 2^-76; the fraction is dropped afterwards.
 
 What is left is the rounding of r, which changes the rerouted total by at most eta times the excess gamma that
 the new user caused (`reroute_discount`), and weights up to two grid steps below 1/sqrt(d). Both shrink alpha.
@@ -26,7 +26,7 @@ from dpbeam.selectors.mad import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
 
 RATIO_BITS = 52
 _COEFFICIENT_BITS = 24
-_FRACTION_BITS = RATIO_BITS + _COEFFICIENT_BITS - 30  # 46
+FRACTION_BITS = RATIO_BITS + _COEFFICIENT_BITS - 30  # 46
 _CLIP = (1 << 53) - 1
 
 
@@ -158,7 +158,6 @@ def _exact_product(coefficient: np.ndarray, ratio: np.ndarray) -> tuple[np.ndarr
 def total_weight(
     initial: np.ndarray, whole: np.ndarray, fraction: np.ndarray, tau_units: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """w = min(w_init, tau) + second trip, as int64 units and a float64 fraction of a unit in [0, 1)."""
-    carry = fraction >> _FRACTION_BITS
-    rest = (fraction & ((1 << _FRACTION_BITS) - 1)).astype(np.float64) * 2.0**-_FRACTION_BITS
-    return np.minimum(initial, tau_units) + whole + carry, rest
+    """w = min(w_init, tau) + second trip: int64 units, and an int64 fraction in [0, 2^46) units of 2^-76."""
+    carry = fraction >> FRACTION_BITS
+    return np.minimum(initial, tau_units) + whole + carry, fraction & ((1 << FRACTION_BITS) - 1)

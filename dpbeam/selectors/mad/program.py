@@ -16,7 +16,14 @@ from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
-from dpbeam.selectors.mad.kernels import MadTables, excess_ratio, initial_sums, second_sums, total_weight
+from dpbeam.selectors.mad.kernels import (
+    FRACTION_BITS,
+    MadTables,
+    excess_ratio,
+    initial_sums,
+    second_sums,
+    total_weight,
+)
 from dpbeam.selectors.mad.weights import user_weights
 from dpbeam.selectors.uniform.program import cross, sample_rows
 
@@ -226,4 +233,5 @@ def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndar
 def mad_exact(shard: Shard, tables: MadTables) -> Exact:
     """Final weights of a MAD round: truncated initial weights and the second trip's sums."""
     sums = shard.sums
-    return Exact(*total_weight(shard.state["initial"], sums["whole"], sums["fraction"], tables.tau_units))
+    found = total_weight(shard.state["initial"], sums["whole"], sums["fraction"], tables.tau_units)
+    return Exact(*found, FRACTION_BITS)

@@ -29,7 +29,7 @@ def _one_novel_item(calibration: Calibration, case: HardCase) -> Program:
 def whole_delta(method: str) -> PlantedFault:
     """Thresholds from delta instead of its share."""
     name = f"{method}, threshold from delta instead of its share"
-    return PlantedFault(name, {"max_items_per_user": 32}, _whole_delta, all_novel(32))
+    return PlantedFault(name, {"max_items_per_user": 32}, _whole_delta, all_novel(32), 10_000)
 
 
 def one_novel_item(method: str) -> PlantedFault:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
+from dpbeam.selectors.mad.kernels import FRACTION_BITS
 from tests.support.reference import Data, Sets, Trace, universe, without
 
 
@@ -60,7 +61,7 @@ def user_weights(bias: dict[str, float], b_min: float, b_max: float) -> dict[str
 def mad(data: Data, *, sigma, rho, tau, d_max, cap) -> Trace:
     sets = data.capped(cap)
     weight = mad_weights(sets, tau=tau, d_max=d_max, b_min=1.0, weigh=uniform)
-    noise = data.noise(1, universe(sets), sigma)
+    noise = data.noise(1, universe(sets), sigma, FRACTION_BITS)
     noisy = {i: weight[i] + noise[i] for i in universe(sets)}
     return Trace([noisy], {i for i in noisy if noisy[i] >= rho})
 
@@ -72,7 +73,7 @@ def mad2r(
     everything = universe(sets)
     first = data.sample(sets, max_items, data.keys.sample(1)) if resample else sets
     weight = mad_weights(first, tau=taus[0], d_max=d_max, b_min=1.0, weigh=uniform)
-    noise = data.noise(1, everything, sigmas[0])
+    noise = data.noise(1, everything, sigmas[0], FRACTION_BITS)
     noisy = {i: weight.get(i, 0.0) + noise[i] for i in everything}
     trace.rounds.append(noisy)
     trace.released = {i for i in universe(first) if noisy[i] >= rhos[0]}
@@ -89,7 +90,7 @@ def mad2r(
         return user_weights({i: bias[i] for i in items}, b_min, b_max)
 
     weight = mad_weights(second, tau=taus[1], d_max=d_max, b_min=b_min, weigh=weigh)
-    noise = data.noise(2, everything, sigmas[1])
+    noise = data.noise(2, everything, sigmas[1], FRACTION_BITS)
     noisy = {i: weight.get(i, 0.0) + noise[i] for i in everything}
     trace.rounds.append(noisy)
     trace.released |= {i for i in universe(second) if noisy[i] >= rhos[1]}

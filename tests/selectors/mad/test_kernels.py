@@ -42,7 +42,7 @@ def totals(sets, tables: MadTables, num_items: int, bias=None, b_min=1.0, b_max=
     units, rest = total_weight(
         initial, *second_sums(rows, tables, direct, ratio, num_items), tables.tau_units
     )
-    return [(int(u) << 46) + int(r * 2.0**46) for u, r in zip(units, rest)]
+    return [(int(u) << 46) + int(r) for u, r in zip(units, rest)]
 
 
 def squared_change(sets, extra, tables, num_items, **options) -> float:
@@ -263,7 +263,7 @@ def test_blocks_add_up_exactly(seed):
     assert all((fraction >= 0).all() and (fraction < 1 << 46).all() for _, fraction in sent)
     units, rest = total_weight(initial, sum(w for w, _ in sent), sum(f for _, f in sent), tables.tau_units)
     whole = totals(sets, tables, items)
-    assert [(int(u) << 46) + int(r * 2.0**46) for u, r in zip(units, rest)] == whole
+    assert [(int(u) << 46) + int(r) for u, r in zip(units, rest)] == whole
     assert max(int(f.sum()) for _, f in sent) > 0
 
 

@@ -50,7 +50,7 @@ def vote(data: Data, program) -> Trace:
     noise = data.keys.noise(
         program.count_noise, fingerprints(data.keys.pairs.item, pa.array(items, pa.string()))
     )
-    noisy = {item: float(votes[item] + z) for item, z in zip(items, noise)}
+    noisy = {item: float(votes[item] + int(z) // 2**30) for item, z in zip(items, noise)}
     return Trace(
         [noisy], {item for item, value in noisy.items() if value >= program.count_noise.law.threshold}
     )

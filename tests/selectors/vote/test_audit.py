@@ -52,8 +52,8 @@ def test_the_claim_is_tight(case):
 
 def test_noise_of_a_larger_budget_is_refuted():
     class Quiet(Keys):
-        def noise(self, spec, fp):
-            return super().noise(CountNoise(2 * spec.epsilon, spec.delta, spec.round), fp)
+        def noise(self, spec, fp, place="noise", **below):
+            return super().noise(CountNoise(2 * spec.epsilon, spec.delta, spec.round), fp, place, **below)
 
     result = audit(plan(), trials=1_000, cases=(all_novel(1),), subject=Subject(plan().program, keys=Quiet))
     assert [f.case for f in result.findings if f.violated and f.kind == "noise"] == [
