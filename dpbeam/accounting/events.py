@@ -373,6 +373,10 @@ class LimitedDomainEvent(Event):
         if self.gap < needed * (1 - TOLERANCE):
             raise InconsistentEventError(f"gap is {self.gap:.17g}, its delta needs {needed:.17g}")
 
+    def pure_epsilon(self) -> float:
+        """Of the peeling, with delta outside: where few rounds make that cheaper than zCDP."""
+        return self.epsilon0 * self.rounds
+
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
 

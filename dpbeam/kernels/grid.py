@@ -18,14 +18,19 @@ NORM_UNITS = 1 << (2 * UNIT_BITS)  # squared l2 norm of one, in squared units
 
 def uniform_l2_units(max_degree: int) -> np.ndarray:
     """Largest integer x_d with d x_d^2 <= 2^60, for d = 0..max_degree (entry 0 is 0). int64, exact."""
-    table = [0] + [math.isqrt(NORM_UNITS // d) for d in range(1, max_degree + 1)]
-    return np.array(table, dtype=np.int64)
+    bound = NORM_UNITS // np.maximum(np.arange(max_degree + 1, dtype=np.int64), 1)
+    root = np.floor(np.sqrt(bound.astype(np.float64))).astype(np.int64)
+    root -= root * root > bound  # a root of at most 2^30 is off by one at most
+    root += (root + 1) * (root + 1) <= bound
+    root[0] = 0
+    return root
 
 
 def uniform_l1_units(max_degree: int) -> np.ndarray:
     """Largest integer x_d with d x_d <= 2^30, for d = 0..max_degree (entry 0 is 0). int64, exact."""
-    table = [0] + [UNITS // d for d in range(1, max_degree + 1)]
-    return np.array(table, dtype=np.int64)
+    table = UNITS // np.maximum(np.arange(max_degree + 1, dtype=np.int64), 1)
+    table[0] = 0
+    return table
 
 
 def threshold_units(threshold: float) -> int:

@@ -184,15 +184,15 @@ def test_limited_domain_costs_its_peeling_and_its_delta(rounds):
         assert got.delta == pytest.approx(zcdp_delta(rounds * 0.2**2 / 8, epsilon) + 3e-7, rel=1e-9)
 
 
-def test_limited_domain_is_never_pure():
-    """Its peeling alone would fit epsilon at delta = 0; the zCDP bound and the mark are charged."""
+def test_limited_domain_keeps_its_delta_beside_pure_epsilon():
+    """Its peeling alone would fit epsilon at delta = 0; the mark's delta is charged in every composition."""
     event = LimitedDomainEvent(0.1, 5, gap_of(0.1, 1e-6, 3), 1e-6, 3)
     assert account(ComposedEvent("zcdp", (PeelingEvent(0.1, 5),), epsilon=0.5)).delta == 0
-    assert account(ComposedEvent("zcdp", (event,), epsilon=0.5)).delta >= 1e-6
-    with pytest.raises(UnknownEventError, match="a basic composition cannot hold an event of type Limited"):
-        account(ComposedEvent("basic", (event,)))
-    with pytest.raises(UnknownEventError, match="a gaussian composition cannot hold"):
-        account(ComposedEvent("gaussian", (GaussianEvent(4.0), event)), 1.0)
+    assert account(ComposedEvent("zcdp", (event,), epsilon=0.5)).delta == 1e-6
+    assert account(ComposedEvent("zcdp", (event,), epsilon=0.4)).delta > 1e-6
+    for kind in ("basic", "pure"):
+        spent = account(ComposedEvent(kind, (event,)))
+        assert (spent.epsilon, spent.delta) == (0.5, 1e-6)
 
 
 def test_limited_domain_beside_other_mechanisms():

@@ -58,9 +58,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "function", FUNCTIONS, ids=repr, ids=lambda f: getattr(f, "__qualname__", "callable")
-)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: getattr(f, "__qualname__", "callable"))
 def test_answers_are_those_of_beam(function, recall):
     try:
         expected = core.get_function_args_defaults(function)

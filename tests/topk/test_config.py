@@ -291,3 +291,13 @@ def test_the_default_selector_is_that_of_the_command():
     command = plan_topk(config_of({"epsilon": 1.0, "delta": 1e-6, "k": 5}))
     assert library.selection.config == command.selection.config
     assert library.selection.config.method == "gsu"
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_limited_domain_of_any_k_costs_its_budget(k, delta, epsilon):
+    """Few choices are cheaper as pure epsilon than in zCDP; the ledger charges them so."""
+    plan = plan_topk(TopKConfig(epsilon, delta, k, mechanism="limited-domain"))
+    spent = Ledger("top-k", epsilon, delta, plan.composition, plan.event).verify()
+    assert spent.delta <= delta * (1 + 1e-12) and spent.epsilon <= epsilon * (1 + 1e-12)

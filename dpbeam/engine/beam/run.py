@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 import apache_beam as beam
-from apache_beam.internal import pickler
+import cloudpickle
 
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.program import Keys, Program
@@ -34,7 +34,7 @@ class StoredProgram:
     @classmethod
     def put(cls, store: RunStore, program: Program) -> StoredProgram:
         """Store a program; the same program twice is one file."""
-        data = pickler.dumps(program)
+        data = cloudpickle.dumps(program)
         digest = hashlib.sha256(data).hexdigest()
         stored = cls(store, f"program-{digest[:16]}", digest)
         store.write_bytes(stored.name, data)
@@ -46,7 +46,7 @@ class StoredProgram:
         if place not in _loaded:
             while len(_loaded) >= _KEPT:
                 _loaded.pop(next(iter(_loaded)))
-            _loaded[place] = pickler.loads(self.store.read_bytes(self.name))
+            _loaded[place] = cloudpickle.loads(self.store.read_bytes(self.name))
         return _loaded[place]
 
 

@@ -6,7 +6,7 @@ Rounding must not break the sensitivity proof, although one new user can move th
 - the excess ratio r(i) = 1 - tau / w_init(i) is one correctly rounded division of integers below 2^53, rounded
   down to 2^-52, hence monotone; w_init is clipped at 2^23 for this purpose only;
 - a user's rerouted weight is coefficient_d * (sum of its r), a product of integers: linear, no rounding at all.
-  Products in units of 2^-76 are summed exactly (whole units, and a 46-bit fraction);
+  Products in units of 2^-76 are summed exactly (whole units, and a fraction in two limbs of 23 bits);
 - the noise is added on the grid of the fraction, 2^-76; the fraction is dropped afterwards.
 
 What is left is the rounding of r, which changes the rerouted total by at most eta times the excess gamma that
@@ -113,7 +113,7 @@ def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
 
 def second_sums(
     rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What users add in the second trip: direct weight less the initial weight, plus rerouted excess.
 
     Args:
@@ -121,7 +121,8 @@ def second_sums(
       ratio: (num_items,) int64, `excess_ratio` of the block's items.
 
     Returns:
-      whole: (num_items,) int64 units; fraction: (num_items,) int64 in [0, 2^46), units of 2^-76.
+      whole: (num_items,) int64 units; high, low: (num_items,) int64 in [0, 2^23), the rest in units of 2^-53 and
+      2^-76. Two limbs: the sums of a million blocks stay far below 2^63.
     """
     degrees = rows.degrees
     adaptive = tables.adaptive(degrees)
@@ -131,7 +132,7 @@ def second_sums(
     returned = np.where(adaptive, rows.row_sums(ratio[rows.links]), 0)
     receiving = returned > 0
     if not receiving.any():
-        return whole, np.zeros(num_items, np.int64)
+        return whole, np.zeros(num_items, np.int64), np.zeros(num_items, np.int64)
     part, _ = rows.select_rows(receiving)
     units, high, low = _exact_product(tables.coefficient[small[receiving]], returned[receiving])
     whole += part.item_sums(part.per_pair(units), num_items)
@@ -139,7 +140,7 @@ def second_sums(
     low_sum = part.item_sums(part.per_pair(low), num_items)
     high_sum += low_sum >> 23
     whole += high_sum >> 23
-    return whole, ((high_sum & _MASK_23) << 23) | (low_sum & _MASK_23)
+    return whole, high_sum & _MASK_23, low_sum & _MASK_23
 
 
 _MASK_20, _MASK_23, _MASK_26 = (1 << 20) - 1, (1 << 23) - 1, (1 << 26) - 1
@@ -156,8 +157,8 @@ def _exact_product(coefficient: np.ndarray, ratio: np.ndarray) -> tuple[np.ndarr
 
 
 def total_weight(
-    initial: np.ndarray, whole: np.ndarray, fraction: np.ndarray, tau_units: int
+    initial: np.ndarray, whole: np.ndarray, high: np.ndarray, low: np.ndarray, tau_units: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """w = min(w_init, tau) + second trip: int64 units, and an int64 fraction in [0, 2^46) units of 2^-76."""
-    carry = fraction >> FRACTION_BITS
-    return np.minimum(initial, tau_units) + whole + carry, fraction & ((1 << FRACTION_BITS) - 1)
+    high = high + (low >> 23)
+    return np.minimum(initial, tau_units) + whole + (high >> 23), ((high & _MASK_23) << 23) | (low & _MASK_23)

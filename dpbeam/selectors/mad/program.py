@@ -213,15 +213,14 @@ class Mad2rProgram(Program):
 
 def mad_sum_names(trip: int) -> tuple[str, ...]:
     """Columns of the first (initial weights) and second (final weights) trip of a MAD round."""
-    return ("initial",) if trip == 0 else ("whole", "fraction")
+    return ("initial",) if trip == 0 else ("whole", "high", "low")
 
 
 def mad_second(
     rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
 ) -> dict[str, np.ndarray]:
     """The second trip's message of a block."""
-    whole, fraction = second_sums(rows, tables, direct, ratio, num_items)
-    return {"whole": whole, "fraction": fraction}
+    return dict(zip(mad_sum_names(1), second_sums(rows, tables, direct, ratio, num_items)))
 
 
 def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndarray]]:
@@ -233,5 +232,5 @@ def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndar
 def mad_exact(shard: Shard, tables: MadTables) -> Exact:
     """Final weights of a MAD round: truncated initial weights and the second trip's sums."""
     sums = shard.sums
-    found = total_weight(shard.state["initial"], sums["whole"], sums["fraction"], tables.tau_units)
+    found = total_weight(shard.state["initial"], *(sums[name] for name in mad_sum_names(1)), tables.tau_units)
     return Exact(*found, FRACTION_BITS)

@@ -260,11 +260,20 @@ def test_blocks_add_up_exactly(seed):
     parts = [sets[at::7] for at in range(7)]
     assert np.array_equal(sum(initial_sums(csr(p), tables, items) for p in parts), initial)
     sent = [second_sums(csr(p), tables, uniform_weights(csr(p), L2), ratio, items) for p in parts]
-    assert all((fraction >= 0).all() and (fraction < 1 << 46).all() for _, fraction in sent)
-    units, rest = total_weight(initial, sum(w for w, _ in sent), sum(f for _, f in sent), tables.tau_units)
+    assert all((limb >= 0).all() and (limb < 1 << 23).all() for _, *limbs in sent for limb in limbs)
+    units, rest = total_weight(initial, *map(sum, zip(*sent)), tables.tau_units)
     whole = totals(sets, tables, items)
     assert [(int(u) << 46) + int(r) for u, r in zip(units, rest)] == whole
-    assert max(int(f.sum()) for _, f in sent) > 0
+    assert max(int(low.sum()) for *_, low in sent) > 0
+
+
+def test_fractions_of_a_million_blocks_do_not_wrap():
+    """2^20 blocks, each with the largest fraction there is: exact in integers."""
+    blocks, largest = 1 << 20, (1 << 23) - 1
+    sums = [np.array([blocks * value]) for value in (5, largest, largest)]
+    units, rest = total_weight(np.array([0]), *sums, tau_units=1 << 30)
+    exact = blocks * ((5 << 46) + (largest << 23) + largest)
+    assert (int(units[0]) << 46) + int(rest[0]) == exact
 
 
 def test_only_users_between_the_degree_bounds_are_adaptive():
