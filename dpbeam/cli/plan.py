@@ -60,6 +60,8 @@ def _run(argv: Sequence[str]) -> int:
     require(given, "epsilon", "delta")
     check_budget(given, zero_delta="k" in given)
     if "k" in given:
+        if "items_per_user" in given:
+            raise InputError("--items_per_user recommends a method of select: drop it, or --k")
         top_k.make_parser().refuse_discarded(given)
     else:
         for name in top_k.CHOICE_FLAGS:

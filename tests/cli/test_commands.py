@@ -97,6 +97,11 @@ class TestPlan:
         code, _, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=0.2")
         assert (code, len(err.splitlines())) == (2, 1)
         assert "--items_per_user must be a number from 1 to 1e+09, got 0.2" in err
+        code, _, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=2", "--k=5")
+        assert (code, err) == (
+            2,
+            "dpbeam plan: error: --items_per_user recommends a method of select: drop it, or --k\n",
+        )
 
     def test_bad_degrees(self, capsys):
         assert run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--degrees=0")[0] == 2
