@@ -10,8 +10,9 @@ of them can describe other noise than what is drawn. A new kind of noise is one 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -126,13 +127,15 @@ class NoiseMismatchError(ValueError):
     """A ledger describes noise that the program does not draw, or a program draws noise that nobody pays for."""
 
 
-def check_same_noise(stated: list[NoiseSpec], drawn: list[NoiseSpec]) -> None:
+def check_same_noise(stated: Sequence[Any], drawn: Sequence[Any]) -> None:
     """Hold the noise of a ledger's events against what a program draws, round by round.
+
+    Args: `NoiseSpec`, or what is stated likewise: a kind, a scale, a round, and equality.
 
     Raises: NoiseMismatchError on a difference in kind, scale or number of rounds.
     """
 
-    def ordered(specs: list[NoiseSpec]) -> list[NoiseSpec]:
+    def ordered(specs: Sequence[Any]) -> list[Any]:
         return sorted(specs, key=lambda spec: (spec.round, spec.kind, spec.scale))
 
     stated, drawn = ordered(stated), ordered(drawn)

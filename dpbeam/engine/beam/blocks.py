@@ -198,8 +198,8 @@ class SubsamplePerUser(beam.PTransform):
         if self._complete and self._ranges:
             pcoll = pcoll | "NameUsers" >> beam.ParDo(_NameUsers()).with_output_types(pa.RecordBatch)
         elif self._complete:
-            build = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
-            return pcoll | "BuildBlocks" >> beam.ParDo(build).with_output_types(tuple[int, Block])
+            whole = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
+            return pcoll | "BuildBlocks" >> beam.ParDo(whole).with_output_types(tuple[int, Block])
         group = 1
         if self._num_blocks > FANOUT:
             group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))

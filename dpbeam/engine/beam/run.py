@@ -53,9 +53,10 @@ class StoredProgram:
 class RunDoFn(beam.DoFn):
     """A DoFn with the run's keys."""
 
+    _keys: Keys  # from `setup` on
+
     def __init__(self, store: RunStore):
         self._store = store
-        self._keys: Keys | None = None
 
     def setup(self) -> None:
         self._keys = Keys(self._store.run_key())
@@ -64,10 +65,11 @@ class RunDoFn(beam.DoFn):
 class TripDoFn(RunDoFn):
     """A DoFn of one trip of a program."""
 
+    _program: Program  # from `setup` on
+
     def __init__(self, stored: StoredProgram, trip: int):
         super().__init__(stored.store)
         self._stored, self._trip = stored, trip
-        self._program: Program | None = None
 
     def setup(self) -> None:
         super().setup()

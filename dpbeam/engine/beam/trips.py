@@ -53,6 +53,8 @@ def last_broadcast(program: Program, store: RunStore, before: int) -> Columns:
 class _BlockDoFn(TripDoFn):
     """What first and later weights share."""
 
+    _reply: dict[str, np.ndarray]  # of the element at work
+
     def _send(self, block: Block, first: bool) -> Iterator[tuple[int, bytes]]:
         """Weigh, keep the state, and send to shards or hub."""
         trip, program = self._trip, self._program
@@ -73,7 +75,7 @@ class _BlockDoFn(TripDoFn):
             message = addressed(block.id, self._trip)
             for name, values in sums.items():
                 message.update(pack(name, values[part]))
-            if first:
+            if first and block.items is not None:
                 message["items"] = block.items[part.start : part.stop]
                 message["kinds"] = kinds_column(block.kinds)
             yield shard, message
@@ -87,7 +89,7 @@ class _FirstWeights(_BlockDoFn):
         if self._program.trips > 1 or self._program.output == "blocks":
             with_items = not self._program.sum_names(0)
             self._store.write(f"block-{number}", block.to_columns(with_items=with_items))
-        self._reply: dict[str, np.ndarray] = {}
+        self._reply = {}
         yield from self._send(block, first=True)
 
 
@@ -105,7 +107,9 @@ class _LaterWeights(_BlockDoFn):
         if columns is None:
             return {}
         slices = dict(shard_slices(block))
-        reply = {n: np.full(block.num_items, c.default, c.dtype) for n, c in columns.items()}
+        reply: dict[str, np.ndarray] = {
+            name: np.full(block.num_items, column.default, column.dtype) for name, column in columns.items()
+        }
         waiting = set(slices)
         for message in self._received(block.id, elements):
             shard = int(message["from"][0])
@@ -121,7 +125,7 @@ class _LaterWeights(_BlockDoFn):
         for element in elements:
             if element == IN_INBOX:
                 inbox = self._store.read(inbox_name(number, self._trip))
-                yield from (decode(message) for message in inbox["messages"].to_pylist())
+                yield from map(decode, pa.array(inbox["messages"]).to_pylist())
             else:
                 yield from receive(self._store, [element])
 
@@ -148,6 +152,7 @@ class WeightPerUser(beam.PTransform):
         self._stored, self._trip = stored, trip
 
     def expand(self, pcoll):
+        weigh: _BlockDoFn
         if self._trip == 0:
             weigh = _FirstWeights(self._stored, self._trip)
             return pcoll | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
