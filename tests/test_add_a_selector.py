@@ -1,0 +1,97 @@
+"""docs/add_a_selector.md does what it says: its files, put into a copy of the tree, make a selector that all tests of
+selectors accept, that runs, and whose lies a plan refuses.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.examples import ROOT, blocks
+
+
+def page() -> dict[str, str]:
+    """First line, without its comment sign, -> the rest of each block of Python, in order."""
+    text = (ROOT / "docs" / "add_a_selector.md").read_text()
+    found = {}
+    for block in blocks(text):
+        head, _, rest = block.code.partition("\n")
+        if block.language == "python":
+            assert head.startswith("# "), (
+                f"line {block.line}: a block begins with the file that it stands for"
+            )
+            found[head[2:]] = rest
+    return found
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """A copy of the sources with the page's files, its line of the registry and its addition."""
+    folder = tmp_path_factory.mktemp("tree")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("dpbeam", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "scripts", "pipelines"):
+        (folder / name).symlink_to(ROOT / name)
+    for name, code in page().items():
+        if name.startswith("line of "):
+            path = folder / name.removeprefix("line of ")
+            text = path.read_text()
+            before, closing, after = text.partition("\n)\n_added")
+            assert closing
+            path.write_text(before + "\n" + code.rstrip("\n") + closing + after)
+        elif name.startswith("to add to class Sift of "):
+            path = folder / name.removeprefix("to add to class Sift of ")
+            path.write_text(path.read_text() + "\n" + code)
+        else:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(code)
+    return folder
+
+
+def run(tree: Path, *argv: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=tree,
+        env={"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_selector_passes_the_tests_that_it_inherits(tree):
+    said = run(tree, "-m", "pytest", "-p", "no:cacheprovider", "-k", "sift", "tests/selectors")
+    passed = int(re.search(r"(\d+) passed", said)[1])
+    assert passed >= 8, said
+
+
+def test_the_registry_stays_the_only_list(tree):
+    run(tree, "-m", "pytest", "-p", "no:cacheprovider", "tests/selectors/test_registry.py")
+
+
+def test_a_plan_refuses_what_contradicts_itself(tree):
+    run(tree, "refused.py")
+
+
+def test_the_audit_passes_it_and_refutes_its_faults(tree):
+    said = run(tree, "audited.py")
+    assert said.count("| passes |") == 1 and said.count("| refuted |") >= 5, said
+
+
+def test_it_runs(tree):
+    said = run(tree, "tried.py")
+    found = {method: int(items) for method, items in re.findall(r"^(\S+) (\d+) items", said, re.M)}
+    assert found["sift"] > 0.5 * found["basic"] > 0, said
+
+
+def test_the_command_line_knows_it(tree):
+    (block,) = [b for b in blocks((ROOT / "docs" / "add_a_selector.md").read_text()) if b.language == "shell"]
+    argv = block.code.split()
+    assert argv[0] == "dpbeam"
+    assert "sift" in run(tree, "-m", "dpbeam.cli", *argv[1:])
