@@ -1,7 +1,7 @@
-"""What Beam publishes of a job: elements per step are batches, blocks, messages and parts, never rows, users or items.
+"""What Beam publishes of a job: elements per step are batches, blocks, messages and parts, no rows, users or items.
 
-Beam counts the elements of every collection (`element_count`), whatever a pipeline does; an engine shows them to whoever may
-look at the job. One row per element would be the exact number of rows.
+Beam counts the elements of every collection (`element_count`), whatever a pipeline does, and an engine shows them to
+whoever may look at the job. One row per element would be the exact number of rows.
 """
 
 import pyarrow as pa

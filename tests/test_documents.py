@@ -1,0 +1,83 @@
+"""What the documents list is what there is."""
+
+import re
+
+import pytest
+
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
+from tests.support.examples import ROOT
+
+
+def rows(document: str, head: str) -> list[list[str]]:
+    """Cells of the table whose header line begins with `head`."""
+    text = (ROOT / document).read_text()
+    table = text[text.index(f"\n{head}") + 1 :].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def default(name: str) -> SelectionPlan:
+    return make_plan(SelectionConfig(1.0, 1e-5, name))
+
+
+def test_the_readme_lists_the_methods():
+    """Name, aliases, default, summary and rounds of every selector, in the order of help."""
+    expected = []
+    for name, selector in selectors().items():
+        notes = [f"`{alias}`" for alias in selector.aliases] + ["default"] * (name == DEFAULT_METHOD)
+        cell = f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
+        expected.append([cell, selector.summary, str(len(default(name).rounds))])
+    assert rows("README.md", "| `--method` |") == expected
+
+
+def test_the_table_of_trips():
+    """Every method, its trips, and whether values come back."""
+    found = rows("docs/architecture.md", "| method | trips |")
+    assert [row[0].strip("`") for row in found] == list(selectors())
+    for name, trips, back in ((row[0].strip("`"), *row[1:]) for row in found):
+        program = default(name).program
+        assert int(trips) == program.trips, name
+        assert bool(back) == bool(program.reply_columns), name
+
+
+@pytest.mark.parametrize("document", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_the_readme_names_every_document(document):
+    assert f"(docs/{document})" in (ROOT / "README.md").read_text()
+
+
+def unknown_tests(named: str) -> list[str]:
+    """Of the tests that a cell names, `path::Class::test_*` or parts of it, those that do not exist."""
+    missing, files = [], sorted((ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`([^`]+)`", named):
+        *place, last = re.sub(r"\[.*\]$", "", name.removeprefix("../")).split("::")
+        if not place and any(path.with_suffix("").as_posix().endswith(f"/{last}") for path in files):
+            continue
+        if not place and (ROOT / "tests" / last).is_dir():
+            continue
+        inside = [p for p in files if not place or p.with_suffix("").as_posix().endswith(f"/{place[0]}")]
+        wanted = last.replace("*", r"\w*")
+        pattern = re.compile(rf"^\s*(?:def|class) {wanted}\b", re.M)
+        if not any(pattern.search(path.read_text()) for path in inside):
+            missing.append(name)
+    return missing
+
+
+def test_the_guide_of_the_tests_names_what_exists():
+    """Places of mutations lie below dpbeam; the tests of every table exist."""
+    mutations = rows("tests/README.md", "| mutation |")
+    assert len(mutations) > 50
+    places = [place for row in mutations for place in re.findall(r"`([^`]+)`", row[1])]
+    assert [place for place in places if not (ROOT / "dpbeam" / place).exists()] == []
+    lines = (ROOT / "tests/README.md").read_text().splitlines()
+    named = [line.strip("|").split("|")[-1] for line in lines if line.startswith("|") and "::" in line]
+    assert len(named) > 70
+    assert [name for cell in named for name in unknown_tests(cell)] == []
+
+
+def test_a_test_that_is_gone_is_seen():
+    assert unknown_tests("`test_documents::test_a_test_that_is_gone_*`, `test_documents`") == []
+    assert unknown_tests("`test_documents::test_gone`, `test_gone_*`") == [
+        "test_documents::test_gone",
+        "test_gone_*",
+    ]
