@@ -130,6 +130,21 @@ def test_the_hub_decides_where_there_is_nobody(name, one_step, tmp_path):
     assert on_beam(PROGRAMS[name], [], str(tmp_path), one_step=one_step) == []
 
 
+class HowMany(GreedyCover):
+    """The hub says how many items it picked, also when that is none."""
+
+    def hub_output(self, state):
+        return pa.record_batch([pa.array([len(state["picked"])])], ["item"])
+
+
+@pytest.mark.parametrize("one_step", [False, True])
+def test_the_hub_speaks_where_there_is_nobody(one_step, tmp_path):
+    program = HowMany(3, 1e-3)
+    expected = in_process(program, [])
+    assert len(expected) == 1
+    assert on_beam(program, [], str(tmp_path), one_step=one_step) == expected
+
+
 @pytest.mark.parametrize("name", selectors())
 def test_one_step_releases_what_the_engine_releases(name, tmp_path):
     program = make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
