@@ -50,14 +50,18 @@ def write(folder, kind: str, users: int) -> list[str]:
     return columns
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "txt"])
-def test_elements_are_no_rows(kind, counts, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [("select", "parquet"), ("select", "csv"), ("select", "jsonl"), ("select", "txt"), ("top-k", "csv")],
+)
+def test_elements_are_no_rows(command, kind, counts, tmp_path):
+    method = ["--method=gsu"] if command == "select" else ["--k=2", "--selector=gsu"]
     seen = []
     for users in (137, 200):
         folder = tmp_path / str(users)
         folder.mkdir()
-        flags = ["--method=gsu", "--epsilon=1", "--delta=1e-3", "--quiet", "--num_shards=2"]
-        assert main(["select", *write(folder, kind, users), *flags, f"--output={folder}/out/items"]) == 0
+        flags = [*method, "--epsilon=1", "--delta=1e-3", "--quiet", "--num_shards=2"]
+        assert main([command, *write(folder, kind, users), *flags, f"--output={folder}/out/items"]) == 0
         assert counts
         seen.append(dict(counts))
         counts.clear()
