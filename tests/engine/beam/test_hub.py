@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.driver import Checkpoint, run_in_jobs
 from dpbeam.engine.beam.graph import RunProgram
@@ -128,6 +129,15 @@ def test_the_cover_is_greedy_and_does_not_depend_on_blocks():
 @pytest.mark.parametrize("one_step", [False, True])
 def test_the_hub_decides_where_there_is_nobody(name, one_step, tmp_path):
     assert on_beam(PROGRAMS[name], [], str(tmp_path), one_step=one_step) == []
+
+
+def test_noise_of_the_hub_and_of_items_are_unrelated():
+    """Also in a round of the same number: an item's noise in one place must tell nothing of the other."""
+    keys, spec = Keys(key(KEY)), NoiseSpec("gaussian", 2.0)
+    fp = np.arange(2_000, dtype=np.uint64).reshape(-1, 2)
+    hub, items = keys.hub(spec).noise(fp), keys.noise(spec, fp)
+    assert (hub != items).all()
+    assert abs(np.corrcoef(hub, items)[0, 1]) < 0.2  # 6 standard deviations
 
 
 class HowMany(GreedyCover):
