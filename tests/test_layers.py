@@ -11,19 +11,22 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # From the bottom up; a module may import from its own rank and from lower ones.
 RANKS = {
-    "dpbeam": 0,  # the package itself: version only
+    "dpbeam": 0,  # the package itself: its public names, loaded when used
     "dpbeam.errors": 0,
     "dpbeam.signals": 0,
     "dpbeam.data": 0,
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,
     "dpbeam.kernels": 3,
+    "dpbeam.frames": 4,  # columns in memory, for the front door
     "dpbeam.engine": 4,
     "dpbeam.selectors": 5,
     "dpbeam.selection.sizes": 5,
     "dpbeam.selection.config": 6,
     "dpbeam.selection.plan": 7,
     "dpbeam.selection.report": 8,
+    "dpbeam.selection.ledger": 8,
+    "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
     "dpbeam.evaluation": 8,
     "dpbeam.engine.beam": 9,

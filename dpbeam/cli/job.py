@@ -36,6 +36,7 @@ from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
+from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.signals import deferring
 
 DEFAULT_RUNNER = "FnApiRunner"
@@ -143,7 +144,7 @@ class Job:
         if self.spec is None:
             return "one user: one unit of at most one count each"
         if not self.spec.complete_users:
-            return "one user: one value of the user column"
+            return ONE_VALUE_OF_THE_USER_COLUMN
         part = self.spec.text_layout if self.spec.format == "text" else "row"
         return f"one user: one {part} of the input"
 

@@ -84,22 +84,13 @@ def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:
 
 
 def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
-    from dpbeam.accounting.ledger import Ledger
-    from dpbeam.accounting.versions import code_revision, versions
+    from dpbeam.selection.ledger import selection_ledger
 
-    config = plan.config
-    parameters = {**config.public_parameters(), "input": job.input_parameters()}
-    return Ledger(
-        method=config.method,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        accounting=plan.accounting,
-        events=plan.event,
+    return selection_ledger(
+        plan,
+        input_parameters=job.input_parameters(),
+        fixed_key=job.key.insecure,
         privacy_unit=job.privacy_unit,
-        parameters=parameters,
-        key_source=job.key_source,
-        versions=versions(),
-        code_revision=code_revision(),
         public_items="public_items" in job.given,
     )
 

@@ -177,16 +177,7 @@ class PairMaker:
 
         A tokeniser's empty tokens are no fault of the data.
         """
-        if canonical.INT in self._kinds.item:
-            return
-        nothing = 0 if len(self._kinds.item) == 1 else 4 * len(self._kinds.item)
-        if pa.types.is_dictionary(pairs.items.type):
-            short = _mask(pc.less_equal(pc.binary_length(pairs.items.dictionary), nothing))
-            if not short.any():
-                return
-            empty = short[pairs.items.indices.to_numpy()]
-        else:
-            empty = np.diff(canonical.bytes_views(pairs.items)[0]) <= nothing
+        empty = canonical.empty_items(pairs.items, self._kinds.item)
         if empty.any():
             if self._tokenizer is None:
                 where = rows.where(pairs.row_of(int(empty.argmax())))

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,6 +117,32 @@ def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tupl
     if pa.types.is_dictionary(array.type):
         return _encode_dictionary(array, kind, where), kind
     return _encode_plain(array, kind, where), kind
+
+
+def from_values(values: Sequence[Any], name: str) -> pa.Array:
+    """An Arrow array of Python values that all have one type; 1, True and "1" are different things.
+
+    Args:
+      values: at least one; no None.
+      name: what they are ids of, for errors.
+
+    Raises:
+      InputError: the types differ or are none of str, int and bytes, or Arrow cannot hold a value.
+    """
+    kinds = {type(value) for value in values}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{name} ids mix types ({', '.join(sorted(k.__name__ for k in kinds))}); use one type"
+        )
+    kind = kinds.pop()
+    if kind not in (str, int, bytes):
+        raise InputError(f"{name} ids must be str, int or bytes, got {kind.__name__}")
+    try:
+        return pa.array(values, {str: pa.large_string(), int: pa.int64(), bytes: pa.large_binary()}[kind])
+    except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
+        raise InputError(
+            f"{name} ids: an integer above 2^63 - 1 or a string that is not valid Unicode"
+        ) from None
 
 
 def one_level(array: pa.Array) -> pa.Array:
@@ -261,6 +288,34 @@ def slices_of(offsets: np.ndarray, data: np.ndarray, data_type: pa.DataType | No
 def plain(array: pa.Array) -> pa.Array:
     """The large_binary array that a dictionary-encoded one stands for."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def empty_items(array: pa.Array, kinds: Sequence[str]) -> np.ndarray:
+    """(n,) bool: which items are empty, that is no items; of a composite all parts must be empty.
+
+    Args:
+      array: (n,) large_binary canonical bytes or a dictionary of it, without nulls.
+      kinds: of the item columns.
+    """
+    if INT in kinds:
+        return np.zeros(len(array), bool)
+    nothing = 0 if len(kinds) == 1 else _LENGTH_BYTES * len(kinds)
+    if not pa.types.is_dictionary(array.type):
+        return np.diff(bytes_views(array)[0]) <= nothing
+    short = pc.less_equal(pc.binary_length(array.dictionary), nothing).to_numpy(zero_copy_only=False)
+    return short[array.indices.to_numpy()] if short.any() else np.zeros(len(array), bool)
+
+
+def is_listed(array: pa.Array, listed: pa.Array) -> pa.Array:
+    """(n,) Arrow booleans: which values are in a list.
+
+    Args:
+      array: (n,) large_binary or a dictionary of it.
+      listed: (m,) large_binary.
+    """
+    if pa.types.is_dictionary(array.type):
+        return pc.is_in(array.dictionary, value_set=listed).take(array.indices)
+    return pc.is_in(array, value_set=listed)
 
 
 def invalid_utf8(array: pa.Array) -> np.ndarray:

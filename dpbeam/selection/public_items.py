@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.canonical import Kinds, is_listed
 
 PUBLIC_FILE = "public-items"
 _BATCH = 1_000_000
@@ -40,11 +40,7 @@ class _Filter(beam.DoFn):
 
     def process(self, element) -> Iterator:
         key, batch = element if isinstance(element, tuple) else (None, element)
-        items = batch.column("item")
-        if pa.types.is_dictionary(items.type):
-            listed = pc.is_in(items.dictionary, value_set=self._listed).take(items.indices)
-        else:
-            listed = pc.is_in(items, value_set=self._listed)
+        listed = is_listed(batch.column("item"), self._listed)
         batch = batch.filter(listed if self._keep else pc.invert(listed))
         yield batch if key is None else (key, batch)
 

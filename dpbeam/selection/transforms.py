@@ -19,7 +19,7 @@ from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.program import replies_by_link
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, plain
+from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes
@@ -63,7 +63,7 @@ class _ToBatches(beam.DoFn):
         users, items = self._users, self._items
         self._users, self._items = [], []
         batch = pa.RecordBatch.from_arrays(
-            [_one_type(users, "user"), _one_type(items, "item")], ["user", "item"]
+            [from_values(users, "user"), from_values(items, "item")], ["user", "item"]
         )
         return canonical_batch(batch)
 
@@ -98,24 +98,6 @@ def _checked_tuple(element) -> tuple:
     if not (isinstance(element, tuple | list) and len(element) == 2):
         raise InputError("SelectPartitions takes (user, item) tuples or pyarrow.RecordBatch elements")
     return element
-
-
-def _one_type(values: list, name: str) -> pa.Array:
-    """An Arrow array of values that all have one type; 1, True and "1" are different things."""
-    kinds = {type(value) for value in values}
-    if len(kinds) > 1:
-        raise InputError(
-            f"{name} ids mix types ({', '.join(sorted(k.__name__ for k in kinds))}); use one type"
-        )
-    kind = kinds.pop()
-    if kind not in (str, int, bytes):
-        raise InputError(f"{name} ids must be str, int or bytes, got {kind.__name__}")
-    try:
-        return pa.array(values, {str: pa.large_string(), int: pa.int64(), bytes: pa.large_binary()}[kind])
-    except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
-        raise InputError(
-            f"{name} ids: an integer above 2^63 - 1 or a string that is not valid Unicode"
-        ) from None
 
 
 class _ToItems(beam.DoFn):

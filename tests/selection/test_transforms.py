@@ -14,10 +14,11 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
+from dpbeam.kernels.canonical import from_values
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selection.transforms import SelectPartitions, _one_type
+from dpbeam.selection.transforms import SelectPartitions
 
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
 KEY = "library"
@@ -198,7 +199,7 @@ def test_values_without_canonical_bytes(value):
     with pytest.raises(
         InputError, match="item ids: an integer above 2\\^63 - 1 or a string that is not valid"
     ):
-        _one_type([value], "item")
+        from_values([value], "item")
 
 
 def test_types_mixed_across_bundles(tmp_path):

@@ -1,0 +1,337 @@
+"""`dpbeam.select`: partition selection on data in memory, in this process, without Beam.
+
+The same plan, program, kernels and ledger as on Beam: for one key the items are those of `dpbeam select`. What it
+returns holds released items and the ledger alone; neither pairs nor key outlive the call.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.engine.in_process import Released, run_in_process
+from dpbeam.errors import InputError
+from dpbeam.frames import Column, column, frame_columns, is_frame, same_length
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import KINDS, STRING
+from dpbeam.randomness import RunKey
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.ledger import selection_ledger
+from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.sizes import choose_sizes
+from dpbeam.selectors.registry import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+NULL_ROWS, EMPTY_ITEMS = "null_rows", "empty_items"
+WEIGHT = "noisy_weight"
+_ROWS_PER_BATCH = 1_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class Selection:
+    """Released items and what they cost.
+
+    It is an Arrow table to others: `polars.DataFrame(result)` and `pyarrow.table(result)` work.
+
+    Attributes:
+      table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`; sorted by the
+        bytes of the items.
+      ledger: the ledger of the run, verified.
+    """
+
+    table: pa.Table
+    ledger: Ledger
+
+    @property
+    def items(self) -> list[Any]:
+        """The released items; tuples where there are several item columns."""
+        columns = [self.table[name].to_pylist() for name in self.table.schema.names if name != WEIGHT]
+        return columns[0] if len(columns) == 1 else list(zip(*columns))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table for pandas, which must be installed."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The table for polars, which must be installed."""
+        import polars
+
+        return polars.DataFrame(self.table)
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        ledger = self.ledger
+        private = "" if ledger.private else ", NOT PRIVATE"
+        budget = f"epsilon={ledger.epsilon:g}, delta={ledger.delta:g}"
+        return f"Selection({len(self)} items, method={ledger.method!r}, {budget}{private})"
+
+
+def select(
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    user: str = "user",
+    item: str | Sequence[str] = "item",
+    method: str = DEFAULT_METHOD,
+    max_items_per_user: int | None = None,
+    preset: str | None = None,
+    noisy_weights: bool = False,
+    public_items: Any = None,
+    item_type: str | Sequence[str] | None = None,
+    on_null: str = "error",
+    not_private_counts: MutableMapping[str, int] | None = None,
+    insecure_test_key: str | None = None,
+    **settings: Any,
+) -> Selection:
+    """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
+
+        result = dpbeam.select(frame, user="user", item="query", epsilon=1, delta=1e-8)
+        result.items, result.ledger, result.to_pandas()
+
+    Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see docs/privacy.md.
+    It covers what is returned, not errors, which speak of the data: a null, a type.
+
+    Runs in one thread, on data that fit memory.
+
+    Args:
+      data: a frame of pandas or polars, a pyarrow table or record batch, anything that exports an Arrow stream, a
+        mapping of columns, or a tuple (users, items) of two columns. Users and items are strings, integers or
+        bytes; dictionaries and chunks are welcome, and pairs may repeat.
+      epsilon, delta: the budget of this call.
+      user, item: names of the columns; several item columns make composite items.
+      method: a selector of `dpbeam.selectors.registry`, as `--method` of the command.
+      max_items_per_user: how many items of a user count; a larger set is sampled.
+      preset: "published" takes every setting of the method's paper.
+      noisy_weights: return the noisy weight of released items.
+      public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
+        with the item columns.
+      item_type: "string", "int" or "bytes", one for all item columns or one for each, where a column does not declare
+        its type: lists and arrays of Python objects are of strings otherwise. The type is that of the output, so it
+        must not follow from the values.
+      on_null: what becomes of rows with a null or an empty item: "error", or "drop".
+      not_private_counts: takes the numbers of rows that were dropped, `null_rows` and `empty_items`; they are NOT
+        PRIVATE.
+      insecure_test_key: a fixed key for tests instead of a fresh one; the result is then NOT PRIVATE, and its ledger
+        says so. The command releases the same for the same `--insecure_test_key`.
+      settings: of the method, by the names of its flags.
+
+    Raises:
+      InputError: settings are out of range; a column is missing, of another type, or holds a null. The message names
+        the argument or column, never a value of the data.
+      TypeError: no method has such a setting.
+    """
+    if on_null not in ("error", "drop"):
+        raise InputError(f"on_null must be error or drop, got {on_null!r}")
+    key = _run_key(insecure_test_key)
+    plan = _plan(
+        epsilon,
+        delta,
+        method,
+        max_items_per_user=max_items_per_user,
+        preset=preset,
+        noisy_weights=noisy_weights,
+        **settings,
+    )
+    names = (item,) if isinstance(item, str) else tuple(item)
+    _check_names(names, plan.config.noisy_weights)
+    declared = _declared(item_type, names)
+    users, *items = _columns(data, user, names)
+    kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
+    public = None if public_items is None else _public(public_items, names, kinds)
+    pairs = _pairs(users, items, kinds, on_null, not_private_counts)
+    ledger = selection_ledger(
+        plan,
+        input_parameters={"layout": "pairs", "on_null": on_null, "item_types": list(kinds)},
+        fixed_key=key.insecure,
+        public_items=public is not None,
+    )
+    ledger.verify()
+    released = _run(plan, *pairs, public, key)
+    return Selection(_table(released, public, names, kinds, plan.config.noisy_weights), ledger)
+
+
+def _run_key(text: str | None) -> RunKey:
+    """A fresh key, or a fixed one of tests, as the command derives it."""
+    if text is None:
+        return RunKey.fresh()
+    if not text:
+        raise InputError("insecure_test_key is empty")
+    warnings.warn(
+        "NOT PRIVATE: insecure_test_key fixes the key of this run; never release its output", stacklevel=3
+    )
+    return RunKey.insecure_fixed(text.lower())
+
+
+def _plan(epsilon: float, delta: float, method: str, **settings: Any) -> SelectionPlan:
+    """The plan; refusals name arguments, not flags."""
+    try:
+        return make_plan(SelectionConfig(epsilon, delta, method, **settings))
+    except InputError as error:
+        raise InputError(re.sub(r"--(?=[a-z])", "", str(error))) from None
+
+
+def _check_names(names: tuple[str, ...], noisy_weights: bool) -> None:
+    if not names or len(set(names)) < len(names):
+        raise InputError("item names one column or several different ones")
+    if len(names) > 1 and WEIGHT in names and noisy_weights:
+        raise InputError(f"item: '{WEIGHT}' is the column that noisy_weights adds; rename yours")
+
+
+def _declared(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The type that the caller declares for each item column, if any."""
+    if item_type is None:
+        return (None,) * len(names)
+    declared = (item_type,) * len(names) if isinstance(item_type, str) else tuple(item_type)
+    if len(declared) != len(names):
+        raise InputError(f"item_type: {len(declared)} types for {len(names)} item columns")
+    for kind in declared:
+        if kind not in KINDS:
+            raise InputError(f"item_type must be one of {', '.join(KINDS)}, got {kind!r}")
+    return declared
+
+
+def _columns(data: Any, user: str, names: tuple[str, ...]) -> list[Column]:
+    """The user column and the item columns."""
+    if not isinstance(data, tuple):
+        return frame_columns(data, (user, *names))
+    if len(data) != 2 or len(names) > 1:
+        raise InputError(
+            "a tuple holds two columns, (users, items); pairs are turned into columns by tuple(zip(*pairs)), and "
+            "several item columns make a mapping or a frame"
+        )
+    return same_length([column(values, name) for values, name in zip(data, (user, *names))])
+
+
+def _kind_of(item: Column, declared: str | None) -> str:
+    """The kind of an item column, never from its values."""
+    found = canonical.kind_of(item.values.type, f"column '{item.name}'")
+    if declared is None and not item.declared and found not in (None, STRING):
+        raise InputError(
+            f"column '{item.name}' holds Python values that are no strings and declares no type; pass "
+            f"item_type='{found}', or an array of Arrow or numpy"
+        )
+    kind = declared or found or STRING
+    if found not in (None, kind):
+        raise InputError(f"column '{item.name}' holds {found} values, but item_type says {declared}")
+    return kind
+
+
+def _public(public_items: Any, names: tuple[str, ...], kinds: tuple[str, ...]) -> pa.Array:
+    """Distinct canonical bytes of the public items."""
+    if is_frame(public_items):
+        columns = frame_columns(public_items, names, "public_items")
+    elif len(names) == 1:
+        columns = [column(public_items, "public_items")]
+    else:
+        raise InputError("public_items of several columns are a mapping or a frame with these columns")
+    parts = []
+    for found, name, wanted in zip(columns, names, kinds):
+        part, kind = canonical.encode(found.values, "public_items")
+        if kind not in (wanted, None):
+            raise InputError(f"public_items holds {kind} values, but column '{name}' holds {wanted} values")
+        if part.null_count:
+            raise InputError("public_items holds a null; remove it")
+        _check_utf8(part, wanted, "public_items")
+        parts.append(canonical.plain(part))
+    items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    items = pc.unique(items)
+    return items.filter(pa.array(~canonical.empty_items(items, kinds)))
+
+
+def _pairs(
+    users: Column,
+    items: list[Column],
+    kinds: tuple[str, ...],
+    on_null: str,
+    counts: MutableMapping[str, int] | None,
+) -> tuple[pa.Array, pa.Array]:
+    """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
+    columns = [users, *items]
+    encoded = [canonical.encode(found.values, f"column '{found.name}'") for found in columns]
+    for found, (values, kind) in zip(columns, encoded):
+        if values.null_count and on_null == "error":
+            raise InputError(f"column '{found.name}' holds a null; pass on_null='drop' to drop such rows")
+        _check_utf8(values, kind, f"column '{found.name}'")
+    parts = [values for values, _ in encoded[1:]]
+    user = canonical.plain(encoded[0][0])
+    item = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    rows = len(user)
+    if user.null_count or item.null_count:
+        user, item = _keep(user, item, pc.and_(pc.is_valid(user), pc.is_valid(item)))
+    nulls = rows - len(user)
+    empty = canonical.empty_items(item, kinds)
+    if empty.any():
+        if on_null == "error":
+            raise InputError(
+                f"column '{items[0].name}' holds an empty item; pass on_null='drop' to drop such rows"
+            )
+        user, item = _keep(user, item, pa.array(~empty))
+    if counts is not None:
+        counts.update({NULL_ROWS: nulls, EMPTY_ITEMS: int(empty.sum())})
+    return user, item
+
+
+def _keep(users: pa.Array, items: pa.Array, mask: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return users.filter(mask), items.filter(mask)
+
+
+def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
+    if kind == STRING and len(canonical.invalid_utf8(values)):
+        raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
+
+
+def _run(
+    plan: SelectionPlan, users: pa.Array, items: pa.Array, public: pa.Array | None, key: RunKey
+) -> Released:
+    """The released items among those that are not public."""
+    if public is not None:
+        users, items = _keep(users, items, pc.invert(canonical.is_listed(items, public)))
+    values = items.dictionary if pa.types.is_dictionary(items.type) else items
+    sizes = choose_sizes(len(items), item_bytes=values.nbytes / max(len(values), 1))
+    starts = range(0, len(items), _ROWS_PER_BATCH)
+    batches = ((users.slice(n, _ROWS_PER_BATCH), items.slice(n, _ROWS_PER_BATCH)) for n in starts)
+    return run_in_process(
+        plan.program, batches, key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
+
+
+def _table(
+    released: Released,
+    public: pa.Array | None,
+    names: tuple[str, ...],
+    kinds: tuple[str, ...],
+    noisy_weights: bool,
+) -> pa.Table:
+    """The released and the public items, in the order of their bytes: as the command writes them."""
+    items, weights = released.items, released.noisy_weight
+    if public is not None:
+        items = pa.concat_arrays([items, public])
+        weights = np.concatenate([weights, np.full(len(public), np.nan)])
+    order = pc.array_sort_indices(items)
+    columns = canonical.decode(items.take(order), kinds)
+    names = names if len(names) > 1 else ("item",)
+    if noisy_weights:
+        sorted_weights = weights[order.to_numpy()]
+        columns.append(pa.array(sorted_weights, mask=np.isnan(sorted_weights)))  # public items have none
+        names = (*names, WEIGHT)
+    return pa.Table.from_arrays(columns, names=list(names))
