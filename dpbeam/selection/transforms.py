@@ -6,11 +6,12 @@ import atexit
 import logging
 import tempfile
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -25,26 +26,30 @@ from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import choose_sizes
 
 _TUPLES_PER_BATCH = 100_000
+_Id = str | int | bytes
+#: Elements that `SelectPartitions` and `TopKItems` take; Beam checks what it can infer when the pipeline is built.
+PairsOrBatches = tuple[_Id, _Id] | list[_Id] | pa.RecordBatch
+CompleteBatches = tuple[int, pa.RecordBatch]
 
 
 class ReleasedItem(NamedTuple):
-    """A released item and, where asked for, the noisy weight that released it (else None)."""
+    """A released item, a tuple if it has several parts, and, where asked for, the noisy weight that released it."""
 
-    item: str | int | bytes
+    item: str | int | bytes | tuple[str | int | bytes, ...]
     noisy_weight: float | None
 
 
 class _ToBatches(beam.DoFn):
     """(user, item) tuples and record batches -> record batches of canonical bytes."""
 
-    def __init__(self):
-        self._users: list = []
-        self._items: list = []
+    def __init__(self) -> None:
+        self._users: list[Any] = []
+        self._items: list[Any] = []
 
     def start_bundle(self) -> None:
         self._users, self._items = [], []
 
-    def process(self, element) -> Iterator[pa.RecordBatch]:
+    def process(self, element: Any) -> Iterator[pa.RecordBatch]:
         if isinstance(element, pa.RecordBatch):
             yield canonical_batch(element)
             return
@@ -94,7 +99,7 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _checked_tuple(element) -> tuple:
+def _checked_tuple(element: Any) -> Any:
     if not (isinstance(element, tuple | list) and len(element) == 2):
         raise InputError("SelectPartitions takes (user, item) tuples or pyarrow.RecordBatch elements")
     return element
@@ -119,7 +124,8 @@ class SelectPartitions(beam.PTransform):
     """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
 
     Takes a bounded PCollection of (user, item) tuples or of `pyarrow.RecordBatch` with columns `user` and `item`
-    (strings, integers or bytes; much faster), and returns a PCollection of `ReleasedItem`:
+    (strings, integers or bytes; much faster), and returns a PCollection of `ReleasedItem`. Elements that Beam knows
+    to be of another type are refused when the pipeline is built, others when they come:
 
         config = SelectionConfig(epsilon=1.0, delta=1e-6)
         with RunFolder(temp_location) as run, beam.Pipeline(options=options) as pipeline:
@@ -167,8 +173,10 @@ class SelectPartitions(beam.PTransform):
         self._run = run
         self._complete = complete
         self._as_batches = as_batches
+        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
+        self.with_output_types(pa.RecordBatch if as_batches else ReleasedItem)  # type: ignore[no-untyped-call]
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
         program = self.plan.program
@@ -191,7 +199,7 @@ class SelectPartitions(beam.PTransform):
         to_items = _ToItems(self.plan.config.noisy_weights)
         return released | "ToItems" >> beam.ParDo(to_items).with_output_types(ReleasedItem)
 
-    def display_data(self):
+    def display_data(self) -> dict[str, Any]:
         config = self.plan.config
         return {
             "method": config.method,
@@ -203,7 +211,7 @@ class SelectPartitions(beam.PTransform):
         }
 
 
-def check_batch_input(pcoll) -> None:
+def check_batch_input(pcoll: PCollection) -> None:
     """Refuse input whose users could be seen in parts.
 
     Raises:
@@ -217,12 +225,12 @@ def check_batch_input(pcoll) -> None:
         )
 
 
-def to_batches(pcoll):
+def to_batches(pcoll: PCollection) -> PCollection:
     """Tuples or record batches of ids -> PCollection[pa.RecordBatch] of canonical bytes."""
     return pcoll | "ToBatches" >> beam.ParDo(_ToBatches()).with_output_types(pa.RecordBatch)
 
 
-def own_folder(pcoll) -> RunFolder:
+def own_folder(pcoll: PCollection) -> RunFolder:
     """A run folder under the pipeline's temp_location, removed when this process exits."""
     options = pcoll.pipeline.options
     temp_location = options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
@@ -14,7 +16,13 @@ from dpbeam.engine.program import replies_by_link
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import check_batch_input, own_folder, to_batches
+from dpbeam.selection.transforms import (
+    CompleteBatches,
+    PairsOrBatches,
+    check_batch_input,
+    own_folder,
+    to_batches,
+)
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
 from dpbeam.topk.program import TopKProgram, choose_from, public_domain
 
@@ -42,13 +50,14 @@ class ChooseTopK(beam.PTransform):
       histogram: from `dpbeam.topk.program.histogram`.
     """
 
-    def __init__(self, run: RunFolder, plan: TopKPlan, histogram: dict):
+    def __init__(self, run: RunFolder, plan: TopKPlan, histogram: dict[str, Any]):
         super().__init__()
         store = run.claim()
         store.write(_HISTOGRAM, histogram)
         self._fn = _Choose(store, plan)
+        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
 
-    def expand(self, pipeline):
+    def expand(self, pipeline: beam.Pipeline) -> PCollection:
         return (
             pipeline
             | "Once" >> beam.Create([None])
@@ -95,8 +104,10 @@ class TopKItems(beam.PTransform):
         self._run, self._domain = run, domain
         self._sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._complete = complete
+        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
+        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
         program = self._program

@@ -1,6 +1,7 @@
 """`SelectPartitions` as library users call it."""
 
 import glob
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -10,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.typehints.decorators import TypeCheckError
 
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import run_in_process
@@ -18,7 +20,9 @@ from dpbeam.kernels.canonical import from_values
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selection.transforms import SelectPartitions
+from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
+from dpbeam.topk.config import TopKConfig
+from dpbeam.topk.transforms import TopKItems
 
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
 KEY = "library"
@@ -190,7 +194,74 @@ def test_a_run_of_its_own_needs_no_folder(tmp_path):
 )
 def test_bad_elements(elements, message, tmp_path):
     with pytest.raises(Exception, match=message):
-        run(tmp_path, elements)
+        run(tmp_path, elements, coder=Any)
+
+
+ID = str | int | bytes
+
+
+@pytest.mark.parametrize("transform", [SelectPartitions(CONFIG), TopKItems(TopKConfig(2.0, 1e-3, 5))])
+class TestTypes:
+    """What Beam's checker says when a pipeline is built."""
+
+    @pytest.mark.parametrize(
+        "element",
+        [str, tuple[str, float], tuple[str, str, str], tuple[int, pa.RecordBatch], pa.Table, list[float]],
+    )
+    def test_wrong_elements_fail_at_construction(self, transform, element):
+        source = beam.Pipeline() | beam.Create([]).with_output_types(element)
+        with pytest.raises(TypeCheckError, match="Input type hint violation"):
+            _ = source | transform
+
+    @pytest.mark.parametrize(
+        "elements", [["ab"], [("u", 1.5)], [("u", None)], [("u", "a", "b")], [{"user": 1}]]
+    )
+    def test_also_inferred_ones(self, transform, elements):
+        with pytest.raises(TypeCheckError, match="Input type hint violation"):
+            _ = beam.Pipeline() | beam.Create(elements) | transform
+
+    @pytest.mark.parametrize(
+        "element",
+        [
+            Any,
+            tuple[str, int],
+            tuple[Any, Any],
+            tuple[bytes, ID],
+            tuple[int, str] | pa.RecordBatch,
+            list[str],
+            pa.RecordBatch,
+        ],
+    )
+    def test_good_elements(self, transform, element, tmp_path):
+        fresh = type(transform)(transform.plan.config, run=RunFolder(str(tmp_path)))
+        released = beam.Pipeline() | beam.Create([]).with_output_types(element) | fresh
+        wanted = ReleasedItem if isinstance(transform, SelectPartitions) else pa.RecordBatch
+        assert released.element_type == wanted
+
+
+def test_types_of_whole_users_and_of_batches(tmp_path):
+    def released(element, **arguments):
+        with RunFolder(str(tmp_path)) as folder:
+            source = beam.Pipeline() | beam.Create([]).with_output_types(element)
+            return source | SelectPartitions(CONFIG, run=folder, **arguments)
+
+    assert released(tuple[int, pa.RecordBatch], complete=True, as_batches=True).element_type == pa.RecordBatch
+    with pytest.raises(TypeCheckError, match="Input type hint violation"):
+        released(pa.RecordBatch, complete=True)
+
+
+def test_the_type_of_the_output_is_checked_downstream(tmp_path):
+    def name(item: int) -> str:
+        return str(item)
+
+    with RunFolder(str(tmp_path)) as folder:
+        released = beam.Pipeline() | beam.Create([("u", "a")]) | SelectPartitions(CONFIG, run=folder)
+        with pytest.raises(TypeCheckError, match=r"requires .*'int'>' but .*ReleasedItem"):
+            _ = released | beam.Map(name)
+
+
+def test_lists_are_taken_for_tuples(tmp_path):
+    assert sorted(run(tmp_path, [list(pair) for pair in pairs()])) == sorted(run(tmp_path, pairs()))
 
 
 @pytest.mark.parametrize("value", [2**63, "\ud800"])
