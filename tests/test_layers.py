@@ -35,6 +35,7 @@ RANKS = {
     "dpbeam.io": 11,
     "dpbeam.runners": 11,
     "dpbeam.cli": 12,
+    "dpbeam.evaluation.end_to_end": 13,  # runs the command itself
     "pipelines": 13,  # thin modules to run; nothing imports them
 }
 FIRST_WITH_BEAM = 9
