@@ -160,7 +160,7 @@ def test_a_planted_side_channel_is_seen(fault, tmp_path, monkeypatch):
 
 def test_noise_that_does_not_depend_on_the_key_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(job_module, "run_key", lambda given: RunKey.insecure_fixed("always"))
-    result = audited(tmp_path, keys=2, copies=600, statistics=True)
+    result = audited(tmp_path, keys=3, copies=500, statistics=True)
     assert {f.kind for f in result.findings if f.violated} == {"repetition"}
     assert not result.leaks
 

@@ -23,7 +23,7 @@ from dpbeam.evaluation.likelihood import Likelihood
 from dpbeam.evaluation.neighbours import Neighbours, names_of, numbers_of
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import RunKey
-from dpbeam.randomness.discrete import DiscreteGaussian, DiscreteLaplace, KeyedBits, gaussian, laplace
+from dpbeam.randomness.discrete import gaussian, laplace
 from dpbeam.randomness.discrete.tables import AliasTable
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk import program as topk_program
@@ -155,17 +155,6 @@ def test_blocks_by_batch_are_refuted(by_batch, tmp_path, monkeypatch):
 # Tables of the exact noise.
 
 
-class ExactKeys(Keys):
-    """Noise of the stated kind and scale from the exact laws, in weight."""
-
-    def noise(self, spec, fp, place="noise"):
-        law = {"gaussian": DiscreteGaussian, "laplace": DiscreteLaplace}[spec.kind](
-            Fraction(spec.scale) * UNITS
-        )
-        bits = KeyedBits(self._run_key, f"{place}/round {spec.round}", fp)
-        return law.draw(bits, len(fp)) / UNITS
-
-
 def one_step_up(table: AliasTable) -> AliasTable:
     return AliasTable(table.column_bits, table.first, table.rest, table.values + np.int32(1))
 
@@ -173,7 +162,7 @@ def one_step_up(table: AliasTable) -> AliasTable:
 def plant_step(method: str, level: int, monkeypatch) -> None:
     """Shift the table of one lattice, the finest being level 0."""
     spec = plan_of(method).rounds[0].noise
-    scale = Fraction(spec.scale) * UNITS
+    scale = Fraction(spec.drawn_scale(UNITS))
     if spec.kind == "gaussian":
         variance, true = gaussian.gaussian_parts(scale)[level].variance, gaussian.part_table
         monkeypatch.setattr(
@@ -188,7 +177,7 @@ def plant_step(method: str, level: int, monkeypatch) -> None:
 @pytest.mark.parametrize("method", ["basic", "laplace"])
 @pytest.mark.parametrize("level", [None, -1])
 def test_the_coarsest_table_off_by_one_step_is_refuted(method, level, monkeypatch):
-    """By measurement, as the audit measures noise; the exact law is stated and drawn at `level` None.
+    """By measurement, as the audit measures noise; at `level` None nothing is planted.
 
     One step of the coarsest lattice is a fiftieth of a standard deviation. Finer ones are below what draws can show:
     tests/randomness/test_discrete_gaussian.py sees them in exact convolutions.
@@ -196,6 +185,6 @@ def test_the_coarsest_table_off_by_one_step_is_refuted(method, level, monkeypatc
     monkeypatch.setattr(likelihood, "_SAMPLES", 2_000_000)
     if level is not None:
         plant_step(method, level, monkeypatch)
-    keys = ExactKeys(RunKey.insecure_fixed("tables"))
+    keys = Keys(RunKey.insecure_fixed("tables"))
     measured = Likelihood.measure(plan_of(method).program, keys, LEVEL)
     assert bool(measured.fault) == (level is not None), measured.fault
