@@ -168,8 +168,10 @@ def audit_command(
     keys: int,
     copies: int,
     settings: Mapping[str, Any],
+    more: Sequence[str] = (),
     alpha: float = 1e-6,
     statistics: bool = True,
+    cases: Sequence[Neighbours] | None = None,
 ) -> EndToEnd:
     """Audit `dpbeam select --method=METHOD`.
 
@@ -178,8 +180,10 @@ def audit_command(
       keys: fixed keys that every input is run under.
       copies: of each hard case in one file.
       settings: fields of a `SelectionConfig`, with epsilon and a large delta.
+      more: further flags; --num_shards=2 takes small inputs through the engine's rounds, which run in one step else.
       alpha: probability that a divergence is reported of a program that keeps its claim.
       statistics: false: side channels only.
+      cases: inputs for side channels; None: `telling_cases()`.
 
     Raises:
       ValueError: fewer than two keys: noise that repeats itself could not be seen.
@@ -188,17 +192,17 @@ def audit_command(
         raise ValueError(f"keys must be at least 2, got {keys}")
     plan = make_plan(SelectionConfig(method=method, **settings))
     flags = [f"--{name}={value}" for name, value in {"method": method, **settings}.items()]
-    command = Command(folder, flags)
+    command = Command(folder, [*flags, *more])
     names = [f"{number:02x}" for number in range(keys)]
     leaks: dict[str, None] = {}
     compared = 0
-    for case in _telling_cases():
+    for case in telling_cases() if cases is None else cases:
         compared += _compare(case, command, names if case.others else names[:1], leaks)
     findings = _frequencies(plan, command, names, copies, alpha, leaks) if statistics else ()
     return EndToEnd(command.runs, compared, tuple(leaks), tuple(findings))
 
 
-def _telling_cases() -> list[Neighbours]:
+def telling_cases() -> list[Neighbours]:
     """Inputs that release the same set with and without the newcomer, mostly."""
     popular = tuple((0, 1, 2) for _ in range(_OFTEN))
     return [

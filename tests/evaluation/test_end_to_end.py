@@ -14,7 +14,14 @@ from dpbeam.cli import select
 from dpbeam.cli.console import tell
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
-from dpbeam.evaluation.end_to_end import Command, audit_command, markdown, repeated_excess, rows_of
+from dpbeam.evaluation.end_to_end import (
+    Command,
+    audit_command,
+    markdown,
+    repeated_excess,
+    rows_of,
+    telling_cases,
+)
 from dpbeam.evaluation.neighbours import Neighbours
 from dpbeam.io.output import OutputTarget
 from dpbeam.randomness import RunKey
@@ -26,26 +33,26 @@ SETTINGS = {"epsilon": 1.0, "delta": 0.05, "max_items_per_user": 8}
 ALPHA = 1e-6  # probability that one audit refutes a correct program
 
 
-def audited(tmp_path, method="basic", *, keys=2, copies=100, statistics=False, settings=SETTINGS):
+def audited(tmp_path, method="basic", *, settings=SETTINGS, **options):
     return audit_command(
-        method,
-        str(tmp_path),
-        keys=keys,
-        copies=copies,
-        settings=settings,
-        alpha=ALPHA,
-        statistics=statistics,
+        method, str(tmp_path), settings=settings, alpha=ALPHA, **{"keys": 2, "copies": 100, **options}
     )
 
 
 @pytest.mark.parametrize("method", selectors())
 def test_a_run_shows_its_released_items_alone(method, tmp_path):
     """False alarm 1e-6 each."""
-    result = audited(tmp_path, method, statistics=True)
+    result = audited(tmp_path, method)
     assert result.passed, (result.leaks, markdown([(method, result)]))
     assert result.compared >= 2
     assert {f.kind for f in result.findings} == {"released set", "repetition"}
     assert result.worst.estimate > 0.2 * SETTINGS["delta"], "the inputs hardly differ"
+
+
+def test_rounds_of_the_engine_show_no_more(tmp_path):
+    """Blocks and shards as of large inputs; without statistics, for every job is slow."""
+    result = audited(tmp_path, "mad2r", more=["--num_shards=3"], statistics=False)
+    assert result.passed, result.leaks
 
 
 def size_of(job) -> int:
@@ -153,14 +160,14 @@ SIDE_CHANNELS = {
 @pytest.mark.parametrize("fault", SIDE_CHANNELS, ids=lambda fault: fault.__name__)
 def test_a_planted_side_channel_is_seen(fault, tmp_path, monkeypatch):
     fault(monkeypatch)
-    result = audited(tmp_path)
+    result = audited(tmp_path, statistics=False, cases=telling_cases()[1:])
     assert not result.passed
     assert any(SIDE_CHANNELS[fault] in leak for leak in result.leaks), result.leaks
 
 
 def test_noise_that_does_not_depend_on_the_key_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(job_module, "run_key", lambda given: RunKey.insecure_fixed("always"))
-    result = audited(tmp_path, keys=3, copies=500, statistics=True)
+    result = audited(tmp_path, keys=3, copies=500, cases=())
     assert {f.kind for f in result.findings if f.violated} == {"repetition"}
     assert not result.leaks
 
@@ -177,7 +184,7 @@ def test_noise_that_depends_on_the_order_of_users_is_seen(tmp_path, monkeypatch)
         return faulty
 
     wrapped(monkeypatch, job_module, "run_key", make)
-    result = audited(tmp_path, copies=50, statistics=True)
+    result = audited(tmp_path, copies=50, cases=())
     assert result.leaks == ("the same rows in another order change what is shown",)
 
 
@@ -195,7 +202,7 @@ def test_a_threshold_for_one_novel_item_is_seen(tmp_path, monkeypatch):
 
     wrapped(monkeypatch, transforms, "make_plan", make)
     settings = {**SETTINGS, "max_items_per_user": 64}
-    result = audited(tmp_path, keys=2, copies=400, statistics=True, settings=settings)
+    result = audited(tmp_path, copies=400, cases=(), settings=settings)
     worst = max(result.findings, key=lambda f: f.lower)
     assert worst.violated and worst.kind == "released set" and worst.case == "all novel, 64 items"
     assert not result.leaks
