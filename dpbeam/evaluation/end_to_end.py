@@ -265,9 +265,9 @@ def _frequencies(
     for i, case in enumerate(cases):
         without, with_newcomer = (np.array([run[i] for run in seen[there]]) for there in (False, True))
         for direction, p, q in (("add", with_newcomer, without), ("remove", without, with_newcomer)):
-            flat = [x.reshape(-1, x.shape[-1]) for x in (p, q)]
-            estimate, lower, _ = event_excess(*flat, claim.epsilon, level)
-            trials = len(flat[0])
+            first, second = (x.reshape(-1, x.shape[-1]) for x in (p, q))
+            estimate, lower, _ = event_excess(first, second, claim.epsilon, level)
+            trials = len(first)
             findings.append(
                 Finding(case.name, "released set", direction, trials, estimate, lower, claim.delta)
             )
@@ -278,7 +278,7 @@ def _frequencies(
 
 def _hard_cases(plan: SelectionPlan) -> list[Neighbours]:
     """Those of `worst_cases` that are small, and few enough for a file: novel items, the threshold, a heavy user."""
-    d0 = plan.config.max_items_per_user
+    d0 = plan.config.max_items_per_user or 1
     wanted = {all_novel(1).name, all_novel(d0).name, "tips one item from below", "tips one item from above"}
     wanted |= {"heavy user beyond D0", *(case.name for case in plan.hard_cases())}
     return [case for case in worst_cases(plan) if case.name in wanted and len(case.others) < _OFTEN]
