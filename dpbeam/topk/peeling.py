@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbeam.randomness import KeyedBits, RunKey
-from dpbeam.randomness.discrete import gumbel_peel
+from dpbeam.randomness.discrete import gumbel_peel, largest_of_groups
 from dpbeam.topk.draws import Draws
 from dpbeam.topk.histogram import (
     check_histogram,
@@ -71,16 +71,19 @@ def pnf_peel(
     Args, returns, raises: as `cdp_peel`, with epsilon the budget of all rounds.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    scale = math.nextafter(k / _check_epsilon("epsilon", epsilon), math.inf)
-    low = kth_largest(counts, k) - LARGEST_EXPONENTIAL_MAX * scale - 1
+    round_epsilon = math.nextafter(_check_epsilon("epsilon", epsilon) / k, 0.0)
+    low = kth_largest(counts, k) - LARGEST_EXPONENTIAL_MAX / round_epsilon - 1
     values, members = np.unique(counts[counts >= low], return_counts=True)
-    draws = Draws(key, f"{label}/pnf-peel")
-    ranks = pnf_ranks(values[::-1], members[::-1], k, scale, draws)
+    ranks = pnf_ranks(values[::-1], members[::-1], k, round_epsilon, key, f"{label}/pnf-peel")
     return positions_at_ranks(counts, fingerprint, ranks)
 
 
-def pnf_ranks(values: np.ndarray, members: np.ndarray, k: int, scale: float, draws: Draws) -> np.ndarray:
-    """Ranks chosen by k rounds of a noisy maximum with exponential noise of this scale.
+def pnf_ranks(
+    values: np.ndarray, members: np.ndarray, k: int, round_epsilon: float, key: RunKey, label: str
+) -> np.ndarray:
+    """Ranks chosen by k rounds of a noisy maximum with exponential noise of scale 1/round_epsilon.
+
+    Comparisons are those of real numbers (`largest_of_groups`).
 
     Args:
       values: (V,) distinct counts, decreasing.
@@ -90,13 +93,14 @@ def pnf_ranks(values: np.ndarray, members: np.ndarray, k: int, scale: float, dra
       (k,) int64 ranks, (value decreasing, then canonical) order.
     """
     first = np.concatenate(([0], np.cumsum(members)))
-    left = members.astype(np.float64)
+    left = members.astype(np.int64)
+    draws, groups = Draws(key, f"{label}/member"), np.arange(len(values))
     taken: list[int] = []
     ranks = np.empty(k, np.int64)
     for j in range(k):
-        # The largest of n exponentials is -ln(1 - U^(1/n)), with U^(1/n) = exp(-E/n).
-        largest = -np.log(-np.expm1(-draws.exponentials(len(values)) / np.maximum(left, 1)))
-        v = int(np.argmax(np.where(left > 0, values + scale * largest, -np.inf)))
+        # Words of this round's groups: the round and the group stand where an item's fingerprint does.
+        places = np.stack((np.full(len(values), j), groups), axis=1).astype(np.uint64)
+        v = largest_of_groups(values, left, round_epsilon, KeyedBits(key, f"{label}/round", places), groups)
         ranks[j] = draw_untaken(taken, int(first[v]), int(first[v + 1]), draws)
         left[v] -= 1
     return ranks

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpbeam.randomness import RunKey, gumbel, prf_bits
-from dpbeam.topk.draws import GUMBEL_MAX, GUMBEL_MIN, Draws
+from dpbeam.topk.draws import GUMBEL_MAX, GUMBEL_MIN
 from dpbeam.topk.peeling import LARGEST_EXPONENTIAL_MAX, cdp_peel, pnf_peel, pnf_ranks
 
 KEY = RunKey.insecure_fixed("peel")
@@ -147,8 +147,7 @@ def test_bounds_of_the_variates():
 
 
 def test_pnf_uses_every_member_of_a_class_once(tools):
-    draws = Draws(KEY, "classes")
-    ranks = pnf_ranks(np.array([9, 4, 0]), np.array([2, 3, 1]), 6, 1.0, draws)
+    ranks = pnf_ranks(np.array([9, 4, 0]), np.array([2, 3, 1]), 6, 1.0, KEY, "classes")
     assert sorted(ranks.tolist()) == [0, 1, 2, 3, 4, 5]
 
 

@@ -1,0 +1,32 @@
+"""Ledgers that version 0.1.0 wrote: they are read and verified as they are, for ever, and written back unchanged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+
+LEDGERS = sorted((Path(__file__).parent / "ledgers").glob("*.ledger.json"))
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name.split(".")[0])
+def test_an_old_ledger_verifies(path):
+    text = path.read_text()
+    ledger = Ledger.from_json(text)
+    spent = ledger.verify()
+    assert spent.epsilon <= ledger.epsilon * (1 + 1e-12) and 0.9 * ledger.delta < spent.delta
+    assert ledger.to_json() == text
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name.split(".")[0])
+def test_an_old_ledger_that_declares_less_is_refused(path):
+    values = json.loads(path.read_text())
+    values["delta"] *= 0.5
+    values["epsilon"] *= 0.5
+    with pytest.raises(OverspentLedgerError):
+        Ledger.from_json(json.dumps(values))
+
+
+def test_there_are_ledgers_of_every_kind():
+    assert len(LEDGERS) == 11
