@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
+from dpbeam.engine.program import Keys, Program, add_noise, check_trips, replies_by_link, reply_to
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, one_kind, partition_pairs
@@ -93,6 +93,7 @@ def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
 
 def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
     """Run all trips on built blocks."""
+    check_trips(program)
     shards, hub = link_shards(blocks, keys), {}
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):

@@ -243,6 +243,20 @@ class Program(ABC):
         return shard.state["released"], np.rint(weight / self.weight_grid) * self.weight_grid
 
 
+def check_trips(program: Program) -> None:
+    """Refuse a program whose blocks would not hear from a trip: they take part in the next one only when they do.
+
+    Raises:
+      ValueError: naming the trip.
+    """
+    for trip in range(program.trips - 1):
+        if program.meets(trip) != "blocks" and trip not in program.reply_columns:
+            raise ValueError(f"nothing returns to the blocks after trip {trip}: reply, or let blocks meet")
+    ends = program.meets(program.trips - 1)
+    if (program.output == "hub" and ends is None) or (program.output == "shards" and ends == "blocks"):
+        raise ValueError(f"the last trip does not reach its {program.output}, who would give the result")
+
+
 def replies_by_link(program: Program, trip: int | None = None) -> bool:
     """Whether blocks are told different things about an item after this trip (None: after any)."""
     columns = program.reply_columns

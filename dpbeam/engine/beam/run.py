@@ -13,7 +13,7 @@ import apache_beam as beam
 import cloudpickle
 
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, check_trips
 
 _loaded: dict[tuple[str, str], Program] = {}
 _KEPT = 4
@@ -33,7 +33,12 @@ class StoredProgram:
 
     @classmethod
     def put(cls, store: RunStore, program: Program) -> StoredProgram:
-        """Store a program; the same program twice is one file."""
+        """Store a program; the same program twice is one file.
+
+        Raises:
+          ValueError: its trips do not hang together (`check_trips`).
+        """
+        check_trips(program)
         data = cloudpickle.dumps(program)
         digest = hashlib.sha256(data).hexdigest()
         stored = cls(store, f"program-{digest[:16]}", digest)

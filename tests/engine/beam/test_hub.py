@@ -165,6 +165,23 @@ def test_one_step_releases_what_the_engine_releases(name, tmp_path):
     assert on_beam(program, pairs, str(tmp_path)) == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reply_columns": {}}, "nothing returns to the blocks after trip 0: reply, or let blocks meet"),
+        ({"output": "hub", "meets": lambda trip: None}, "does not reach its hub"),
+        ({"output": "shards", "meets": lambda trip: "blocks"}, "does not reach its shards"),
+    ],
+)
+def test_trips_that_do_not_hang_together_are_refused(change, message, tmp_path):
+    program = Applause()
+    vars(program).update(change)
+    with pytest.raises(ValueError, match=message):
+        in_process(program, PAIRS)
+    with RunFolder(str(tmp_path), key(KEY)) as run, pytest.raises(ValueError, match=message):
+        StoredProgram.put(run.store, program)
+
+
 def test_a_missing_part_is_noticed(tmp_path):
     from dpbeam.engine.beam.hub import _Decide
     from dpbeam.kernels.columns import encode

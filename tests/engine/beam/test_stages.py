@@ -510,11 +510,15 @@ def test_coders_round_trip():
     messages = [columns for _, columns in partition_pairs(users, items, keys, 1, 60, b"kinds")]
     block = build_block(0, messages, keys, 3, 60)
     block.state = {"s.x": np.arange(4)}
+    block.user_values = {"demand": np.linspace(0, 1, len(block.user_fp))}
+    block.pair_values = {"amount": np.arange(len(block.links))}
     again = BlockCoder().decode(BlockCoder().encode(block))
     for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
         np.testing.assert_array_equal(getattr(again, name), getattr(block, name))
     assert (again.id, again.kinds, again.items) == (block.id, block.kinds, block.items)
     np.testing.assert_array_equal(again.state["s.x"], np.arange(4))
+    np.testing.assert_array_equal(again.user_values["demand"], block.user_values["demand"])
+    np.testing.assert_array_equal(again.pair_values["amount"], block.pair_values["amount"])
     shard = Shard(
         id=2,
         fp=block.item_fp,
