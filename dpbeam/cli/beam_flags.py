@@ -2,6 +2,9 @@
 
 `dpbeam/data/beam_flags.json` is the table of one version of Beam, written by `python -m dpbeam.cli.beam_flags`; a test
 compares it with the installed Beam. With another version, a flag that the table does not know is looked up in Beam.
+
+The job servers of Flink and Spark have further flags, which Beam asks them for when it submits a job:
+`dpbeam/data/job_server_flags.json`, written by `python -m dpbeam.cli.beam_flags HOST:PORT ...` from servers that run.
 """
 
 from __future__ import annotations
@@ -29,6 +32,17 @@ def table() -> dict[str, Any]:
 
 
 @functools.cache
+def of_job_servers() -> dict[str, str]:
+    """Name -> kind of the flags that only the job servers of Flink and Spark know."""
+    return json.loads(resources.files("dpbeam.data").joinpath("job_server_flags.json").read_text(encoding="utf-8"))
+
+
+def names() -> list[str]:
+    """All flags of Beam and of the job servers, without dashes."""
+    return [*table()["flags"], *of_job_servers()]
+
+
+@functools.cache
 def is_current() -> bool:
     """Whether the table is that of the installed Beam."""
     return metadata.version("apache-beam") == table()["version"]
@@ -36,7 +50,7 @@ def is_current() -> bool:
 
 def kind_of(name: str) -> str | None:
     """ "switch", "integer", "number", "list" or "text" for a flag of Beam (without dashes), None for any other."""
-    kind = table()["flags"].get(name)
+    kind = table()["flags"].get(name) or of_job_servers().get(name)
     if kind is None and name not in _NOT_BEAMS and not is_current():
         kind = table_of_beam()["flags"].get(name)
     return kind
@@ -98,6 +112,27 @@ def table_of_beam() -> dict[str, Any]:
     return {"version": metadata.version("apache-beam"), "flags": flags, "choices": choices}
 
 
+def table_of_job_servers(*endpoints: str) -> dict[str, str]:
+    """The flags that these job servers know and this Beam does not; imports Beam.
+
+    Args:
+      endpoints: HOST:PORT of each.
+    """
+    import grpc
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    kinds = {"BOOLEAN": "switch", "INTEGER": "integer", "NUMBER": "number", "ARRAY": "list"}
+    found = {}
+    for endpoint in endpoints:
+        with grpc.insecure_channel(endpoint) as channel:
+            server = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            described = server.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=60)
+        for option in described.options:
+            kind = beam_job_api_pb2.PipelineOptionType.Enum.Name(option.type)
+            found[option.name] = kinds.get(kind, "text")
+    return {name: kind for name, kind in found.items() if name not in table()["flags"]}
+
+
 def _below(cls: Any) -> Iterable[Any]:
     """Subclasses that Beam itself defines: a test or a plugin may add its own."""
     for sub in cls.__subclasses__():
@@ -115,5 +150,5 @@ def _kind(action: Any) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(table_of_beam(), sys.stdout, indent=1, sort_keys=True)
+    json.dump(table_of_job_servers(*sys.argv[1:]) if sys.argv[1:] else table_of_beam(), sys.stdout, indent=1, sort_keys=True)
     print()

@@ -177,7 +177,7 @@ class FlagParser(argparse.ArgumentParser):
             instead = self._discarded[option]
             return f"{option} does not apply to {self.prog.split()[-1]}" + (f"; {instead}" if instead else "")
         ours = [name for name in self._option_string_actions if name.startswith("--")]
-        beams = [f"--{name}" for name in beam_flags.table()["flags"]] if self.beam else []
+        beams = [f"--{name}" for name in beam_flags.names()] if self.beam else []
         close = nearest("--" + option.lstrip("-").replace("-", "_").lower(), ours, beams)
         if close:
             return f"unknown flag {option}; did you mean {close}?"

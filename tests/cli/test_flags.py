@@ -52,6 +52,10 @@ class TestBeamsFlags:
             (["--streaming"], ["--streaming"]),
             (["--experiments=a", "--experiments", "b"], ["--experiments=a", "--experiments=b"]),
             (["--parallelism=2", "--parallelism=3"], ["--parallelism=3"]),
+            (
+                ["--execution_mode_for_batch", "BATCH", "--cache_disabled"],
+                ["--execution_mode_for_batch=BATCH", "--cache_disabled"],
+            ),
         ],
     )
     def test_go_to_beam(self, given, passed):
@@ -75,6 +79,8 @@ class TestBeamsFlags:
             (["--runner", "--streaming"], "--runner needs a value"),
             (["--temp_location="], "--temp_location needs a value"),
             (["--runnner=x"], "unknown flag --runnner; did you mean --runner?"),
+            (["--max_bundle_size=many"], "--max_bundle_size must be an integer, got 'many'"),
+            (["--cache_disable"], "unknown flag --cache_disable; did you mean --cache_disabled?"),
         ],
     )
     def test_are_checked(self, flags, message, capsys):

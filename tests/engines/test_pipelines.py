@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpbeam.cli import beam_flags
 from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.selectors.registry import selectors
 from tests.support.disks import fill, small_disk
@@ -121,6 +122,13 @@ def assert_left_nothing(folder):
 def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, released, tmp_path):
     run = engine(name).run(command(pairs, tmp_path, pipeline, shards), tmp_path / "log")
     assert_done(run, tmp_path, released(pipeline))
+
+
+def test_the_flags_of_the_job_servers_are_known(engine):
+    """To renew the table: python -m dpbeam.cli.beam_flags HOST:PORT HOST:PORT > dpbeam/data/job_server_flags.json"""
+    flags = [flag for name in ("flink-cluster", "spark-cluster") for flag in engine(name).flags]
+    servers = [flag.partition("=")[2] for flag in flags if flag.startswith("--job_endpoint=")]
+    assert beam_flags.table_of_job_servers(*servers) == beam_flags.of_job_servers()
 
 
 @pytest.mark.parametrize("name", ["prism", "flink-cluster"])
