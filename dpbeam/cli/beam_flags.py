@@ -34,7 +34,9 @@ def table() -> dict[str, Any]:
 @functools.cache
 def of_job_servers() -> dict[str, str]:
     """Name -> kind of the flags that only the job servers of Flink and Spark know."""
-    return json.loads(resources.files("dpbeam.data").joinpath("job_server_flags.json").read_text(encoding="utf-8"))
+    return json.loads(
+        resources.files("dpbeam.data").joinpath("job_server_flags.json").read_text(encoding="utf-8")
+    )
 
 
 def names() -> list[str]:
@@ -126,7 +128,9 @@ def table_of_job_servers(*endpoints: str) -> dict[str, str]:
     for endpoint in endpoints:
         with grpc.insecure_channel(endpoint) as channel:
             server = beam_job_api_pb2_grpc.JobServiceStub(channel)
-            described = server.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=60)
+            described = server.DescribePipelineOptions(
+                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=60
+            )
         for option in described.options:
             kind = beam_job_api_pb2.PipelineOptionType.Enum.Name(option.type)
             found[option.name] = kinds.get(kind, "text")
@@ -150,5 +154,6 @@ def _kind(action: Any) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(table_of_job_servers(*sys.argv[1:]) if sys.argv[1:] else table_of_beam(), sys.stdout, indent=1, sort_keys=True)
+    asked = table_of_job_servers(*sys.argv[1:]) if sys.argv[1:] else table_of_beam()
+    json.dump(asked, sys.stdout, indent=1, sort_keys=True)
     print()
