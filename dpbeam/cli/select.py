@@ -56,14 +56,15 @@ def _run(argv: list[str]) -> int:
     check_test_key(given)
     # Heavy imports only now, so that --help and wrong flags answer at once.
     with importing():
-        from dpbeam.cli.job import Job
         from dpbeam.cli.settings import input_spec, selection_config
+
+        spec = input_spec(given)  # what it refuses needs no Beam
+        from dpbeam.cli.job import Job
         from dpbeam.selection.plan import make_plan
         from dpbeam.selection.transforms import SelectPartitions  # noqa: F401
 
     with within_arithmetic(given):
         plan = make_plan(selection_config(given))
-    spec = input_spec(given)
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)
     ledger = _ledger(plan, job).to_json()

@@ -105,18 +105,23 @@ def _run(argv: list[str]) -> int:
     check_test_key(given)
     _check_domain(given)
     with importing():
-        from dpbeam.cli.job import Job
         from dpbeam.cli.settings import input_spec
+
+        if "histogram" in given:
+            spec = None
+        else:
+            require(given, "input")
+            spec = input_spec(given)  # what it refuses needs no Beam
+        from dpbeam.cli.job import Job
         from dpbeam.topk.config import plan_topk
         from dpbeam.topk.transforms import TopKItems  # noqa: F401
 
     with within_arithmetic(given):
         plan = plan_topk(config_of(given))
-    if "histogram" in given:
+    if spec is None:
         job = Job.without_input("top-k", given, beam_arguments)
     else:
-        require(given, "input")
-        job = Job.create("top-k", given, beam_arguments, input_spec(given))
+        job = Job.create("top-k", given, beam_arguments, spec)
     ledger = _ledger(plan, job).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
