@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
+from apache_beam.runners.worker.statesampler import StateSampler
 
 from dpbeam.errors import complain
 from dpbeam.runners import options as engine_options
@@ -57,10 +58,12 @@ def run_and_wait(
                 watch = threading.Thread(target=_watch, args=(result, flags, tell, ended), daemon=True)
                 watch.start()
                 result.wait_until_finish()
-    except KeyboardInterrupt:
+    except BaseException as error:
         ended.set()
-        tell("cancelling the job")
-        _cancel(result, flags, tell)
+        _stop_samplers()
+        if isinstance(error, KeyboardInterrupt):
+            tell("cancelling the job")
+            _cancel(result, flags, tell)
         raise
     finally:
         ended.set()
@@ -81,6 +84,19 @@ def quiet_workers() -> Iterator[None]:
         yield
     finally:
         environment.from_command_string = made
+
+
+def _stop_samplers() -> None:
+    """Stop what Beam's in-process runner left running in this thread.
+
+    It takes the time of every bundle in a thread. Interrupted just after it started one, it forgets that thread, which
+    then runs for ever and keeps the program from ending.
+    """
+    for thread in threading.enumerate():
+        sampler = getattr(getattr(thread, "_target", None), "__self__", None)
+        if isinstance(sampler, StateSampler) and sampler.tracked_thread is threading.current_thread():
+            with contextlib.suppress(AssertionError):  # it has ended meanwhile
+                sampler.stop()
 
 
 def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:

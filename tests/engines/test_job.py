@@ -5,6 +5,7 @@ import threading
 import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineState
+from apache_beam.runners.worker.statesampler import StateSampler
 
 from dpbeam.runners import complete, run_and_wait
 
@@ -43,6 +44,27 @@ def test_a_late_answer_to_the_watcher_does_not_fail_a_job_that_is_done(monkeypat
     told = []
     run_and_wait(beam.Pipeline(), complete([]), told.append)
     assert told[-1] == "job state: DONE"
+
+
+def test_an_interrupt_while_a_bundle_starts_leaves_no_thread(monkeypatch):
+    """A thread that goes on keeps the interpreter from ending."""
+    start, interrupted = threading.Thread.start, []
+
+    def start_then_interrupt(self):
+        start(self)
+        sampler = getattr(self._target, "__self__", None)
+        if isinstance(sampler, StateSampler) and sampler.tracked_thread is threading.current_thread():
+            interrupted.append(self)
+            if len(interrupted) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start_then_interrupt)
+    pipeline = beam.Pipeline()
+    _ = pipeline | beam.Create([1]) | beam.Map(print)
+    with pytest.raises((KeyboardInterrupt, RuntimeError)) as raised:
+        run_and_wait(pipeline, complete([]), lambda _: None)
+    assert "KeyboardInterrupt" in repr(raised.value)
+    assert interrupted and not any(thread.is_alive() for thread in interrupted)
 
 
 def test_a_failed_job_raises_the_engines_message():
