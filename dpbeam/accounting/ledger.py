@@ -30,6 +30,11 @@ _FORMAT_VERSION = 1
 _TOLERANCE = 1e-12
 
 
+def key_source(*, fixed: bool) -> str:
+    """Where a run's key came from; `fixed`: it is a fixed one of tests, which voids the guarantee."""
+    return KEY_FIXED_TEST if fixed else KEY_FROM_OS
+
+
 class OverspentLedgerError(ValueError):
     """The events cost more than the declared (epsilon, delta)."""
 

@@ -26,17 +26,18 @@ _NOT_BEAMS = frozenset(("help", "h", "dry_run"))
 
 
 @functools.cache
+def _stored(name: str) -> dict[str, Any]:
+    return json.loads(resources.files("dpbeam.data").joinpath(name).read_text(encoding="utf-8"))
+
+
 def table() -> dict[str, Any]:
     """The stored table: "version", "flags" (name -> kind) and "choices" (name -> values)."""
-    return json.loads(resources.files("dpbeam.data").joinpath("beam_flags.json").read_text(encoding="utf-8"))
+    return _stored("beam_flags.json")
 
 
-@functools.cache
 def of_job_servers() -> dict[str, str]:
     """Name -> kind of the flags that only the job servers of Flink and Spark know."""
-    return json.loads(
-        resources.files("dpbeam.data").joinpath("job_server_flags.json").read_text(encoding="utf-8")
-    )
+    return _stored("job_server_flags.json")
 
 
 def names() -> list[str]:

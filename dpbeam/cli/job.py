@@ -14,7 +14,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS
 from dpbeam.cli.beam_flags import refused_by_beam
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
@@ -174,10 +173,6 @@ class Job:
         ):
             return self.summary.rows_estimate
         return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
-
-    @property
-    def key_source(self) -> str:
-        return KEY_FIXED_TEST if self.key.insecure else KEY_FROM_OS
 
     @property
     def quiet(self) -> bool:

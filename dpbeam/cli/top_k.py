@@ -209,7 +209,7 @@ def config_of(given: dict[str, Any]) -> TopKConfig:
 
 
 def _ledger(plan: TopKPlan, job: Job) -> Ledger:
-    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.accounting.ledger import Ledger, key_source
     from dpbeam.accounting.versions import code_revision, versions
 
     config = plan.config
@@ -234,7 +234,7 @@ def _ledger(plan: TopKPlan, job: Job) -> Ledger:
         events=plan.event,
         privacy_unit=job.privacy_unit,
         parameters=parameters,
-        key_source=job.key_source,
+        key_source=key_source(fixed=job.key.insecure),
         versions=versions(),
         code_revision=code_revision(),
     )

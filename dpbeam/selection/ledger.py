@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbeam.accounting.ledger import KEY_FIXED_TEST, KEY_FROM_OS, Ledger
+from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.selection.plan import SelectionPlan
 
@@ -36,7 +36,7 @@ def selection_ledger(
         events=plan.event,
         privacy_unit=privacy_unit,
         parameters={**config.public_parameters(), "input": input_parameters},
-        key_source=KEY_FIXED_TEST if fixed_key else KEY_FROM_OS,
+        key_source=key_source(fixed=fixed_key),
         versions=versions(),
         code_revision=code_revision(),
         public_items=public_items,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from dpbeam.errors import InputError
-from dpbeam.selectors.base import HardCase, Settings, setting
+from dpbeam.selectors.base import HardCase, Request, Settings, setting
 
 # Distinct items of one user that fresh samples draw from; bounds what a single user may occupy in memory.
 # A uniform subset of this size stands for a larger set, which the guarantee allows and utility does not notice.
@@ -38,6 +39,14 @@ class MultiRoundSettings(Settings):
             if not 1 <= len(shares) <= MAX_SHARES:
                 raise InputError(f"--budget_split needs 1 to {MAX_SHARES} shares, got {len(shares)}")
             split_amount(1.0, shares)
+
+
+def with_split(request: Request, best: Mapping[str, tuple[float, ...]]) -> Request:
+    """The request with a budget split: its own, or the best one for its accounting."""
+    settings = request.settings
+    if settings.budget_split is not None:
+        return request
+    return replace(request, settings=replace(settings, budget_split=best[settings.accounting]))
 
 
 def multi_round_variants(name: str) -> dict[str, dict]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, Request, Selector, Settings, setting
-from dpbeam.selectors.multi_round import POOL, PUBLISHED, MultiRoundSettings, multi_round_variants, unseen
+from dpbeam.selectors.multi_round import (
+    POOL,
+    PUBLISHED,
+    MultiRoundSettings,
+    multi_round_variants,
+    unseen,
+    with_split,
+)
 
 if TYPE_CHECKING:
     from dpbeam.selectors.mad.program import MadRound
@@ -110,13 +117,11 @@ class Mad2r(_Rerouting):
     variants = multi_round_variants("mad2r")
 
     def resolve(self, request: Request) -> Request:
-        request = super().resolve(request)
-        settings = request.settings
-        if settings.budget_split is None:
-            settings = replace(settings, budget_split=_SPLITS[settings.accounting])
-        if len(settings.budget_split) != 2:
-            raise InputError(f"--budget_split of mad2r needs two shares, got {len(settings.budget_split)}")
-        return replace(request, settings=settings)
+        request = with_split(super().resolve(request), _SPLITS)
+        shares = request.settings.budget_split
+        if len(shares) != 2:
+            raise InputError(f"--budget_split of mad2r needs two shares, got {len(shares)}")
+        return request
 
     def plan(self, request: Request) -> Calibration:
         from dpbeam.selectors.mad.program import Mad2rProgram

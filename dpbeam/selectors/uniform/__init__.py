@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, Request, Selector
-from dpbeam.selectors.multi_round import POOL, PUBLISHED, MultiRoundSettings, multi_round_variants, unseen
+from dpbeam.selectors.multi_round import (
+    POOL,
+    PUBLISHED,
+    MultiRoundSettings,
+    multi_round_variants,
+    unseen,
+    with_split,
+)
 
 # Best of the splits tried on public datasets; constants, so they cost no privacy.
 _SPLITS = {"gaussian": (0.1, 0.2, 0.7), "basic": (0.1, 0.9)}
 
 
-class Basic(Selector):
+class _Even(Selector):
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return 1.0 / math.sqrt(degree)
+
+
+class Basic(_Even):
     """One round. Korolova et al. 2009, Gopi et al. 2020."""
 
     name = "basic"
@@ -29,11 +40,8 @@ class Basic(Selector):
 
         return [whole_delta(self.name), one_novel_item(self.name)]
 
-    def weight(self, calibration: Calibration, degree: int) -> float:
-        return 1.0 / math.sqrt(degree)
 
-
-class DpSips(Selector):
+class DpSips(_Even):
     """Basic, repeated on what was not found. Swanberg et al. 2023."""
 
     name = "dp-sips"
@@ -43,19 +51,12 @@ class DpSips(Selector):
     variants = multi_round_variants("dp-sips")
 
     def resolve(self, request: Request) -> Request:
-        request = super().resolve(request)
-        settings = request.settings
-        if settings.budget_split is None:
-            settings = replace(settings, budget_split=_SPLITS[settings.accounting])
-        return replace(request, settings=settings)
+        return with_split(super().resolve(request), _SPLITS)
 
     def plan(self, request: Request) -> Calibration:
         settings = request.settings
         pool = POOL if settings.resample else None
         return _plan(self.name, request, settings.budget_split, settings.accounting, pool=pool)
-
-    def weight(self, calibration: Calibration, degree: int) -> float:
-        return 1.0 / math.sqrt(degree)
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
         return [unseen(request.max_items)] if request.settings.resample else []
