@@ -29,7 +29,6 @@ from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
-
 HubNoise = NoiseSpec | CountNoise | FilteredNoise | None
 
 

@@ -60,11 +60,13 @@ class Market:
     num_agents: int
     max_value: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 <= self.num_agents <= MAX_AGENTS:
             raise InputError(f"--num_agents must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
         if not 1 <= len(self.resources) <= MAX_RESOURCES:
-            raise InputError(f"--supplies: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}")
+            raise InputError(
+                f"--supplies: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}"
+            )
         names = [resource.name for resource in self.resources]
         if len(set(names)) < len(names):
             raise InputError("--supplies: a resource is named twice")
@@ -125,7 +127,6 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-
 @dataclass(frozen=True)
 class PackingConfig:
     """Settings of one job.
@@ -158,7 +159,7 @@ class PackingConfig:
     max_resources_per_agent: int | None = None
     allow_small_supply: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         budget = Budget(self.epsilon, self.delta)
         object.__setattr__(self, "epsilon", budget.epsilon)
         object.__setattr__(self, "delta", budget.delta)

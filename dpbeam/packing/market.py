@@ -1,9 +1,9 @@
 """Agents as integers: rows on public grids, exact sums, and what an agent takes at given prices.
 
-Everything here is exact. Demands are multiples of 2^-22, rounded up, so that what is feasible for them is feasible for the
-agents; values are multiples of 2^-22, rounded down; prices are multiples of a power of two. A bundle's cost and the
-sum of a million demands are then integers below 2^53, which float64 holds exactly: matrix products give the same numbers
-in any order, on any machine, for any division of the agents into blocks.
+Everything here is exact. Demands are multiples of 2^-22, rounded up, so that what is feasible for them is feasible for
+the agents; values are multiples of 2^-22, rounded down; prices are multiples of a power of two. A bundle's cost and
+the sum of a million demands are then integers below 2^53, which float64 holds exactly: matrix products give the same
+numbers in any order, on any machine, for any division of the agents into blocks.
 """
 
 from __future__ import annotations
@@ -194,4 +194,5 @@ def allocation_batch(block: Block, shares: np.ndarray) -> pa.RecordBatch:
     schema = pa.schema(
         [("agent", pa.large_binary()), ("allocation", pa.float64())], metadata={METADATA_KEY: block.kinds}
     )
-    return pa.RecordBatch.from_arrays([block.items.cast(pa.large_binary()), pa.array(shares)], schema=schema)
+    agents = pa.array([], pa.large_binary()) if block.items is None else block.items.cast(pa.large_binary())
+    return pa.RecordBatch.from_arrays([agents, pa.array(shares)], schema=schema)

@@ -1,8 +1,8 @@
 """Prices from log-weights, the same on every machine.
 
-Multiplicative weights over the resources and a dummy whose weight stays one: prices are p_max exp(theta_j) over the sum.
-Log-weights are integers, exponentials are correctly rounded decimals, and prices are rounded down to a power of two, so
-that a replay, a retry and another platform post the same prices.
+Multiplicative weights over the resources and a dummy whose weight stays one: prices are p_max exp(theta_j) over the
+sum. Log-weights are integers, exponentials are correctly rounded decimals, and prices are rounded down to a power of
+two, so that a replay, a retry and another platform post the same prices.
 """
 
 from __future__ import annotations

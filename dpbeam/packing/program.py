@@ -1,9 +1,9 @@
 """Private dual multiplicative weights as a loop of the hub: prices out, total demand in, noise under a filter.
 
-Source: Huang and Zhu, "Scalable and Jointly Differentially Private Packing", Algorithm 1; what differs from it, and why, is in
-docs/packing.md. Blocks hold agents and answer with their total demand at the prices of the round; the hub adds noise,
-moves the prices, and at last says which rounds count and how far allocations are scaled down. An agent's allocation is
-a function of that broadcast and its own row.
+Source: Huang and Zhu, "Scalable and Jointly Differentially Private Packing", Algorithm 1; docs/packing.md says what
+differs from it, and why. Blocks hold agents and answer with their total demand at the prices of the round; the hub adds
+noise, moves the prices, and at last says which rounds count and how far allocations are scaled down. An agent's
+allocation is a function of that broadcast and its own row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,11 +44,11 @@ class PackingProgram(Program):
 
     norm, cap, weight_grid, output = "l2", 1, 1.0, "blocks"
     may_end = True
-    reply_columns: ClassVar = {}
 
     def __init__(self, plan: PackingPlan):
         self.plan = plan
         self.trips = plan.rounds_limit
+        self.reply_columns = {}
         config, market = plan.config, plan.market
         self._largest, self._bits = plan.largest_price, plan.price_bits
         self._target = math.floor(plan.target * UNITS)
