@@ -43,7 +43,7 @@ def canonical_agents(batch: pa.RecordBatch, market: Market) -> pa.RecordBatch:
             raise InputError(f"agents need the columns agent, value and demands, got {batch.schema.names}")
     agents, kind = encode(batch.column(AGENT), f"column '{AGENT}'")
     agents = check_agents(plain(agents), kind, AGENT)
-    demands = _matrix(batch.column(DEMANDS), market.size)
+    demands = list_matrix(batch.column(DEMANDS), market.size, DEMANDS)
     values = floats(batch.column(VALUE), VALUE)
     check_numbers(values, demands, market, VALUE, [DEMANDS] * market.size)
     kinds = Kinds(kind or STRING, (kind or STRING,))
@@ -89,14 +89,18 @@ def floats(column: pa.Array, name: str) -> np.ndarray:
     return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def _matrix(lists: pa.Array, width: int) -> np.ndarray:
-    """(n, m) float64 of a column of lists."""
+def list_matrix(lists: pa.Array, width: int, name: str) -> np.ndarray:
+    """(n, m) float64 of a column of lists.
+
+    Raises:
+      InputError: it holds something else, or lists of another length.
+    """
     if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type) or _fixed(lists.type)):
-        raise InputError(f"column '{DEMANDS}' has type {lists.type}, expected a list of numbers")
+        raise InputError(f"column '{name}' has type {lists.type}, expected a list of numbers")
     lengths = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
     if (lengths != width).any():
-        raise InputError(f"column '{DEMANDS}' must hold lists of {width} numbers, one for each resource")
-    return floats(pc.list_flatten(lists), DEMANDS).reshape(-1, width)
+        raise InputError(f"column '{name}' must hold lists of {width} numbers, one for each resource")
+    return floats(pc.list_flatten(lists), name).reshape(-1, width)
 
 
 def _fixed(kind: pa.DataType) -> bool:
