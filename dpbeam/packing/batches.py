@@ -120,10 +120,10 @@ def agent_messages(
         raise InputError(
             f"--max_resources_per_agent={max_resources}: an agent demands more resources than that"
         )
-    units = np.minimum(demand_units(demands, plan_market.demand_factors), plan_market.limits)
+    units = demand_units(demands, plan_market.demand_factors, plan_market.limits)
     values = value_units(batch.column(VALUE).to_numpy(), 1.0 / plan_market.max_value)
     kinds = (batch.schema.metadata or {}).get(METADATA_KEY, b"")
-    yield from partition_agents(batch.column(AGENT), values, units.astype(np.float32), key, num_blocks, kinds)
+    yield from partition_agents(batch.column(AGENT), values, units, key, num_blocks, kinds)
 
 
 def batch_of_tuples(rows: Iterable[tuple[Any, float, Sequence[float]]], market: Market) -> pa.RecordBatch:

@@ -28,20 +28,22 @@ MAX_AGENTS = 1 << 31  # of demand one each: a sum below 2^53
 MAX_RESOURCES = 1_000
 VALUE, DEMAND = "value", "demand"
 
+_ONE = 1 << GRID_BITS
 _CELLS = 1 << 17  # of demands at work: a megabyte, which stays in the cache
 _ROUNDS = 256  # at once, in `allocate`
 
 
-def demand_units(demands: np.ndarray, factors: np.ndarray) -> np.ndarray:
+def demand_units(demands: np.ndarray, factors: np.ndarray, limits: np.ndarray | None = None) -> np.ndarray:
     """Demands of (n, m), each column times its public factor, rounded up to the grid: (n, m) float32 of integers.
+
+    Args:
+      limits: (m,) units that a column does not exceed; factors are rounded, these are not. None: one.
 
     Raises:
       ValueError: a product outside of [0, 1].
     """
-    scaled = np.ceil(demands * (factors * (1 << GRID_BITS)))
-    if not ((scaled >= 0) & (scaled <= 1 << GRID_BITS)).all():  # also false for NaN
-        raise ValueError("demands must lie in [0, 1]")
-    return scaled.astype(np.float32)
+    scaled = np.ceil(_inside("demands", demands * factors) * (1 << GRID_BITS))
+    return np.minimum(scaled, _ONE if limits is None else limits).astype(np.float32)
 
 
 def value_units(values: np.ndarray, factor: float) -> np.ndarray:
@@ -50,10 +52,14 @@ def value_units(values: np.ndarray, factor: float) -> np.ndarray:
     Raises:
       ValueError: a product outside of [0, 1].
     """
-    scaled = np.floor(values * (factor * (1 << GRID_BITS)))
-    if not ((scaled >= 0) & (scaled <= 1 << GRID_BITS)).all():
-        raise ValueError("values must lie in [0, 1]")
-    return scaled.astype(np.float32)
+    scaled = np.floor(_inside("values", values * factor) * (1 << GRID_BITS))
+    return np.minimum(scaled, _ONE).astype(np.float32)
+
+
+def _inside(what: str, scaled: np.ndarray) -> np.ndarray:
+    if not ((scaled >= 0) & (scaled <= 1 + 1e-12)).all():  # also false for NaN
+        raise ValueError(f"{what} must lie in [0, 1]")
+    return scaled
 
 
 @dataclass(frozen=True)

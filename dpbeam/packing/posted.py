@@ -66,7 +66,7 @@ class Posted:
         market = self.market
         names = [resource.name for resource in market.resources]
         check_numbers(values, demands, market, "value", names)
-        units = np.minimum(demand_units(demands, market.demand_factors), market.limits).astype(np.float32)
+        units = demand_units(demands, market.demand_factors, market.limits)
         rows = Rows(value_units(values, 1.0 / market.max_value), units, self.price_bits)
         return rows.allocate(self.prices, self.weights, self.factors)
 
