@@ -88,7 +88,7 @@ def test_the_start_and_the_averaged_rounds_share_the_filter():
 def test_too_small_a_supply_is_refused_with_what_would_do():
     config = PackingConfig(1.0, 1e-6)
     found = make_plan(config, market([300, 900], 10_000))
-    with pytest.raises(InputError, match="^--supplies: 1 of 'r0' are too few") as error:
+    with pytest.raises(InputError, match=r"^--supplies: 1 of 'r0' are too few") as error:
         make_plan(config, market([1, 900], 10_000)).check_supply()
     assert "allow_small_supply" not in str(error.value)
     with pytest.raises(InputError) as error:
@@ -156,5 +156,5 @@ def test_supplies_are_numbers_or_say_their_largest_demand():
     )
     assert resources_of([3, 4]) == (Resource("0", 3), Resource("1", 4))
     for bad in ({"a": "3"}, {"a": None}, {"a": {"supplies": 3}}, {"a": {"supply": True}}, {"a": [3]}):
-        with pytest.raises(InputError, match="^--supplies: .*'a'"):
+        with pytest.raises(InputError, match=r"^--supplies: .*'a'"):
             resources_of(bad)

@@ -45,7 +45,7 @@ def test_a_tie_is_won_and_one_unit_more_is_lost():
     rows = Rows(np.float32([1 << 21]), np.float32([[1 << 22, 1 << 22]]), BITS)
     price = np.array([1 << 18, 1 << 18])
     assert rows.total_demand(price).tolist() == [1 << 22, 1 << 22]
-    assert rows.total_demand(price + [0, 1]).tolist() == [0, 0]
+    assert rows.total_demand([*price, 0, 1]).tolist() == [0, 0]
 
 
 @settings(max_examples=30, deadline=None)
@@ -116,6 +116,6 @@ def test_two_rows_of_an_agent_meet_and_are_refused(blocks):
     messages: dict = {}
     for number, message in first + second:
         messages.setdefault(number, []).append(message)
-    with pytest.raises(InputError, match="^column 'id' holds an agent twice; every agent is one row$"):
+    with pytest.raises(InputError, match=r"^column 'id' holds an agent twice; every agent is one row$"):
         for number, parts in messages.items():
             build_agents(number, parts, "id")

@@ -21,7 +21,7 @@ def test_prices_are_those_of_multiplicative_weights(theta, largest):
     weights = np.exp(np.array([*theta, 0.0]) - max([*theta, 0.0]))
     expected = float(largest) * weights[:-1] / weights.sum()
     assert found * 2.0**-bits == pytest.approx(expected, rel=1e-9, abs=2.0 ** (1 - bits))
-    assert 0 <= found.min() and found.sum() <= largest * 2**bits <= 2**31
+    assert found.min() >= 0 and found.sum() <= largest * 2**bits <= 2**31
 
 
 def test_the_first_prices_are_equal_shares_with_the_dummy():

@@ -141,7 +141,7 @@ def test_blocks_and_order_change_nothing(blocks):
 
 def test_an_allocation_is_a_function_of_the_posted_prices_and_the_own_row():
     """Agent by agent, from nothing but what is published and that agent's row."""
-    made, values, demands, shares, posted = standard()
+    _made, values, demands, shares, posted = standard()
     again = type(posted).from_table(posted.to_table())
     for i in range(0, 1_500, 30):
         assert shares[i] == pytest.approx(float(slow_share(values[i], demands[i], again)), abs=1e-12)
