@@ -119,7 +119,7 @@ def pack(
     ledger = packing_ledger(plan, fixed_key=key.insecure, input_parameters=about)
     kinds = Kinds(kind or STRING, (kind or STRING,))
     batch = agent_batch(found, values, demands, kinds.metadata())
-    table, prices = run_in_memory(plan, batch, key, agent)
+    table, prices = _plainly(lambda: run_in_memory(plan, batch, key, agent))
     return Packed(table, prices, ledger)
 
 
