@@ -69,7 +69,7 @@ def write_market(
         paths.append(path)
     supplies = json.dumps(dict.fromkeys(names, supply_share * agents), indent=2) + "\n"
     paths.append(f"{prefix}.supplies.yaml")
-    write_atomically(paths[-1], lambda file: file.write(supplies.encode()))
+    write_atomically(paths[-1], lambda file: _put(file, supplies.encode()))
     return paths
 
 
@@ -82,6 +82,10 @@ def _draw(generator: np.random.Generator, rows: range, names: list[str], filled:
         shape = (len(names), len(numbers))
         demands = generator.random(shape) * (generator.random(shape) < filled)
         yield pa.table({"agent": agents, "value": values, **dict(zip(names, demands))})
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
 
 
 def _write(file: BinaryIO, tables: Iterator[pa.Table], format: str) -> None:

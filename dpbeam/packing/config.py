@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ class Market:
         """m, the number of resources."""
         return len(self.resources)
 
-    @cached_property
+    @property
     def _relative(self) -> list[Fraction]:
         """Supplies where no demand is above one."""
         return [Fraction(r.supply) / Fraction(r.max_demand) for r in self.resources]
@@ -101,15 +100,16 @@ class Market:
     @property
     def limits(self) -> np.ndarray:
         """(m,) int64: the largest demand of each resource after scaling, units of 2^-22."""
-        scaled = [math.ceil(self.supply / b * (1 << GRID_BITS)) for b in self._relative]
+        least = self.supply
+        scaled = [math.ceil(least / b * (1 << GRID_BITS)) for b in self._relative]
         return np.array(scaled, np.int64)
 
     @property
     def demand_factors(self) -> np.ndarray:
         """(m,) float64: what a demand is multiplied by."""
-        return np.array(
-            [float(self.supply / b / Fraction(r.max_demand)) for b, r in zip(self._relative, self.resources)]
-        )
+        least = self.supply
+        found = [float(least / b / Fraction(r.max_demand)) for b, r in zip(self._relative, self.resources)]
+        return np.array(found)
 
     def to_dict(self) -> dict[str, Any]:
         """For the ledger."""

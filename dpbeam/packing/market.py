@@ -181,10 +181,9 @@ def build_agents(number: int, messages: Sequence[Columns], column: str = "agent"
     agents = pa.concat_arrays([message["agents"] for message in messages])
     values = np.concatenate([message[VALUE] for message in messages])
     demands = np.concatenate([message[DEMAND] for message in messages]).reshape(len(values), -1)
-    count = len(order)
     return Block(
         id=number,
-        offsets=np.zeros(count + 1, np.int64),
+        offsets=np.zeros(1, np.int64),
         links=np.empty(0, np.int32),
         shard_offsets=np.zeros(1, np.int64),
         item_fp=np.empty((0, 2), np.uint64),

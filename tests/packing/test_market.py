@@ -45,7 +45,7 @@ def test_a_tie_is_won_and_one_unit_more_is_lost():
     rows = Rows(np.float32([1 << 21]), np.float32([[1 << 22, 1 << 22]]), BITS)
     price = np.array([1 << 18, 1 << 18])
     assert rows.total_demand(price).tolist() == [1 << 22, 1 << 22]
-    assert rows.total_demand([*price, 0, 1]).tolist() == [0, 0]
+    assert rows.total_demand(price + np.array([0, 1])).tolist() == [0, 0]
 
 
 @settings(max_examples=30, deadline=None)
