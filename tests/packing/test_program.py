@@ -124,6 +124,10 @@ def test_a_run_is_that_of_the_slow_transcription(start, margin):
         assert noisy / ONE == pytest.approx(slow_noisy, abs=1e-3)
     assert said[FACTORS] / WHOLE == pytest.approx(factors, abs=1e-6)
     assert margin or factors.min() < 0.99
+    # Agents are given what they wanted at the prices whose noisy demand was averaged.
+    averaged = [told[number - 1][0] for number in said["rounds"]]
+    assert (said["round_prices"].reshape(-1, 3) == averaged).all()
+    assert said["rounds"].tolist() == list(range(said["rounds"][0], len(told) + 1))
 
 
 @cache
