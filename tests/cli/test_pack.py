@@ -285,6 +285,12 @@ def test_a_plan_needs_no_data(folder, capsys):
     assert "--supplies is required" in capsys.readouterr().err
 
 
+def test_the_example_config_is_one(folder, capsys):
+    config = [f"--config={ROOT / 'configs' / 'pack.yaml'}", "--agent_column=agent", "--value_column=value"]
+    assert pack(folder, *config, "--dry_run", "--no_quiet") == 0
+    assert "dry run" in capsys.readouterr().out
+
+
 def test_a_dry_run_writes_nothing(folder, capsys):
     assert pack(folder, "--dry_run", "--no_quiet") == 0
     assert "supply that alpha needs" in capsys.readouterr().out
