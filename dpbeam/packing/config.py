@@ -17,8 +17,9 @@ from scipy import special
 from dpbeam.accounting.budget import Budget
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
-from dpbeam.accounting.noise import FilteredNoise
+from dpbeam.accounting.noise import KINDS, FilteredNoise
 from dpbeam.errors import InputError
+from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WEIGHT_BITS
 from dpbeam.packing.prices import price_bits
 
@@ -26,6 +27,7 @@ from dpbeam.packing.prices import price_bits
 WHOLE = 1 << WEIGHT_BITS
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/noise.md, Proposition 4).
 _GRID_SLACK = 2.0**-24
+_LARGEST_DRAW = KINDS["gaussian"].largest  # deviations
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,14 @@ class PackingPlan:
         return WHOLE - self.settled_units
 
     @property
+    def smallest_share(self) -> int:
+        """No round takes less of the filter: what is left beside a round is at least half of the least."""
+        rest = WHOLE - self.start_units * self.config.start_rounds
+        settling = self.settled_units - (WHOLE - rest)
+        least = min(rest // self.config.max_rounds // 2, settling, self.averaged_units)
+        return min(least, self.start_units) if self.config.start_rounds else least
+
+    @property
     def deviation(self) -> float:
         """Standard deviation of the noise in the averaged demand.
 
@@ -374,7 +384,7 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     """Calibrate; `PackingPlan.check_supply` says whether the market can be served.
 
     Raises:
-      InputError: prices would leave the fixed point: far too small a supply.
+      InputError: prices or noise would leave the fixed point: far too small a supply or budget.
     """
     sigma = gaussian_sigma(config.epsilon, config.delta)
     noise = FilteredNoise(sigma, sensitivity_of(market, config.max_resources_per_agent))
@@ -383,6 +393,12 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
         _ = plan.price_bits
     except ValueError as error:
         raise InputError(f"--supplies: too small for {market.num_agents} agents: {error}") from None
+    largest = _LARGEST_DRAW * noise.scale_of(plan.smallest_share / WHOLE) + market.num_agents
+    if not largest * UNITS < 1 << 62:
+        raise InputError(
+            f"--epsilon={config.epsilon:g} and --delta={config.delta:g} with {market.size} resources: no noise of that "
+            "size can be computed with"
+        )
     return plan
 
 

@@ -105,6 +105,13 @@ def test_too_small_a_supply_is_refused_with_what_would_do():
     assert found.supply_needed == pytest.approx(found.overuse_margin / 0.1)
 
 
+def test_noise_that_no_integer_holds_is_refused():
+    large = market([1e6] * 1_000, 2**30)
+    with pytest.raises(InputError, match="no noise of that size can be computed with"):
+        plan(large, epsilon=1e-5, delta=1e-12, start_rounds=1_000, start_share=0.001)
+    plan(large, epsilon=0.01, delta=1e-12)
+
+
 def test_rounds_do_not_grow_with_the_agents():
     small, large = (plan(market([n / 10] * 4, n)) for n in (10_000, 10_000_000))
     assert small.typical_rounds == large.typical_rounds and small.rounds_limit == large.rounds_limit

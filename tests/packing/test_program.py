@@ -55,6 +55,7 @@ def test_the_filter_is_used_up_and_never_overspent_whatever_the_gradients(seed, 
     draw = Scripted(lambda _: (rng.normal(size=resources) * scale * ONE).clip(-(2**60), 2**60))
     told, said = rounds(PackingProgram(made), lambda _: rng.integers(0, 2_000 << 22, resources), draw)
     assert sum(draw.shares) == 1
+    assert min(draw.shares) * WHOLE >= made.smallest_share
     assert len(told) <= made.rounds_limit
     assert int(said["round_weights"].sum()) == made.averaged_units
     assert [Fraction(int(w), WHOLE) for w in said["round_weights"]] == draw.shares[
