@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import account, largest_choice_range
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
@@ -172,17 +172,28 @@ def _at_epsilon(event, epsilon: float):
 
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
-    """The largest choice that fits (epsilon, delta) when all stages are added up in zCDP; None if none fits."""
+    """The largest choice that fits (epsilon, delta) when all stages are composed as one.
+
+    None if none fits, or where there is no other stage.
+    """
     if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
     fixed = () if selection is None else (replace(selection.event, epsilon=None),)
     fixed += () if counts is None else (counts.event,)
+
+    if not fixed:
+        return None
 
     def fits(parameter: float) -> tuple[Mechanism, ComposedEvent] | None:
         mechanism = _with_parameter(config, parameter)
         event = ComposedEvent("zcdp", (*fixed, *mechanism.events), epsilon=config.epsilon, label="top-k")
         return (mechanism, event) if account(event).delta <= config.delta * (1 - 1e-12) else None
 
+    choices = _with_parameter(config, config.epsilon).events[0].choices()
+    if choices is not None:
+        budget = largest_choice_range(fixed, choices[0], config.epsilon, config.delta)
+        exact = fits(budget) if budget > 0 else None
+        return None if exact is None else (*exact, budget)
     low, high, best = 0.0, 4.0 * config.epsilon, None
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
