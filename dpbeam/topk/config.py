@@ -2,8 +2,8 @@
 
 Stages: a selection releases the domain, the exact counts of its items are taken over everybody's full set, and a
 known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
-choice more budget is used: basic composition, and zCDP, where a Gaussian selection costs 1/(2 sigma^2) and k choices of
-bounded range epsilon0 cost k epsilon0^2/8.
+choice more budget is used: basic composition, and all stages as one, named "zcdp", where a Gaussian selection costs
+1/(2 sigma^2), k choices of bounded range epsilon0 cost k epsilon0^2/8, or their exact composition if that is less.
 """
 
 from __future__ import annotations
