@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account, largest_choice_range
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -168,7 +168,8 @@ def _at_epsilon(event, epsilon: float):
     )
     if pure:
         return event
-    return ComposedEvent("gaussian" if type(event) is GaussianEvent else "zcdp", (event,), epsilon=epsilon)
+    gaussian = event.gaussian_sigma() is not None
+    return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
