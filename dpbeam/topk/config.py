@@ -28,6 +28,7 @@ DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
+_KBAR_FACTOR = 10  # docs/topk.md has the comparison
 _BISECTIONS = 50
 
 
@@ -44,7 +45,7 @@ class TopKConfig:
       selector_share: share of epsilon and delta that the selection gets.
       public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
-      kbar: of limited-domain, how many of the largest counts take part; None: k; 0: all.
+      kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
       max_items_per_user: of limited-domain with kbar = 0.
       beta: pruning failure of fast-joint (utility only).
     """
@@ -215,8 +216,7 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
         return Joint.calibrate(config.k, epsilon)
     if config.mechanism == FastJoint.name:
         return FastJoint.calibrate(config.k, epsilon, config.beta)
-    kbar = None if config.kbar == 0 else (config.kbar or config.k)
-    return LimitedDomain.calibrate(config.k, epsilon, delta, kbar, config.max_items_per_user)
+    return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
 
 
 def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
@@ -289,6 +289,8 @@ def _resolved_limited(config: TopKConfig) -> TopKConfig:
         raise InputError(
             f"--max_items_per_user must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
         )
+    if config.kbar is None:
+        config = replace(config, kbar=_KBAR_FACTOR * config.k)
     if config.kbar == 0 and largest is None:
         config = replace(config, max_items_per_user=_LIMITED_DOMAIN_ITEMS)
     return config

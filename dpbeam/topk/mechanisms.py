@@ -183,14 +183,20 @@ class LimitedDomain(_Shortens):
     ) -> LimitedDomain:
         """(epsilon, delta)-DP in all: half of delta for the stop mark, half for the k choices.
 
+        Where few choices hardly gain by a delta they are pure, and all of it is the mark's: what makes the mark lower.
+
         Raises: ValueError if neither kbar nor max_items_per_user is given, kbar < k, or a budget is out of
         range.
         """
         half = check_delta(delta) / 2
         if kbar is not None and check_k(kbar) < check_k(k):
             raise ValueError(f"kbar must be at least k, got kbar = {kbar} and k = {k}")
-        max_changed(kbar, max_items_per_user)
-        return cls(k, choice_range(epsilon, half, k, published), half, kbar, max_items_per_user)
+        changed = max_changed(kbar, max_items_per_user)
+        budgets = [(choice_range(epsilon, half, k, published), half)]
+        if not published:
+            budgets.append((choice_range(epsilon, 0.0, k), 2 * half))
+        epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(*budget, changed))
+        return cls(k, epsilon0, stop_delta, kbar, max_items_per_user)
 
     @property
     def events(self) -> tuple[LimitedDomainEvent]:

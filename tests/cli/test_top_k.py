@@ -382,7 +382,7 @@ class TestEdges:
         code, told, _ = top_k(capsys, "--input", str(path), *COLUMNS, *budget, f"--output={out}")
         assert code == 0 and read(out).num_rows == 0 and "fewer items than --k=3" in told
 
-    @pytest.mark.parametrize("kbar,expected", [(["--kbar=25"], 25), (["--kbar=0"], 0)])
+    @pytest.mark.parametrize("kbar,expected", [([], 50), (["--kbar=25"], 25), (["--kbar=0"], 0)])
     def test_limited_domain(self, kbar, expected, pairs, tmp_path, capsys):
         out = str(tmp_path / "top")
         flags = ["--mechanism=limited-domain", "--k=5", *kbar, f"--output={out}"]

@@ -146,7 +146,7 @@ def test_a_public_domain_spends_all_on_the_choice(mechanism, k, noisy_counts):
 
 
 @pytest.mark.parametrize("epsilon,delta", [(0.01, 1e-12), (1.0, 1e-6), (10.0, 1e-12)])
-@pytest.mark.parametrize("kbar,places", [(None, 20), (100, 100), (0, None)])
+@pytest.mark.parametrize("kbar,places", [(None, 200), (100, 100), (0, None)])
 @pytest.mark.parametrize("noisy_counts", [False, True])
 def test_limited_domain(epsilon, delta, kbar, places, noisy_counts):
     plan = plan_topk(
@@ -157,7 +157,7 @@ def test_limited_domain(epsilon, delta, kbar, places, noisy_counts):
     spent = verified(plan)
     assert spent.delta <= delta * (1 + 1e-12)
     assert plan.selection is None and plan.composition == "basic" and set(plan.choice_budgets) == {"basic"}
-    assert plan.mechanism.kbar == places
+    assert plan.mechanism.kbar == places and plan.config.kbar == (places or 0)
     [event] = [leaf for leaf in leaves(plan.event) if isinstance(leaf, LimitedDomainEvent)]
     if kbar == 0:
         assert plan.config.max_items_per_user == plan.mechanism.max_items_per_user == 100
@@ -307,4 +307,4 @@ def test_limited_domain_of_any_k_costs_its_budget(k, delta, epsilon):
     """Few choices are cheaper as pure epsilon than in zCDP; the ledger charges them so."""
     plan = plan_topk(TopKConfig(epsilon, delta, k, mechanism="limited-domain"))
     spent = Ledger("top-k", epsilon, delta, plan.composition, plan.event).verify()
-    assert spent.delta <= delta * (1 + 1e-12) and spent.epsilon <= epsilon * (1 + 1e-12)
+    assert delta * (1 - 2e-3) <= spent.delta <= delta * (1 + 1e-12) and spent.epsilon <= epsilon * (1 + 1e-12)
