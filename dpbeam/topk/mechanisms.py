@@ -10,6 +10,7 @@ All guarantees are for add/remove of one user. Replacing a user costs twice epsi
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -218,6 +219,7 @@ class LimitedDomain(_Shortens):
 MECHANISMS = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, LimitedDomain)}
 
 
+@functools.lru_cache(maxsize=256)
 def choice_range(epsilon: float, delta: float, k: int, published: bool = False) -> float:
     """Bounded range epsilon0 of one of k choices that together are (epsilon, delta)-DP, rounded down.
 
