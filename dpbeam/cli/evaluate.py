@@ -20,7 +20,7 @@ def make_parser() -> FlagParser:
     )
     parser.add_switch(
         "full_knowledge",
-        "with the best that any weights under one Gaussian could release (default; 10 to 20 s per million pairs)",
+        "with the best that any weights under one Gaussian could release (default; about 10 s per million pairs)",
     )
     parser.add_switch("json", "print JSON instead of a table with explanations")
     return parser

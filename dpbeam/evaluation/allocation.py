@@ -31,16 +31,16 @@ from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.selectors.gsu.kernels import fill_weights
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 
-STEPS = 60  # steam-200k: 384 expected items after 20, 403 after 40, 406 after 60, 408 after 120
+STEPS = 80
 _BOUND_STEPS = 20  # concave: within one in a thousand by then
 _GRID_PER_SIGMA = 64
 _TAIL_SIGMAS = 8.5  # the curve is 1 up to 1e-17 there
 _SMALL_SLOPE = 1e-6  # of the largest: nobody aims at such items
 _ROUNDING = 1e-6  # relative; weights are rounded down to 2^-30, the norm with them
 _UNLIKE = 0.02
-_SMOOTH_SHARE = 0.7  # of the steps; the others climb the curve itself
+_SMOOTH_SHARE = 0.8  # of the steps; the others climb the curve itself
 _SMOOTH_PACE = 0.15
-_FIRST_WIDTH = 0.5  # of the smoothing, in weights whose chance is one half
+_FIRST_WIDTH = 0.8  # of the smoothing, in weights whose chance is one half
 _LAST_PACES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 _SEED = 0
 

@@ -92,6 +92,17 @@ class TestBothSides:
             weight = random_weights(rng, sets, caps, items)
             assert curve.at(weight[held]).sum() <= best.at_most + 1e-9
 
+    @given(instances(), st.integers(0, 2**32), st.integers(1, 4))
+    @settings(max_examples=40, deadline=None)
+    def test_value_and_gap_bound_the_concave_problem_after_any_number_of_steps(self, instance, seed, steps):
+        sets, items, caps, curve = instance
+        held = np.bincount(sets.links, minlength=items) > 0
+        problem, concave = _Problem(sets, caps[sets.degrees], held), curve.majorant()
+        bound = problem.bound(curve, steps)
+        rng = np.random.default_rng(seed)
+        for _ in range(30):
+            assert problem.value(concave, random_weights(rng, sets, caps, items)) <= bound + 1e-9
+
     @given(instances(), st.integers(0, 2**32))
     @settings(max_examples=40, deadline=None)
     def test_aim_has_the_largest_inner_product(self, instance, seed):
@@ -102,20 +113,26 @@ class TestBothSides:
         for _ in range(30):
             assert score @ random_weights(rng, sets, caps, items) <= score @ aimed * (1 + 1e-6) + 1e-9
 
+    @pytest.mark.parametrize("users", [({0, 1}, {1, 2}, {0, 2}), ({0, 1}, {0, 1}, {0, 2})])
     @pytest.mark.parametrize("rho,sigma", [(1.5, 0.3), (1.0, 0.5), (2.4, 0.2)])
     @pytest.mark.parametrize("cap", [0.8, 1.0])
-    def test_exhaustive_search(self, rho, sigma, cap):
+    def test_exhaustive_search(self, users, rho, sigma, cap):
         """Three users of two items each: all their directions on a grid."""
-        users, caps = [{0, 1}, {1, 2}, {0, 2}], np.array([math.nan, 1.0, cap, 0.6])
-        curve = gaussian_curve(rho, sigma)
+        sets, caps, curve = sets_of(*users), np.array([math.nan, 1.0, cap, 0.6]), gaussian_curve(rho, sigma)
         angles = np.linspace(math.acos(cap), math.asin(cap), 61)
-        pair = np.stack([np.cos(angles), np.sin(angles)], 1)
-        a, b, c = np.ix_(range(61), range(61), range(61))
-        items = (pair[a, 0] + pair[c, 0], pair[a, 1] + pair[b, 0], pair[b, 1] + pair[c, 1])
-        best = float(sum(curve.at(weight) for weight in items).max())
-        result = allocate(sets_of(*users), 3, curve, caps)
+        pair = np.stack([np.cos(angles), np.sin(angles)])
+        weights = [np.zeros((61, 61, 61)) for _ in range(3)]
+        for items, choice in zip(users, np.ix_(range(61), range(61), range(61))):
+            for item, given_to in zip(sorted(items), pair):
+                weights[item] = weights[item] + given_to[choice]
+        best, concave = (float(sum(map(c.at, weights)).max()) for c in (curve, curve.majorant()))
+        result = allocate(sets, 3, curve, caps)
         assert 0.98 * best <= result.found <= best * 1.001
         assert result.at_most >= best
+        problem = _Problem(sets, caps[sets.degrees], np.ones(3, bool))
+        bounds = [problem.bound(curve, steps) for steps in (1, 2, 3, 60)]
+        assert min(bounds) >= concave - 1e-9
+        assert bounds[-1] <= concave * 1.005
 
     def test_items_with_the_same_holders_do_not_rise_together(self):
         """25 users of the same two items: one of them can be released, both cannot."""
