@@ -120,6 +120,8 @@ def _evaluation(result: dict[str, Any], console: Console) -> None:
     table = Table("figure", "value", "what it says", title="NOT PRIVATE: computed from the data itself")
     before = ""
     for (section, name), meaning in MEANINGS.items():
+        if section and section not in result:
+            continue
         value = (result[section] if section else result)[name]
         if section != before:
             table.add_section()
