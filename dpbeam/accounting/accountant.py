@@ -13,6 +13,7 @@ Composition kinds:
             the same function of the noisy weights.
   pure      epsilons of epsilon-DP noises add; thresholds as above.
   zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above.
+  first-hit one `FirstHitEvent` beside Gaussian and epsilon-DP noises (first_hit.py); thresholds as above.
 """
 
 from __future__ import annotations
@@ -29,13 +30,25 @@ from dpbeam.accounting.events import (
     describe,
     is_event,
 )
+from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.zcdp import zcdp_delta
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
-_COSTS = {"gaussian": "gaussian_sigma", "pure": "pure_epsilon", "zcdp": "zcdp_rho"}
-_NESTED = {"gaussian": ("gaussian",), "pure": ("pure",), "zcdp": ("gaussian", "pure", "zcdp")}
+# Of what each kind composes, a part must know one.
+_COSTS = {
+    "gaussian": ("gaussian_sigma",),
+    "pure": ("pure_epsilon",),
+    "zcdp": ("zcdp_rho",),
+    "first-hit": ("first_hit_range", "gaussian_sigma", "pure_epsilon"),
+}
+_NESTED = {
+    "gaussian": ("gaussian",),
+    "pure": ("pure",),
+    "zcdp": ("gaussian", "pure", "zcdp"),
+    "first-hit": ("gaussian", "pure"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,8 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     if epsilon is None:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
     epsilon = check_epsilon(epsilon)
-    return Guarantee(epsilon, min(1.0, math.fsum([_noise_delta(mechanisms, epsilon), *outside])))
+    delta = (_first_hit_delta if event.kind == "first-hit" else _noise_delta)(mechanisms, epsilon)
+    return Guarantee(epsilon, min(1.0, math.fsum([delta, *outside])))
 
 
 def _account_basic(composed: ComposedEvent) -> Guarantee:
@@ -101,7 +115,7 @@ def _leaves(composed: ComposedEvent, kind: str) -> list[Event]:
         elif (
             is_event(part)
             and type(part) is not ComposedEvent
-            and (part.is_threshold or getattr(part, _COSTS[kind])() is not None)
+            and (part.is_threshold or any(getattr(part, cost)() is not None for cost in _COSTS[kind]))
         ):
             found.append(part)
         else:
@@ -136,6 +150,23 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
     if None not in pure and math.fsum(pure) <= epsilon:
         return 0.0
     return zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
+
+
+def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
+    """Delta at epsilon of choices up to the first hit and what stands beside them; as mere choices where that is less."""
+    ranges, sigmas, pure = [], [], []
+    for mechanism in mechanisms:
+        if mechanism.first_hit_range() is not None:
+            ranges.append(mechanism.first_hit_range())
+        elif mechanism.gaussian_sigma() is not None:
+            sigmas.append(mechanism.gaussian_sigma())
+        else:
+            pure.append(mechanism.pure_epsilon())
+    if len(ranges) != 1:
+        raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(ranges)}")
+    sigma = compose_sigmas(sigmas) if sigmas else math.inf
+    found = first_hit_delta(epsilon, ranges[0], sigma, math.fsum(pure) * (1 + 1e-15))
+    return min(found, _noise_delta(mechanisms, epsilon))
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

@@ -30,7 +30,7 @@ from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
-KINDS = ("basic", "gaussian", "pure", "zcdp")
+KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit")
 
 
 class UnknownEventError(ValueError):
@@ -77,6 +77,10 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def first_hit_range(self) -> float | None:
+        """Range of one choice where the event is choices that a user takes part in up to its first hit."""
+        return None
 
     def outside_delta(self) -> float:
         """Probability that is added to delta outside of the factor exp(epsilon)."""
@@ -334,6 +338,36 @@ class PeelingEvent(Event):
             rounds=check_rounds(self.rounds),
             label=str(self.label),
         )
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon0 * self.rounds
+
+    def zcdp_rho(self) -> float:
+        return self.rounds * bounded_range_zcdp(self.epsilon0)
+
+
+@event
+@dataclass(frozen=True)
+class FirstHitEvent(Event):
+    """`rounds` adaptive choices, each of bounded range epsilon0, of which a user is no part once one of its items is
+    chosen (user peeling). As mere choices they cost what `PeelingEvent` costs; `first_hit.py` has what they cost
+    beside Gaussian noise, whatever `rounds` is.
+    """
+
+    epsilon0: float
+    rounds: int
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            epsilon0=check_positive("epsilon0", self.epsilon0),
+            rounds=check_rounds(self.rounds),
+            label=str(self.label),
+        )
+
+    def first_hit_range(self) -> float:
+        return self.epsilon0
 
     def pure_epsilon(self) -> float:
         return self.epsilon0 * self.rounds

@@ -165,6 +165,14 @@ class Program(ABC):
         """The earlier trip whose block state this trip needs; None where it needs none."""
         return None
 
+    def reads_block(self, trip: int) -> bool:
+        """Whether this trip looks at the block as it was built; where not, it has number, state and broadcast alone.
+
+        A program whose later trips need little of a block keeps that in the block's state, and the engine leaves the
+        block itself unread. Nothing may be sent to shards then.
+        """
+        return True
+
     @abstractmethod
     def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
         """The noise of the round that ends with this trip; None where none is added."""

@@ -1,0 +1,190 @@
+"""k-hitting set as a program: a counted selection, then user peeling between blocks and hub.
+
+After the last trip of the selection the shards meet: the hub learns the released items with their exact counts, chooses
+the first item, and broadcasts the domain, which is public. Blocks then restrict their users to it, drop the empty ones
+and merge equal sets, and the trips differ in where the rounds run:
+
+- *trip by trip*: on each trip a block removes the holders of the item chosen last and sends by how much the counts fall;
+  the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but its sets.
+- *gathered*: where all restricted sets surely fit one worker, blocks send them once, and the hub runs all rounds.
+
+Both call the same kernels (`cover.py`) and draw under the same labels, so they choose the same items. The number of trips
+is a function of settings alone, and a round chooses whether or not anybody is left: to stop would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.engine.extended import Extended
+from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
+from dpbeam.hitting_set.config import HittingSetPlan
+from dpbeam.hitting_set.cover import Choose, Cover, next_item, peel, positions_in
+from dpbeam.kernels.canonical import METADATA_KEY
+from dpbeam.kernels.columns import Columns, narrow
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
+from dpbeam.kernels.shards import Shard
+from dpbeam.randomness import KeyedBits, RunKey, fingerprints
+from dpbeam.randomness.discrete import gumbel_peel
+from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
+from dpbeam.topk.program import ITEM, RANK, histogram
+
+_WAKE = "wake"
+_SETS = ("degrees", "links", "users")
+
+
+def noisy_choice(epsilon0: float, fp: np.ndarray, key: RunKey) -> Choose:
+    """The exponential mechanism of bounded range epsilon0: the largest count plus fresh Gumbel(1/epsilon0) noise a round.
+
+    Comparisons are those of real numbers (`dpbeam.randomness.discrete.choices`).
+
+    Args:
+      fp: (d, 2) uint64, fingerprints of the domain.
+    """
+
+    def choose(number: int, counts: np.ndarray, positions: np.ndarray) -> int:
+        bits = KeyedBits(key, f"hitting-set/round {number}", fp[positions])
+        return int(gumbel_peel(counts, epsilon0, bits, 1)[0])
+
+    return choose
+
+
+class HittingSetProgram(Extended):
+    """Selection of a domain and user peeling.
+
+    Args:
+      plan: calibrated.
+      domain: the items of a public domain (`dpbeam.topk.program.public_domain`), exactly where the plan says so.
+      gather: all pairs of users with items of the domain fit one worker, two or four bytes each, and eight bytes for each
+        set: the hub runs all rounds.
+
+    Raises:
+      ValueError: plan and domain disagree: without its domain, items of the data would be taken for public.
+    """
+
+    output = "hub"
+
+    def __init__(self, plan: HittingSetPlan, domain: Columns | None = None, *, gather: bool = False):
+        if plan.config.public_domain != (domain is not None):
+            raise ValueError(
+                "a hitting-set job with public_domain=True needs the domain's items, and one without takes none"
+            )
+        counting: Program = CountProgram()
+        if plan.selection is not None:
+            counting = CountedProgram(plan.selection.program)
+        super().__init__(counting)
+        self.plan, self.domain, self.gather = plan, domain, gather
+        more = plan.config.k - 1
+        self.trips = counting.trips + (min(more, 1) if gather else more)
+        if more:
+            self.reply_columns[counting.trips - 1] = {_WAKE: ReplyColumn(np.uint8, 0)}
+
+    def _restricts(self, trip: int) -> bool:
+        return trip == self.first.trips
+
+    def meets(self, trip: int) -> str | None:
+        if not self.is_first(trip):
+            return "blocks"
+        return "shards" if trip == self.first.trips - 1 else None
+
+    def reads_block(self, trip: int) -> bool:
+        return self.is_first(trip) or self._restricts(trip)
+
+    def block_state_trip(self, trip: int) -> int | None:
+        if self.is_first(trip):
+            return super().block_state_trip(trip)
+        return None if self._restricts(trip) else self.first.trips
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        if self.is_first(trip):
+            return super().weigh(trip, block, reply, keys)
+        if not self._restricts(trip):
+            return {}, None
+        position = positions_in(block.broadcast["domain"], block.item_fp)
+        return {}, Cover.restricted(Csr(block.offsets, block.links), position).to_columns()
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        if trip == self.first.trips - 1:
+            return shard, {_WAKE: np.zeros(len(shard), np.uint8)}
+        return super().reply(trip, shard)
+
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if isinstance(part, Shard):
+            mask, counts = candidates(self.first, part)
+            rows = np.flatnonzero(mask)
+            return histogram(part.items.take(pa.array(rows)), counts[rows], part.kinds)
+        sets = {name: part.state[name] for name in _SETS}
+        if self.gather:
+            return sets
+        chosen, size = part.broadcast["chosen"], int(part.broadcast["size"][0])
+        cover, falls = Cover.from_columns(sets), np.zeros(size, np.int64)
+        cover.drop(chosen[:-1])
+        if len(chosen):
+            cover.take(int(chosen[-1]), falls)
+        items = np.flatnonzero(falls)
+        return {"items": narrow(items), "falls": narrow(-falls[items])}
+
+    def decide(
+        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
+    ) -> tuple[Columns, Columns]:
+        if self.is_first(trip):
+            state = _meeting(summaries, self.domain, draw.run_key)
+        counts, chosen = state["counts"].copy(), state["chosen"].tolist()
+        choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)
+        k = self.plan.config.k
+        if self.gather and not self.is_first(trip):
+            chosen = peel([Cover.from_columns(summary) for summary in summaries], counts, k, choose, chosen)
+        else:
+            for summary in summaries if chosen else ():
+                counts[summary["items"]] -= summary["falls"]
+            if len(chosen) < min(k, len(counts)):
+                chosen.append(next_item(choose, counts, chosen))
+        state = {**state, "counts": counts, "chosen": np.array(chosen, np.int64)}
+        told = {"chosen": state["chosen"], "size": np.array([len(counts)])}
+        if self.is_first(trip):
+            told["domain"] = state["fp"]
+        return state, told
+
+    def hub_output(self, state: Columns) -> pa.RecordBatch | None:
+        """(rank, item) in the order of the choice; None where the domain is empty."""
+        chosen = state["chosen"]
+        if not len(chosen):
+            return None
+        schema = pa.schema(
+            [(RANK, pa.int64()), (ITEM, pa.large_binary())], metadata={METADATA_KEY: state["kinds"][0].as_py()}
+        )
+        columns = [pa.array(np.arange(1, len(chosen) + 1)), state["items"].take(pa.array(chosen))]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Columns:
+    """The hub's first state: items of the domain in the order of their fingerprints, with exact counts.
+
+    Args:
+      parts: histograms of the shards, an item in one of them alone.
+      domain: a public domain; all of its items take part, and nothing else does.
+    """
+    found = [part for part in (domain, *parts) if part is not None]
+    items = pa.concat_arrays([part["items"] for part in found] or [pa.array([], pa.large_binary())])
+    counts = np.concatenate([np.asarray(part["counts"], np.int64) for part in found] or [np.zeros(0, np.int64)])
+    fp = fingerprints(Keys(key).pairs.item, items)
+    first, inverse = unique_fingerprints(fp)
+    totals = np.zeros(len(first), np.int64)
+    np.add.at(totals, inverse, counts)
+    if domain is not None:
+        inside = np.zeros(len(first), bool)
+        inside[inverse[: len(domain["items"])]] = True
+        first, totals = first[inside], totals[inside]
+    return {
+        "items": items.take(pa.array(first)),
+        "fp": fp[first],
+        "counts": totals,
+        "chosen": np.zeros(0, np.int64),
+        "kinds": kinds_column(common_kinds(found)),
+    }
