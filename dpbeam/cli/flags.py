@@ -296,6 +296,19 @@ def add_output_flags(parser: FlagParser) -> None:
     parser.add_switch("dry_run", "check everything, print the plan, read no data")
 
 
+def add_checkpoint_flags(parser: FlagParser) -> None:
+    """Going on with a run that was killed."""
+    group = parser.add_argument_group("going on after a failure")
+    group.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="keep the run's private state there: killed, the same command goes on from its last checkpoint",
+    )
+    group.add_argument(
+        "--passes_per_job", type=int, metavar="N", help="passes between two checkpoints (default 32)"
+    )
+
+
 def add_method_flags(parser: FlagParser, *, choose: bool = True) -> None:
     """Settings of partition selection: what every selector has, and the settings of all of the registry.
 

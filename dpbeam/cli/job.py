@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,21 +15,23 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dpbeam.cli.beam_flags import refused_by_beam
+from dpbeam.cli.checkpoint import checkpointed, settings_digest
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
 from dpbeam.cli.console import tell, warn
 from dpbeam.cli.progress import Progress
 from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, complain
-from dpbeam.io.files import write_atomically
+from dpbeam.io.files import InputFile, write_atomically
 from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget, count_released, read_ledger
-from dpbeam.io.paths import is_pipe
+from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
-from dpbeam.runners.check import Path, check_path
+from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine
 from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
@@ -38,6 +40,9 @@ from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.signals import deferring
 
+Build = Callable[[beam.Pipeline], None]
+#: From the final paths, the ledger last, and the number of released items.
+Report = Callable[[list[str], int], None]
 DEFAULT_RUNNER = "FnApiRunner"
 _COUNTS = "counts"
 # Measured on two cores: 30 percent less time at 30 million pairs for 25 percent more memory; starting the second worker
@@ -101,13 +106,14 @@ class Job:
         """
         target = _target(given)
         _check_counts(given)
+        _check_checkpoint(given, spec)
         summary = preflight(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
         try:
             inputs = [*(file.path for file in summary.files), *_lists(given)]
             target.check(inputs, _other_files(given))
             _check_files(given, inputs)
             patterns = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
-            temp_location = check_runner(beam_arguments, patterns, target.prefix)
+            temp_location = check_runner(beam_arguments, patterns, target.prefix, given.get("checkpoint"))
             job = cls(command, given, spec, summary, target, beam_arguments, temp_location, run_key(given))
             job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
         except BaseException:
@@ -203,11 +209,11 @@ class Job:
         build: Callable[[beam.Pipeline, RunFolder], None],
         ledger_json: str,
         *,
-        report: Callable[[list[str], int], None],
+        report: Report,
         passes: int = 0,
         rounds: int = 0,
     ) -> int:
-        """Build and run the pipeline, then publish its output; a failure leaves neither output nor private files.
+        """Build and run a pipeline, then publish its output; a failure leaves neither output nor private files.
 
         Once the output is in place the job is done, whatever happens to its messages: a launcher that took it for
         failed would spend the budget again.
@@ -220,21 +226,79 @@ class Job:
         Returns:
           The exit code, 0.
         """
+        return self._publish(
+            self._folder(),
+            lambda folder, execute: execute(lambda pipeline: build(pipeline, folder)),
+            ledger_json,
+            report,
+            self._progress(passes, rounds),
+        )
+
+    def run_program(
+        self,
+        made: Callable[[RunFolder], ProgramRun],
+        ledger_json: str,
+        *,
+        report: Report,
+        trips: int,
+        rounds: int = 0,
+    ) -> int:
+        """The same for a program: in one job, or in several where it has many trips or `--checkpoint` is given.
+
+        Args:
+          made: the run of the program in a folder; called once.
+          trips: of the program.
+        """
+
+        def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+            run, store = made(folder), folder.claim()
+            if run.fits_one_job and "checkpoint" not in self.given:
+                execute(lambda pipeline: run.add_to(pipeline, store))
+                return
+            per_job = self.given.get("passes_per_job", TRIPS_PER_JOB)
+            run_in_jobs(
+                store, run.program, read=run.read, write=run.write, run=execute, trips_per_job=per_job
+            )
+
+        folder = self._kept(ledger_json, trips) if "checkpoint" in self.given else self._folder()
+        return self._publish(folder, work, ledger_json, report, self._progress(trips, rounds))
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[RunFolder]:
+        with RunFolder(self.temp_location, self.key) as folder:
+            yield folder
+
+    def _kept(self, ledger_json: str, trips: int) -> contextlib.AbstractContextManager[RunFolder]:
+        """The run's private folder below --checkpoint."""
+        files = list(self.summary.files) if self.summary is not None else []
+        files += [InputFile(path, 0) for path in _lists(self.given)]
+        digest = settings_digest(self.command, ledger_json, files, self.key)
+        return checkpointed(self.given["checkpoint"], self.key, digest, trips)
+
+    def _publish(
+        self,
+        folder_of_run: contextlib.AbstractContextManager[RunFolder],
+        work: Callable[[RunFolder, Callable[[Build], None]], None],
+        ledger_json: str,
+        report: Report,
+        progress: Progress,
+    ) -> int:
         if self.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
         warn_of_leftovers(self.temp_location, self.target.prefix)
         compute_once()
         try:
-            with RunFolder(self.temp_location, self.key) as folder:
+            with contextlib.ExitStack() as private:
+                folder = private.enter_context(folder_of_run)
                 owner.mark(self.target.prepare())
-                pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
-                build(pipeline, folder)
-                self._wait(pipeline, passes, "round" if rounds == passes else "pass")
+                with self._executor(progress) as execute:
+                    work(folder, execute)
                 if "not_private_counts" in self.given:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
-            with deferring():
-                paths = self.target.commit(ledger_json)
-                self._finish(paths, report)
+                with deferring():
+                    paths = self.target.commit(ledger_json)
+                    _removed(private)
+                    self._finish(paths, report)
         except BaseException:
             self.target.abort()
             raise
@@ -243,7 +307,7 @@ class Job:
                 self.summary.release()
         return 0
 
-    def _finish(self, paths: list[str], report: Callable[[list[str], int], None]) -> None:
+    def _finish(self, paths: list[str], report: Report) -> None:
         """Say what was released; trouble here is a warning."""
         try:
             released = count_released(paths[:-1])
@@ -267,12 +331,22 @@ class Job:
             **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
         }
 
-    def _wait(self, pipeline: beam.Pipeline, passes: int, pass_name: str) -> None:
-        title = f"dpbeam {self.command}"
-        progress = Progress(title, enabled=not self.quiet, passes=passes, pass_name=pass_name)
+    def _progress(self, passes: int, rounds: int) -> Progress:
+        name = "round" if rounds == passes else "pass"
+        return Progress(f"dpbeam {self.command}", enabled=not self.quiet, passes=passes, pass_name=name)
+
+    @contextlib.contextmanager
+    def _executor(self, progress: Progress) -> Iterator[Callable[[Build], None]]:
+        """Runs pipelines, one after the other, and tells what they do."""
         workers = contextlib.nullcontext() if self.given.get("verbose", False) else quiet_workers()
-        with progress, progress.follow_local_runner(), workers:
+
+        def execute(build: Build) -> None:
+            pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
+            build(pipeline)
             run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
+
+        with progress, progress.follow_local_runner(), workers:
+            yield execute
 
     def _tell(self, progress: Progress) -> Callable[[str], None]:
         """Where the state of the job goes: of a cluster's job to stderr; the in-process runner tells its stages."""
@@ -280,6 +354,14 @@ class Job:
         if self.quiet or local:
             return lambda text: None
         return progress.stage if progress.shown else complain
+
+
+def _removed(private: contextlib.ExitStack) -> None:
+    """Leave the private folder's context, which removes it; the output is in place, so trouble is a warning."""
+    try:
+        private.close()
+    except Exception as error:
+        warn(f"the output is complete, but the run's private folder could not be removed: {error}")
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -293,7 +375,7 @@ def _other_files(given: dict[str, Any]) -> dict[str, str]:
     return {f"--{name}": given[name] for name in ("not_private_counts", "result_file") if name in given}
 
 
-def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
+def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoint: str | None = None) -> str:
     """Refuse a runner that cannot start, or whose workers cannot see a path; return the temp location.
 
     Raises:
@@ -302,22 +384,26 @@ def check_runner(arguments: list[str], inputs: list[str], output: str) -> str:
     flags = read_engine_flags(arguments)
     check_runner_name(flags)
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
+    kept = [] if checkpoint is None else [Path("--checkpoint", checkpoint, "temp")]
     if flags.runner == DEFAULT_RUNNER:
         temp_location = flags.temp_location or tempfile.gettempdir()
-        row = check_path(flags, Path("--temp_location", temp_location, "temp"))
-        if not row.ok:
-            raise InputError(f"{row.what}: {row.found}; {row.mend}")
+        for path in (Path("--temp_location", temp_location, "temp"), *kept):
+            _refuse_unless_ok(check_path(flags, path))
         return temp_location
     if flags.temp_location is None and flags.remote_workers:
         raise InputError(
             "--temp_location is required where workers run elsewhere: a folder that all of them share"
         )
     paths = [Path("--input", pattern, "input") for pattern in inputs]
-    paths += [Path("--output", output, "output")]
+    paths += [Path("--output", output, "output"), *kept]
     for row in check_engine(arguments, paths):
-        if not row.ok:
-            raise InputError(f"{row.what}: {row.found}; {row.mend}")
+        _refuse_unless_ok(row)
     return flags.temp_location or tempfile.gettempdir()
+
+
+def _refuse_unless_ok(row: Row) -> None:
+    if not row.ok:
+        raise InputError(f"{row.what}: {row.found}; {row.mend}")
 
 
 def run_key(given: dict[str, Any]) -> RunKey:
@@ -355,6 +441,22 @@ def _check_counts(given: dict[str, Any]) -> None:
         value = given.get(name)
         if value is not None and not 1 <= value <= 65_536:
             raise InputError(f"--{name} must be from 1 to 65536, got {value}")
+
+
+def _check_checkpoint(given: dict[str, Any], spec: InputSpec) -> None:
+    """Refuse what a run could not go on with.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    per_job = given.get("passes_per_job")
+    if per_job is not None and per_job < 1:
+        raise InputError(f"--passes_per_job must be at least 1, got {per_job}")
+    if "checkpoint" not in given:
+        return
+    given["checkpoint"] = local_path(given["checkpoint"], "--checkpoint")
+    if any(map(is_pipe, spec.patterns)):
+        raise InputError("--checkpoint: a pipe cannot be read again; give --input a file")
 
 
 def _check_files(given: dict[str, Any], inputs: Sequence[str]) -> None:

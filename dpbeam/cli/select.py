@@ -17,6 +17,7 @@ from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
+    add_checkpoint_flags,
     add_input_flags,
     add_method_flags,
     add_output_flags,
@@ -27,9 +28,11 @@ from dpbeam.cli.loading import importing
 if TYPE_CHECKING:
     import apache_beam as beam
     import pyarrow as pa
+    from apache_beam.pvalue import PCollection
 
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.selection.plan import SelectionPlan
 
@@ -40,6 +43,7 @@ def make_parser() -> FlagParser:
     add_budget_flags(parser)
     add_method_flags(parser)
     add_output_flags(parser)
+    add_checkpoint_flags(parser)
     return parser
 
 
@@ -61,7 +65,7 @@ def _run(argv: list[str]) -> int:
         spec = input_spec(given)  # what it refuses needs no Beam
         from dpbeam.cli.job import Job
         from dpbeam.selection.plan import make_plan
-        from dpbeam.selection.transforms import SelectPartitions  # noqa: F401
+        from dpbeam.selection.transforms import UserBlocks  # noqa: F401
 
     with within_arithmetic(given):
         plan = make_plan(selection_config(given))
@@ -109,13 +113,13 @@ def _print_plan(plan: SelectionPlan, job: Job) -> int:
 
 
 def _execute(plan: SelectionPlan, job: Job, public: pa.Array | None, ledger: str) -> int:
-    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
-        _build(pipeline, folder, plan, job, public)
+    def made(folder: RunFolder) -> ProgramRun:
+        return _program_run(folder, plan, job, public)
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
-    return job.run(build, ledger, report=report, passes=plan.program.trips, rounds=len(plan.rounds))
+    return job.run_program(made, ledger, report=report, trips=plan.program.trips, rounds=len(plan.rounds))
 
 
 def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> None:
@@ -133,35 +137,35 @@ def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> N
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
 
 
-def _build(
-    pipeline: beam.Pipeline, folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None
-) -> None:
-    """The job graph: read, leave out public items, select, write."""
+def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None) -> ProgramRun:
+    """Read, leave out public items, select, write."""
     import apache_beam as beam
 
+    from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.io.sinks import OutputColumns, WriteReleased
     from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
-    from dpbeam.selection.transforms import SelectPartitions
+    from dpbeam.selection.sizes import choose_sizes
+    from dpbeam.selection.transforms import UserBlocks
 
     spec, summary = job.reading
-    complete = spec.complete_users
-    pairs = job.read(pipeline, folder)
+    complete, store = spec.complete_users, folder.store
+    sizes = choose_sizes(job.pairs_estimate, job.given.get("num_shards"), summary.item_bytes)
     if public is not None:
-        store_public_items(folder.store, public)
-        pairs = pairs | "RemovePublicItems" >> FilterItems(folder.store, complete=complete)
-    released = pairs | "SelectPartitions" >> SelectPartitions(
-        plan.config,
-        run=folder,
-        pairs=job.pairs_estimate,
-        item_bytes=summary.item_bytes,
-        num_shards=job.given.get("num_shards"),
-        complete=complete,
-        as_batches=True,
-    )
-    if public is not None:
-        fixed = pipeline | "PublicItems" >> ReleasePublicItems(folder.store, summary.kinds)
-        released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
-    columns = OutputColumns.of(spec, summary.kinds, noisy_weight=plan.config.noisy_weights)
-    _ = released | "WriteReleased" >> WriteReleased(
-        job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
-    )
+        store_public_items(store, public)
+
+    def read(pipeline: beam.Pipeline) -> PCollection:
+        pairs = job.read(pipeline, folder)
+        if public is not None:
+            pairs = pairs | "RemovePublicItems" >> FilterItems(store, complete=complete)
+        return pairs | "SelectPartitions" >> UserBlocks(store, plan.program, sizes, complete=complete)
+
+    def write(released: PCollection) -> None:
+        if public is not None:
+            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(store, summary.kinds)
+            released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
+        columns = OutputColumns.of(spec, summary.kinds, noisy_weight=plan.config.noisy_weights)
+        _ = released | "WriteReleased" >> WriteReleased(
+            job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
+        )
+
+    return ProgramRun(plan.program, read, write, one_step=sizes.one_step)

@@ -99,6 +99,14 @@ def identity(path: str) -> object:
     return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
 
+def modified(path: str) -> int | None:
+    """When a local file was last changed, in nanoseconds; None elsewhere, and where there is none."""
+    try:
+        return os.stat(path).st_mtime_ns if is_local(path) else None
+    except (OSError, ValueError):
+        return None
+
+
 def _canonical_url(path: str) -> str:
     scheme, _, rest = path.strip().partition("://")
     if scheme.lower() == "hdfs":  # has folders; an object store's names are exact

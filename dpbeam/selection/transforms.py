@@ -17,13 +17,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
-from dpbeam.engine.beam.store import RunFolder
-from dpbeam.engine.program import replies_by_link
+from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selection.sizes import choose_sizes
+from dpbeam.selection.sizes import Sizes, choose_sizes
 
 _TUPLES_PER_BATCH = 100_000
 _Id = str | int | bytes
@@ -167,9 +167,7 @@ class SelectPartitions(beam.PTransform):
         super().__init__()
         self.plan: SelectionPlan = make_plan(config)
         sizes = choose_sizes(pairs, num_shards, item_bytes)
-        self._num_blocks = num_blocks or sizes.num_blocks
-        self._num_shards = sizes.num_shards
-        self._one_step = sizes.one_step and num_blocks is None
+        self._sizes = sizes if num_blocks is None else Sizes(num_blocks, sizes.num_shards)
         self._run = run
         self._complete = complete
         self._as_batches = as_batches
@@ -180,19 +178,10 @@ class SelectPartitions(beam.PTransform):
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
         program = self.plan.program
-        batches = pcoll if self._complete else to_batches(pcoll)
         released = (
-            batches
-            | "SubsamplePerUser"
-            >> SubsamplePerUser(
-                store,
-                num_blocks=self._num_blocks,
-                num_shards=self._num_shards,
-                cap=program.cap,
-                complete=self._complete,
-                ranges=replies_by_link(program),
-            )
-            | "Rounds" >> RunProgram(store, program, one_step=self._one_step)
+            pcoll
+            | "UserBlocks" >> UserBlocks(store, program, self._sizes, complete=self._complete)
+            | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step)
         )
         if self._as_batches:
             return released
@@ -206,9 +195,35 @@ class SelectPartitions(beam.PTransform):
             "epsilon": config.epsilon,
             "delta": config.delta,
             "max_items_per_user": config.max_items_per_user,
-            "num_blocks": self._num_blocks,
-            "num_shards": self._num_shards,
+            "num_blocks": self._sizes.num_blocks,
+            "num_shards": self._sizes.num_shards,
         }
+
+
+class UserBlocks(beam.PTransform):
+    """Users of a program's input, grouped into blocks: PCollection[(int, Block)].
+
+    Args:
+      store: of the run, claimed.
+      program: says how many items of a user count.
+      complete: the input is (block id, record batch) whose users are whole; else tuples or record batches of pairs.
+    """
+
+    def __init__(self, store: RunStore, program: Program, sizes: Sizes, *, complete: bool = False):
+        super().__init__()
+        self._complete = complete
+        self._sample = SubsamplePerUser(
+            store,
+            num_blocks=sizes.num_blocks,
+            num_shards=sizes.num_shards,
+            cap=program.cap,
+            complete=complete,
+            ranges=replies_by_link(program),
+        )
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        batches = pcoll if self._complete else to_batches(pcoll)
+        return batches | "SubsamplePerUser" >> self._sample
 
 
 def check_batch_input(pcoll: PCollection) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 
-from dpbeam.engine.beam.graph import ContinueBlocks, KeepForNextJob, RunTrips
+from dpbeam.engine.beam.graph import ContinueBlocks, KeepForNextJob, RunProgram, RunTrips
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.program import Program
@@ -23,6 +23,33 @@ TRIPS_PER_JOB = 32
 
 Read = Callable[[beam.Pipeline], beam.PCollection]
 Write = Callable[[beam.PCollection], None]
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """A program with its input and what is done with its result.
+
+    Attributes:
+      program: what runs.
+      read: adds the input to a pipeline: pipeline -> PCollection[(int, Block)].
+      write: adds what is done with the result, PCollection[pa.RecordBatch].
+      one_step: all blocks fit one worker, which may run all trips without the engine.
+    """
+
+    program: Program
+    read: Read
+    write: Write
+    one_step: bool = False
+
+    @property
+    def fits_one_job(self) -> bool:
+        """Whether one job is what such a program takes."""
+        return self.one_step or self.program.trips <= TRIPS_PER_JOB
+
+    def add_to(self, pipeline: beam.Pipeline, store: RunStore) -> None:
+        """The whole of it as one job."""
+        blocks = self.read(pipeline)
+        self.write(blocks | "Rounds" >> RunProgram(store, self.program, one_step=self.one_step))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 #: How the names of run folders begin.
@@ -58,6 +58,13 @@ def mark(folder: str) -> None:
     """Write this process into a local folder. Trouble is left to whoever writes there next."""
     with contextlib.suppress(OSError):
         Path(folder, FILE).write_text(json.dumps(asdict(Owner.this_process())), encoding="utf-8")
+
+
+def unmark(folder: str) -> None:
+    """Say that this process is done with a local folder, which stays: as if it were gone."""
+    with contextlib.suppress(OSError):
+        ended = replace(Owner.this_process(), started="ended")
+        Path(folder, FILE).write_text(json.dumps(asdict(ended)), encoding="utf-8")
 
 
 def owner_of(folder: str) -> Owner | None:

@@ -1,0 +1,159 @@
+"""`--checkpoint`: a command that was killed goes on when it is given again, and only where that is the same run."""
+
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.cli import job, main
+from dpbeam.engine.beam import owner
+from tests.support.waiting import wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROUNDS = 4
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    users = [f"u{n}" for n in range(300) for _ in range(3)]
+    items = [f"i{(n * 7 + k * k) % 11}" for n in range(300) for k in range(3)]
+    pq.write_table(pa.table({"user": users, "item": items}), path)
+    return path
+
+
+def flags(pairs, output, kept, *more: str) -> list[str]:
+    return [
+        *(
+            "select",
+            f"--input={pairs}",
+            "--user_column=user",
+            "--item_column=item",
+            "--epsilon=1",
+            "--delta=1e-6",
+        ),
+        *("--method=gsu", f"--rounds={ROUNDS}", f"--output={output}", "--insecure_test_key=ab", "--quiet"),
+        *([f"--checkpoint={kept}", "--passes_per_job=1"] if kept else []),
+        *more,
+    ]
+
+
+def released(output) -> list[dict]:
+    rows = [row for path in glob.glob(f"{output}-*.parquet") for row in pq.read_table(path).to_pylist()]
+    return sorted(rows, key=str)
+
+
+def fail_in(monkeypatch, number: int) -> list[int]:
+    """Jobs fail from the `number`-th (from 0) on; the list counts those that ran."""
+    ran: list[int] = []
+    run = job.run_and_wait
+
+    def fails(*args):
+        if len(ran) >= number:
+            raise OSError(28, "No space left on device")
+        ran.append(1)
+        return run(*args)
+
+    monkeypatch.setattr(job, "run_and_wait", fails)
+    return ran
+
+
+class TestGoingOn:
+    def test_a_failed_run_goes_on_and_gives_what_one_run_gives(self, pairs, tmp_path, monkeypatch, capsys):
+        kept = tmp_path / "kept"
+        assert main(flags(pairs, tmp_path / "whole", None)) == 0
+        with monkeypatch.context() as broken:
+            fail_in(broken, 2)
+            assert main(flags(pairs, tmp_path / "out", kept)) == 1
+        assert f"its checkpoint stay in {kept}" in capsys.readouterr().err
+        assert released(tmp_path / "out") == []
+        (folder,) = os.listdir(kept)
+        assert os.stat(kept / folder).st_mode & 0o077 == 0
+        ran = fail_in(monkeypatch, ROUNDS)
+        assert main(flags(pairs, tmp_path / "out", kept)) == 0
+        assert len(ran) == ROUNDS - 2
+        assert released(tmp_path / "out") == released(tmp_path / "whole") != []
+        assert os.listdir(kept) == []
+
+    def test_the_private_folder_goes_where_there_is_nothing_to_go_on_from(self, pairs, tmp_path, monkeypatch):
+        fail_in(monkeypatch, 0)
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 1
+        assert os.listdir(tmp_path / "kept") == []
+
+    def test_the_input_is_not_read_again(self, pairs, tmp_path, monkeypatch):
+        with monkeypatch.context() as broken:
+            fail_in(broken, 1)
+            assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 1
+        monkeypatch.setattr(job.Job, "read", None)
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 0
+
+    def test_another_run_is_refused(self, pairs, tmp_path, monkeypatch, capsys):
+        kept = tmp_path / "kept"
+        with monkeypatch.context() as broken:
+            fail_in(broken, 1)
+            assert main(flags(pairs, tmp_path / "out", kept)) == 1
+        (before,) = os.listdir(kept)
+        for change in (["--epsilon=2"], ["--insecure_test_key=cd"], []):
+            if not change:
+                os.utime(pairs, (1, 1))
+            capsys.readouterr()
+            assert main(flags(pairs, tmp_path / "out", kept, *change)) == 2
+            assert "holds a run with other settings or another input" in capsys.readouterr().err
+            assert os.listdir(kept) == [before]
+        assert main(["clean", f"--temp_location={kept}", "--quiet"]) == 0
+        assert os.listdir(kept) == []
+
+    def test_a_living_run_is_left_alone(self, pairs, tmp_path, monkeypatch, capsys):
+        kept = tmp_path / "kept"
+        with monkeypatch.context() as broken:
+            fail_in(broken, 1)
+            assert main(flags(pairs, tmp_path / "out", kept)) == 1
+        (folder,) = glob.glob(f"{kept}/*")
+        owner.mark(folder)
+        assert main(flags(pairs, tmp_path / "out", kept)) == 2
+        assert f"the run in '{kept}' is still going" in capsys.readouterr().err
+
+    def test_runs_of_others_in_the_folder_stay(self, pairs, tmp_path):
+        other = tmp_path / "kept" / "dpbeam-run-other"
+        other.mkdir(parents=True)
+        (other / "key").write_text("secret")
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 0
+        assert (other / "key").read_text() == "secret"
+
+    @pytest.mark.parametrize(
+        "more, message",
+        [
+            (["--passes_per_job=0"], "--passes_per_job must be at least 1, got 0"),
+            (["--input=-", "--input_format=csv"], "--checkpoint: a pipe cannot be read again"),
+        ],
+    )
+    def test_what_cannot_go_on_is_refused(self, more, message, pairs, tmp_path, capsys):
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept", *more)) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "kept").exists()
+
+    def test_a_file_is_no_folder(self, pairs, tmp_path, capsys):
+        assert main(flags(pairs, tmp_path / "out", pairs)) == 2
+        assert f"--checkpoint {pairs}: {pairs} is a file, not a folder" in capsys.readouterr().err
+
+
+def test_a_killed_command_goes_on(pairs, tmp_path):
+    """kill -9 once there is a checkpoint."""
+    kept = tmp_path / "kept"
+    argv = [sys.executable, "-m", "pipelines.select_items", *flags(pairs, tmp_path / "out", kept)[1:]]
+    process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_until(lambda: glob.glob(f"{kept}/*/checkpoint-*"), 60, "a checkpoint")
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert main(flags(pairs, tmp_path / "whole", None)) == 0
+    # What the dead process staged stays: with a name of its own, named by the next run.
+    again = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "a killed run left" in again.stderr
+    assert released(tmp_path / "out") == released(tmp_path / "whole") != []
+    assert os.listdir(kept) == []
