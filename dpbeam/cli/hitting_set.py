@@ -18,6 +18,7 @@ from dpbeam.cli.console import run_command, warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
+    add_checkpoint_flags,
     add_input_flags,
     add_method_flags,
     add_output_flags,
@@ -28,12 +29,12 @@ from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
     import apache_beam as beam
-    import pyarrow as pa
+    from apache_beam.pvalue import PCollection
 
     from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.hitting_set.config import HittingSetConfig, HittingSetPlan
-    from dpbeam.hitting_set.transforms import HittingSet
 
 
 def make_parser() -> FlagParser:
@@ -58,6 +59,7 @@ def make_parser() -> FlagParser:
     )
     add_method_flags(parser)
     add_output_flags(parser)
+    add_checkpoint_flags(parser)
     parser.discard("method", instead="use --selector")
     parser.discard("public_items", "noisy_weights", "num_output_shards")
     return parser
@@ -139,40 +141,34 @@ def _execute(plan: HittingSetPlan, job: Job, ledger: str) -> int:
 
         domain = read_items(job.given["domain"], columns, "--domain")
 
+    from dpbeam.engine.beam.driver import ProgramRun
+    from dpbeam.hitting_set.transforms import HittingSet
     from dpbeam.io.ranked import WriteRanked
 
-    write = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=False)
-    transform = _transform(plan, job, domain)
+    transform = HittingSet(
+        plan.config,
+        domain=None if domain is None else (domain, summary.kinds),
+        pairs=job.pairs_estimate,
+        item_bytes=summary.item_bytes,
+        num_shards=job.given.get("num_shards"),
+        complete=spec.complete_users,
+    )
+    program = transform.program
 
-    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
-        ranking = job.read(pipeline, folder) | "HittingSet" >> transform(folder)
-        _ = ranking | "WriteRanked" >> write
+    def made(folder: RunFolder) -> ProgramRun:
+        def read(pipeline: beam.Pipeline) -> PCollection:
+            return job.read(pipeline, folder) | "HittingSet" >> transform.blocks(folder.store)
+
+        return ProgramRun(program, read, write, one_step=transform.sizes.one_step)
+
+    def write(ranking: PCollection) -> None:
+        ranked = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=False)
+        _ = ranking | "WriteRanked" >> ranked
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
-    trips = transform(None).program.trips
-    return job.run(build, ledger, report=report, passes=trips, rounds=trips)
-
-
-def _transform(plan: HittingSetPlan, job: Job, domain: pa.Array | None) -> Any:
-    """Folder -> the transform for this job's input."""
-    from dpbeam.hitting_set.transforms import HittingSet
-
-    spec, summary = job.reading
-
-    def transform(folder: RunFolder | None) -> HittingSet:
-        return HittingSet(
-            plan.config,
-            run=folder,
-            domain=None if domain is None else (domain, summary.kinds),
-            pairs=job.pairs_estimate,
-            item_bytes=summary.item_bytes,
-            num_shards=job.given.get("num_shards"),
-            complete=spec.complete_users,
-        )
-
-    return transform
+    return job.run_program(made, ledger, report=report, trips=program.trips, rounds=program.trips)
 
 
 def _report(plan: HittingSetPlan, job: Job, paths: list[str], released: int) -> None:

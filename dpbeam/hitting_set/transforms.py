@@ -8,19 +8,17 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.program import replies_by_link
-from dpbeam.errors import InputError
 from dpbeam.hitting_set.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting_set.program import HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.public_items import FilterItems, store_items
-from dpbeam.selection.sizes import choose_sizes
+from dpbeam.selection.sizes import Sizes, choose_sizes
 from dpbeam.selection.transforms import (
     CompleteBatches,
     PairsOrBatches,
+    UserBlocks,
     check_batch_input,
     own_folder,
     to_batches,
@@ -31,8 +29,8 @@ _DOMAIN = "domain"
 #: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
 #: what a worker with a shard needs.
 GATHERED_PAIRS = 250_000_000
-#: Trips of more rounds make a job graph that engines take minutes to read.
-MAX_TRIPPED_K = 500
+#: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
+TRIPS_IN_ONE_JOB = 128
 
 
 class HittingSet(beam.PTransform):
@@ -73,41 +71,55 @@ class HittingSet(beam.PTransform):
         super().__init__()
         self.plan = plan_hitting_set(config)
         gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
-        if not gather and config.k > MAX_TRIPPED_K:
-            raise InputError(f"--k can be {MAX_TRIPPED_K} at most where each round is a trip, got {config.k}")
         self.program = HittingSetProgram(
             self.plan, None if domain is None else public_domain(*domain), gather=gather
         )
         self._run, self._domain = run, domain
-        self._sizes = choose_sizes(pairs, num_shards, item_bytes)
+        self.sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._complete = complete
         self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
         self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        store = (self._run or own_folder(pcoll)).claim()
-        return self.blocks(pcoll, store) | "Rounds" >> RunProgram(
-            store, self.program, one_step=self._sizes.one_step
-        )
-
-    def blocks(self, pcoll: PCollection, store: RunStore) -> PCollection:
-        """The input as blocks of whole users, PCollection[(int, Block)]: what `run_in_jobs` reads."""
         check_batch_input(pcoll)
-        batches = pcoll if self._complete else to_batches(pcoll)
-        if self._domain is not None:
-            store_items(store, _DOMAIN, self._domain[0])
-            batches = batches | "KeepDomain" >> FilterItems(
-                store, _DOMAIN, keep=True, complete=self._complete
+        trips = self.program.trips
+        if trips > TRIPS_IN_ONE_JOB and not self.sizes.one_step:
+            raise ValueError(
+                f"{trips} trips are too many for one job: say how many pairs there are (pairs=), take a smaller k, or "
+                "use `dpbeam hitting-set`, which runs a chain of jobs"
             )
-        return batches | "SubsamplePerUser" >> SubsamplePerUser(
-            store,
-            num_blocks=self._sizes.num_blocks,
-            num_shards=self._sizes.num_shards,
-            cap=self.program.cap,
-            complete=self._complete,
-            ranges=replies_by_link(self.program),
-        )
+        store = (self._run or own_folder(pcoll)).claim()
+        blocks = pcoll | "UserBlocks" >> self.blocks(store)
+        return blocks | "Rounds" >> RunProgram(store, self.program, one_step=self.sizes.one_step)
+
+    def blocks(self, store: RunStore) -> beam.PTransform:
+        """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
+        return _Blocks(store, self.program, self.sizes, self._domain, self._complete)
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config
         return {"k": config.k, "epsilon": config.epsilon, "delta": config.delta}
+
+
+class _Blocks(beam.PTransform):
+    """Users in blocks, their items outside of a public domain left out."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        program: HittingSetProgram,
+        sizes: Sizes,
+        domain: tuple[pa.Array, Kinds] | None,
+        complete: bool,
+    ):
+        super().__init__()
+        self._store, self._domain, self._complete = store, domain, complete
+        self._blocks = UserBlocks(store, program, sizes, complete=complete)
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        if self._domain is None:
+            return pcoll | "UserBlocks" >> self._blocks
+        store_items(self._store, _DOMAIN, self._domain[0])
+        batches = pcoll if self._complete else to_batches(pcoll)
+        inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete)
+        return batches | "KeepDomain" >> inside | "UserBlocks" >> self._blocks
