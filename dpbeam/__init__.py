@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
     from dpbeam.front import Selection, select
+    from dpbeam.hitting.config import HittingSetConfig
+    from dpbeam.hitting.front import RankedItems, hitting_set
+    from dpbeam.hitting.transforms import HittingSet
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "HittingSet",
+    "HittingSetConfig",
     "InputError",
     "Ledger",
+    "RankedItems",
     "ReleasedItem",
     "RunFolder",
     "SelectPartitions",
@@ -33,12 +39,16 @@ __all__ = [
     "TopKConfig",
     "TopKItems",
     "__version__",
+    "hitting_set",
     "select",
 ]
 
 _HOME = {
+    "HittingSet": "hitting.transforms",
+    "HittingSetConfig": "hitting.config",
     "InputError": "errors",
     "Ledger": "accounting.ledger",
+    "RankedItems": "hitting.front",
     "ReleasedItem": "selection.transforms",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",
@@ -46,6 +56,7 @@ _HOME = {
     "SelectionConfig": "selection.config",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
+    "hitting_set": "hitting.front",
     "select": "front",
 }
 

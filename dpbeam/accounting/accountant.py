@@ -153,7 +153,7 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
 
 
 def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
-    """Delta at epsilon of choices up to the first hit and what stands beside them; as mere choices where that is less."""
+    """Delta at epsilon of choices up to the first hit beside other noise; as mere choices where that is less."""
     ranges, sigmas, pure = [], [], []
     for mechanism in mechanisms:
         if mechanism.first_hit_range() is not None:

@@ -1,12 +1,13 @@
 """Choices that a user takes part in only until one of its items is chosen: the exact cost, for any number of rounds.
 
 User peeling (Dick, Joseph and Raman 2026, Algorithm 4) chooses one item a round by an exponential mechanism of bounded
-range epsilon0 on the numbers of users left, and removes the users that hold it. Composed as k choices it costs more with
-every round; in truth a user's data matter only up to its first hit, an observation of Gupta, Ligett, McSherry, Roth and
-Talwar ("Differentially Private Combinatorial Optimization", SODA 2010), whose bound this module makes exact.
+range epsilon0 on the numbers of users left, and removes the users that hold it. Composed as k choices it costs more
+with every round; in truth a user's data matter only up to its first hit, an observation of Gupta, Ligett, McSherry,
+Roth and Talwar ("Differentially Private Combinatorial Optimization", SODA 2010), whose bound this module makes
+exact.
 
-**Theorem.** Let Q be the run with user v and P the run without, a = exp(epsilon0) - 1. For any number of rounds, any data
-and any adaptive choice of the domain,
+**Theorem.** Let Q be the run with user v and P the run without, a = exp(epsilon0) - 1. For any number of rounds,
+any data and any adaptive choice of the domain,
 
     D_e(P || Q) <= V(e) = (1 - exp(-epsilon0)) exp(-(e + epsilon0)/a)     where e >= -epsilon0,
                         = 1 - exp(e)                                      below,
@@ -14,10 +15,11 @@ and any adaptive choice of the domain,
 
 with D_e the hockey-stick divergence, sup over events of P(E) - exp(e) Q(E). Both are the least such bounds.
 
-*Proof.* While v is not hit, the scores with v are those without, plus 1 on the items of v. Let p be the probability under
-P that the round's item is one of them: under Q it is p (1 + a)/(1 + p a), and which of them it is, or which of the others,
-has the same law given that. After the hit both runs are the same. So all that matters is the round of the hit, and given
-the public past p is a number; a past that is told only splits the divergence into an average. With n rounds left
+*Proof.* While v is not hit, the scores with v are those without, plus 1 on the items of v. Let p be the probability
+under P that the round's item is one of them: under Q it is p (1 + a)/(1 + p a), and which of them it is, or which
+of the others, has the same law given that. After the hit both runs are the same. So all that matters is the round
+of the hit, and given the public past p is a number; a past that is told only splits the divergence into an average.
+With n rounds left
 
     V_n(e) = max_p  p (1 - exp(e) (1 + a)/(1 + p a))+  +  (1 - p) V_(n-1)(e - ln(1 + p a)),   V_0(e) = (1 - exp(e))+.
 
@@ -27,9 +29,9 @@ y >= u: the first term is 0 and the second (1 - p) (1 + p a)^(1/a) V(e) <= (1 - 
 y < 0: the sum is 1 - exp(e) = V(e).
 Rounds of small p that sum up to y/a reach V in the limit. D_e(Q||P) = 1 - exp(e) + exp(e) D_(-e)(P||Q) gives U. QED
 
-Beside Gaussian noise that was released before, with privacy loss L ~ N(mu^2/2, mu^2), and epsilon-DP stages of `pure` in
-sum, the divergence is at most E[V(epsilon - pure - L)], and E[U(...)] the other way: given what was released, the rest is
-the theorem at what L leaves. Safe side: delta is rounded up.
+Beside Gaussian noise that was released before, with privacy loss L ~ N(mu^2/2, mu^2), and epsilon-DP stages of
+`pure` in sum, the divergence is at most E[V(epsilon - pure - L)], and E[U(...)] the other way: given what was
+released, the rest is the theorem at what L leaves. Safe side: delta is rounded up.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def first_hit_delta(epsilon: float, epsilon0: float, sigma: float = math.inf, pu
     Returns:
       delta in [0, 1], for any number of choices.
 
-    Raises: ValueError unless epsilon0 and sigma are positive, epsilon0 finite and epsilon and pure finite and not negative.
+    Raises: ValueError unless epsilon0 and sigma are positive, epsilon0 finite and epsilon and pure finite and not
+      negative.
     """
     epsilon0 = max(check_positive("epsilon0", epsilon0), _SMALLEST_RANGE)
     left = check_epsilon(epsilon) - check_epsilon(pure)

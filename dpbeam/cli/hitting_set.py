@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpbeam.cli.job import Job
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
-    from dpbeam.hitting_set.config import HittingSetConfig, HittingSetPlan
+    from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan
 
 
 def make_parser() -> FlagParser:
@@ -52,7 +52,7 @@ def make_parser() -> FlagParser:
         "--selector_share",
         type=float,
         metavar="X",
-        help="its share of the budget (default 0.3 to 0.85, growing with k/epsilon)",
+        help="its share of the budget (default 0.3 to 0.9, growing with k/epsilon)",
     )
     group.add_argument(
         "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
@@ -81,9 +81,9 @@ def _run(argv: list[str]) -> int:
 
         spec = input_spec(given)  # what it refuses needs no Beam
         from dpbeam.cli.job import Job
-        from dpbeam.hitting_set.config import plan_hitting_set
-        from dpbeam.hitting_set.report import hitting_set_ledger, hitting_set_report
-        from dpbeam.hitting_set.transforms import HittingSet  # noqa: F401
+        from dpbeam.hitting.config import plan_hitting_set
+        from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report
+        from dpbeam.hitting.transforms import HittingSet  # noqa: F401
 
     with within_arithmetic(given):
         plan = plan_hitting_set(config_of(given))
@@ -112,7 +112,7 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
       InputError: flags of a selection where the domain is public.
     """
     from dpbeam.cli.settings import selection_config, selection_flags
-    from dpbeam.hitting_set.config import DEFAULT_SELECTOR, HittingSetConfig
+    from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig
 
     config = HittingSetConfig(
         given["epsilon"],
@@ -126,7 +126,9 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
         return replace(config, selection=selection_config(chosen))
     for name in ("selector", "selector_share", *selection_flags(given)):
         if name in given:
-            raise InputError(f"--{name} belongs to a selection stage, and --domain leaves none: drop one of them")
+            raise InputError(
+                f"--{name} belongs to a selection stage, and --domain leaves none: drop one of them"
+            )
     return config
 
 
@@ -142,7 +144,7 @@ def _execute(plan: HittingSetPlan, job: Job, ledger: str) -> int:
         domain = read_items(job.given["domain"], columns, "--domain")
 
     from dpbeam.engine.beam.driver import ProgramRun
-    from dpbeam.hitting_set.transforms import HittingSet
+    from dpbeam.hitting.transforms import HittingSet
     from dpbeam.io.ranked import WriteRanked
 
     transform = HittingSet(

@@ -26,7 +26,7 @@ class Extended(Program):
     def __init__(self, first: Program):
         self.first = first
         self.trips, self.norm, self.cap = first.trips, first.norm, first.cap
-        self.weight_grid, self.reply_columns = first.weight_grid, dict(first.reply_columns)
+        self.weight_grid, self.reply_columns = first.weight_grid, first.reply_columns
 
     def is_first(self, trip: int) -> bool:
         """Whether the trip is one of `first`."""

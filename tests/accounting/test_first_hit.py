@@ -62,7 +62,12 @@ class TestNoSequenceCostsMore:
     def test_alone(self, chances, epsilon0, epsilon):
         assert both_ways(*outcomes(chances, epsilon0), epsilon) <= first_hit_delta(epsilon, epsilon0) + 1e-15
 
-    @given(st.lists(st.floats(0, 0.3), min_size=1, max_size=6), st.floats(0.02, 1), st.floats(0, 2), st.floats(0.05, 1))
+    @given(
+        st.lists(st.floats(0, 0.3), min_size=1, max_size=6),
+        st.floats(0.02, 1),
+        st.floats(0, 2),
+        st.floats(0.05, 1),
+    )
     @settings(max_examples=20, deadline=None)
     def test_beside_gaussian_noise(self, chances, epsilon0, epsilon, mu):
         found = beside_gaussian(*outcomes(chances, epsilon0), epsilon, mu)
@@ -74,10 +79,12 @@ class TestNoSequenceCostsMore:
         a = math.expm1(epsilon0)
         grid = np.arange(-1.0, 2.0, step)
         value = np.maximum(-np.expm1(grid), 0)
-        bound = np.array([
-            -math.expm1(-epsilon0) * math.exp(-(e + epsilon0) / a) if e >= -epsilon0 else -math.expm1(e)
-            for e in grid
-        ])
+        bound = np.array(
+            [
+                -math.expm1(-epsilon0) * math.exp(-(e + epsilon0) / a) if e >= -epsilon0 else -math.expm1(e)
+                for e in grid
+            ]
+        )
         p = np.linspace(0, 1, 101)[:, None]
         hit = p * np.maximum(1 - np.exp(grid) * (1 + a) / (1 + p * a), 0)
         reached = []
@@ -85,7 +92,9 @@ class TestNoSequenceCostsMore:
             left = np.maximum(np.interp(grid - np.log1p(p * a), grid, value) - step * 0.01, 0)
             value = np.maximum(value, (hit + (1 - p) * left).max(axis=0))
             inside = (grid > -0.6) & (grid < 1.5)
-            assert (value[inside] <= bound[inside] * (1 + 2e-3)).all()  # V is convex: interpolation lies above it
+            assert (
+                value[inside] <= bound[inside] * (1 + 2e-3)
+            ).all()  # V is convex: interpolation lies above it
             reached.append(value[np.searchsorted(grid, 0.5)])
         assert reached[-1] > reached[0]
 
@@ -171,7 +180,9 @@ class TestAccountant:
             return account(event, 1.0).delta
 
         assert spent(100) == spent(100_000)
-        assert account(ComposedEvent("zcdp", (GaussianEvent(8.0), PeelingEvent(0.1, 100))), 1.0).delta > 20 * spent(100)
+        assert account(
+            ComposedEvent("zcdp", (GaussianEvent(8.0), PeelingEvent(0.1, 100))), 1.0
+        ).delta > 20 * spent(100)
 
     def test_few_choices_cost_what_mere_choices_cost(self):
         few = ComposedEvent("first-hit", (GaussianEvent(8.0), FirstHitEvent(0.1, 2)))
@@ -180,7 +191,9 @@ class TestAccountant:
         assert account(ComposedEvent("first-hit", (FirstHitEvent(0.1, 9),)), 0.95).delta == 0
 
     def test_elsewhere_it_counts_as_choices(self):
-        both = [ComposedEvent("zcdp", (cls(0.1, 30), GaussianEvent(9.0))) for cls in (FirstHitEvent, PeelingEvent)]
+        both = [
+            ComposedEvent("zcdp", (cls(0.1, 30), GaussianEvent(9.0))) for cls in (FirstHitEvent, PeelingEvent)
+        ]
         assert account(both[0], 1.0) == account(both[1], 1.0)
 
     @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ After the last trip of the selection the shards meet: the hub learns the release
 the first item, and broadcasts the domain, which is public. Blocks then restrict their users to it, drop the empty ones
 and merge equal sets, and the trips differ in where the rounds run:
 
-- *trip by trip*: on each trip a block removes the holders of the item chosen last and sends by how much the counts fall;
-  the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but its sets.
+- *trip by trip*: on each trip a block removes the holders of the item chosen last and sends by how much the counts
+  fall; the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but its sets.
 - *gathered*: where all restricted sets surely fit one worker, blocks send them once, and the hub runs all rounds.
 
-Both call the same kernels (`cover.py`) and draw under the same labels, so they choose the same items. The number of trips
-is a function of settings alone, and a round chooses whether or not anybody is left: to stop would tell.
+Both call the same kernels (`cover.py`) and draw under the same labels, so they choose the same items. The number of
+trips is a function of settings alone, and a round chooses whether or not anybody is left: to stop would tell.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
-from dpbeam.hitting_set.config import HittingSetPlan
-from dpbeam.hitting_set.cover import Choose, Cover, next_item, peel, positions_in
+from dpbeam.hitting.config import HittingSetPlan
+from dpbeam.hitting.cover import Choose, Cover, next_item, peel, positions_in
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr
@@ -38,7 +38,8 @@ _SETS = ("degrees", "links", "users")
 
 
 def noisy_choice(epsilon0: float, fp: np.ndarray, key: RunKey) -> Choose:
-    """The exponential mechanism of bounded range epsilon0: the largest count plus fresh Gumbel(1/epsilon0) noise a round.
+    """The exponential mechanism of bounded range epsilon0: the largest count plus fresh Gumbel(1/epsilon0) noise a
+    round.
 
     Comparisons are those of real numbers (`dpbeam.randomness.discrete.choices`).
 
@@ -59,7 +60,8 @@ class HittingSetProgram(Extended):
     Args:
       plan: calibrated.
       domain: the items of a public domain (`dpbeam.topk.program.public_domain`), exactly where the plan says so.
-      gather: all pairs of users with items of the domain fit one worker, two or four bytes each, and eight bytes for each
+      gather: all pairs of users with items of the domain fit one worker, two or four bytes each, and eight bytes
+        for each
         set: the hub runs all rounds.
 
     Raises:
@@ -81,7 +83,8 @@ class HittingSetProgram(Extended):
         more = plan.config.k - 1
         self.trips = counting.trips + (min(more, 1) if gather else more)
         if more:
-            self.reply_columns[counting.trips - 1] = {_WAKE: ReplyColumn(np.uint8, 0)}
+            wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}
+            self.reply_columns = {**counting.reply_columns, **wakes}
 
     def _restricts(self, trip: int) -> bool:
         return trip == self.first.trips
@@ -116,6 +119,8 @@ class HittingSetProgram(Extended):
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
         if isinstance(part, Shard):
+            if part.items is None:
+                raise ValueError("the shard came without its items")
             mask, counts = candidates(self.first, part)
             rows = np.flatnonzero(mask)
             return histogram(part.items.take(pa.array(rows)), counts[rows], part.kinds)
@@ -157,7 +162,8 @@ class HittingSetProgram(Extended):
         if not len(chosen):
             return None
         schema = pa.schema(
-            [(RANK, pa.int64()), (ITEM, pa.large_binary())], metadata={METADATA_KEY: state["kinds"][0].as_py()}
+            [(RANK, pa.int64()), (ITEM, pa.large_binary())],
+            metadata={METADATA_KEY: state["kinds"][0].as_py()},
         )
         columns = [pa.array(np.arange(1, len(chosen) + 1)), state["items"].take(pa.array(chosen))]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -172,7 +178,9 @@ def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> C
     """
     found = [part for part in (domain, *parts) if part is not None]
     items = pa.concat_arrays([part["items"] for part in found] or [pa.array([], pa.large_binary())])
-    counts = np.concatenate([np.asarray(part["counts"], np.int64) for part in found] or [np.zeros(0, np.int64)])
+    counts = np.concatenate(
+        [np.asarray(part["counts"], np.int64) for part in found] or [np.zeros(0, np.int64)]
+    )
     fp = fingerprints(Keys(key).pairs.item, items)
     first, inverse = unique_fingerprints(fp)
     totals = np.zeros(len(first), np.int64)

@@ -1,16 +1,17 @@
 """What private user peeling is compared with. NOT PRIVATE: both look at the data beyond any budget.
 
-`greedy` is the algorithm without noise, on every item: exact, since counts are kept up to date, which costs one pass over
-the pairs where a lazy evaluation of stale counts would compute many again. `peel_true_union` adds the noise of a plan but
-takes the items that somebody holds for public: no valid private algorithm where the domain is unknown.
+`greedy` is the algorithm without noise, on every item: exact, since counts are kept up to date, which costs one
+pass over the pairs where a lazy evaluation of stale counts would compute many again. `peel_true_union` adds the
+noise of a plan but takes the items that somebody holds for public: no valid private algorithm where the domain is
+unknown.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dpbeam.hitting_set.cover import Choose, Cover, peel
-from dpbeam.hitting_set.program import noisy_choice
+from dpbeam.hitting.cover import Choose, Cover, peel
+from dpbeam.hitting.program import noisy_choice
 from dpbeam.kernels.csr import Csr
 from dpbeam.randomness import RunKey
 

@@ -10,8 +10,8 @@ from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.hitting_set.config import HittingSetConfig, plan_hitting_set
-from dpbeam.hitting_set.program import HittingSetProgram
+from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -36,9 +36,9 @@ TRIPS_IN_ONE_JOB = 128
 class HittingSet(beam.PTransform):
     """At most k items that as many users as possible hold one of, under (epsilon, delta)-differential privacy.
 
-    PCollection of (user, item) tuples or record batches -> PCollection of at most one `pyarrow.RecordBatch` (rank, item:
-    canonical bytes), in the order of the choice, with the kinds in its metadata; see `SelectPartitions` for input and
-    `run`.
+    PCollection of (user, item) tuples or record batches -> PCollection of at most one `pyarrow.RecordBatch` (rank,
+    item: canonical bytes), in the order of the choice, with the kinds in its metadata; see `SelectPartitions` for
+    input and `run`.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
     twice as much.

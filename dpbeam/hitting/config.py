@@ -1,8 +1,8 @@
 """Settings of k-hitting set, and the plan that divides the budget between the selection of a domain and the peeling.
 
-The peeling is k choices of bounded range epsilon0 that a user takes part in up to its first hit: beside the Gaussian noise
-of a selection it costs what `dpbeam.accounting.first_hit` says, whatever k is. As k mere choices (`dpbeam.topk.config`)
-it costs less where k is small. The plan takes whichever leaves the larger range.
+The peeling is k choices of bounded range epsilon0 that a user takes part in up to its first hit: beside the
+Gaussian noise of a selection it costs what `dpbeam.accounting.first_hit` says, whatever k is. As k mere choices
+(`dpbeam.topk.config`) it costs less where k is small. The plan takes whichever leaves the larger range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_K = 10_000
 #: The selector that misses the fewest users at equal budget over both data sets (docs/hitting_set.md).
 DEFAULT_SELECTOR = "gsu"
 FIRST_HIT = "first-hit"
-_LEAST_SHARE, _MOST_SHARE = 0.3, 0.85
+_LEAST_SHARE, _MOST_SHARE = 0.3, 0.9
 _BISECTIONS = 60
 _ROOM = 1 - 1e-12
 
@@ -71,7 +71,8 @@ class HittingSetPlan:
     ranges: dict[str, float]
 
     def __post_init__(self) -> None:
-        stated = [(e.epsilon0, e.rounds) for e in _leaves(self.event) if hasattr(e, "epsilon0")]
+        choices = (event for event in _leaves(self.event) if hasattr(event, "epsilon0"))
+        stated = [(event.epsilon0, getattr(event, "rounds", None)) for event in choices]
         if stated != [(self.epsilon0, self.config.k)]:
             raise ValueError(
                 f"the events state choices (range, number) {stated}, the plan makes {self.config.k} of range "
@@ -88,7 +89,7 @@ def _leaves(event: ComposedEvent) -> Iterator[Event]:
 
 
 def default_share(k: int, epsilon: float) -> float:
-    """Share of the budget for the selection: it grows with k/epsilon, from 0.3 to 0.85.
+    """Share of the budget for the selection: it grows with k/epsilon, from 0.3 to 0.9.
 
     A small k wants few items, which any share finds; a large one runs out of domain. Measured on steam-200k and
     amazon-magazine at epsilon 1 and 0.1 (docs/hitting_set.md).
@@ -139,9 +140,8 @@ def _first_hit(
         kept = spent.epsilon <= config.epsilon * (1 + 1e-15) and spent.delta <= config.delta * _ROOM
         return (epsilon0, event) if kept else None
 
-    if selection is not None and selection.event.kind == "basic":
-        if not account(selection.event).epsilon < config.epsilon:
-            return None
+    if selection is not None and not _leaves_epsilon(selection, config.epsilon):
+        return None
     low, high, best = 0.0, 1.0, None
     while high < 64 and (found := fits(high)) is not None:
         low, high, best = high, 2 * high, found
@@ -153,6 +153,11 @@ def _first_hit(
         else:
             low, best = middle, found
     return best
+
+
+def _leaves_epsilon(selection: SelectionPlan, epsilon: float) -> bool:
+    """Whether a selection that is added up as (epsilon, delta) leaves anything; others compose exactly."""
+    return selection.event.kind != "basic" or account(selection.event).epsilon < epsilon
 
 
 def _composed(
@@ -176,7 +181,9 @@ def _resolved(config: HittingSetConfig) -> HittingSetConfig:
     config = replace(config, k=int(config.k))
     if config.public_domain:
         if config.selection is not None or config.selector_share is not None:
-            raise InputError("a public domain needs no selection: drop --selector_share and the selector's flags")
+            raise InputError(
+                "a public domain needs no selection: drop --selector_share and the selector's flags"
+            )
         return config
     selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
     share = config.selector_share

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
-from dpbeam.hitting_set.config import HittingSetPlan
+from dpbeam.hitting.config import HittingSetPlan
 from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.selection.report import plan_report
 
@@ -67,7 +67,8 @@ def hitting_set_report(plan: HittingSetPlan) -> dict[str, Any]:
 def lost_users(epsilon0: float, domain: int) -> float:
     """How many users a choice hits fewer than the best one, at most on average.
 
-    The largest of d counts plus Gumbel(1/epsilon0) noise is behind the largest count by ln(d)/epsilon0 in the mean at most:
-    E[max(c + Z)] >= max c + E[Z], and E[c chosen] >= E[max(c + Z)] - E[max Z] with E[max Z] = E[Z] + ln(d)/epsilon0.
+    The largest of d counts plus Gumbel(1/epsilon0) noise is behind the largest count by ln(d)/epsilon0 in the mean
+    at most: E[max(c + Z)] >= max c + E[Z], and E[c chosen] >= E[max(c + Z)] - E[max Z] with E[max Z] = E[Z] +
+    ln(d)/epsilon0.
     """
     return math.log(domain) / epsilon0

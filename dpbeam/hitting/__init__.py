@@ -4,6 +4,6 @@ Settings and plan (`config`), sets of users that are not hit yet (`cover`), the 
 what it is compared with (`baselines`). No Beam here but in `transforms`.
 """
 
-from dpbeam.hitting_set.config import HittingSetConfig, HittingSetPlan, plan_hitting_set
+from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan, plan_hitting_set
 
 __all__ = ["HittingSetConfig", "HittingSetPlan", "plan_hitting_set"]
