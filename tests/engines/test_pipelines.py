@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 PIPELINES = {
     **{method: ("select_items", [f"--method={method}", "--noisy_weights"], 50) for method in selectors()},
     "top-k": ("top_k", ["--k=20", "--noisy_counts"], 20),
+    "hitting-set": ("hitting_set", ["--k=5", "--selector=basic"], 5),
 }
 SELECTING = (
     *("direct-2", "prism", "flink-embedded", "flink-cluster", "flink-cluster-in-turns"),
@@ -34,7 +35,7 @@ RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster")
 
 
 def combinations() -> list[tuple[str, str, int]]:
-    """(engine, pipeline, shards): every engine, every selector twice or more, top-k on one engine of each kind."""
+    """(engine, pipeline, shards): every engine, every selector twice or more, rankings on one engine of each kind."""
     methods = list(selectors())
     rounds = max(2, -(-2 * len(methods) // len(SELECTING)))
     chosen = [
@@ -43,7 +44,7 @@ def combinations() -> list[tuple[str, str, int]]:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    return [*dict.fromkeys(chosen), *((engine, "top-k", 3) for engine in RANKING)]
+    return [*dict.fromkeys(chosen), *((engine, name, 3) for name in ("top-k", "hitting-set") for engine in RANKING)]
 
 
 @pytest.fixture(scope="module")
