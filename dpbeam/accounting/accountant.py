@@ -41,7 +41,7 @@ _COSTS = {
     "gaussian": ("gaussian_sigma",),
     "pure": ("pure_epsilon",),
     "zcdp": ("zcdp_rho",),
-    "first-hit": ("first_hit_range", "gaussian_sigma", "pure_epsilon"),
+    "first-hit": ("first_hit", "gaussian_sigma", "pure_epsilon"),
 }
 _NESTED = {
     "gaussian": ("gaussian",),
@@ -154,18 +154,19 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
 
 def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
     """Delta at epsilon of choices up to the first hit beside other noise; as mere choices where that is less."""
-    ranges, sigmas, pure = [], [], []
+    choices, sigmas, pure = [], [], []
     for mechanism in mechanisms:
-        if mechanism.first_hit_range() is not None:
-            ranges.append(mechanism.first_hit_range())
+        if mechanism.first_hit() is not None:
+            choices.append(mechanism.first_hit())
         elif mechanism.gaussian_sigma() is not None:
             sigmas.append(mechanism.gaussian_sigma())
         else:
             pure.append(mechanism.pure_epsilon())
-    if len(ranges) != 1:
-        raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(ranges)}")
+    if len(choices) != 1:
+        raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(choices)}")
+    ((epsilon0, rate),) = choices
     sigma = compose_sigmas(sigmas) if sigmas else math.inf
-    found = first_hit_delta(epsilon, ranges[0], sigma, math.fsum(pure) * (1 + 1e-15))
+    found = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
     return min(found, _noise_delta(mechanisms, epsilon))
 
 

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
+from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
@@ -78,8 +79,8 @@ class Event:
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
 
-    def first_hit_range(self) -> float | None:
-        """Range of one choice where the event is choices that a user takes part in up to its first hit."""
+    def first_hit(self) -> tuple[float, float] | None:
+        """Range of one choice and rate of users, where the event is choices that end for a user with its first hit."""
         return None
 
     def outside_delta(self) -> float:
@@ -350,12 +351,13 @@ class PeelingEvent(Event):
 @dataclass(frozen=True)
 class FirstHitEvent(Event):
     """`rounds` adaptive choices, each of bounded range epsilon0, of which a user is no part once one of its items is
-    chosen (user peeling). As mere choices they cost what `PeelingEvent` costs; `first_hit.py` has what they cost
-    beside Gaussian noise, whatever `rounds` is.
+    chosen (user peeling), and takes part at all with probability `rate`. As mere choices they cost what `PeelingEvent`
+    costs; `first_hit.py` has what they cost beside Gaussian noise, whatever `rounds` is.
     """
 
     epsilon0: float
     rounds: int
+    rate: float = 1.0
     label: str = ""
 
     def __post_init__(self):
@@ -363,11 +365,12 @@ class FirstHitEvent(Event):
             self,
             epsilon0=check_positive("epsilon0", self.epsilon0),
             rounds=check_rounds(self.rounds),
+            rate=check_rate(self.rate),
             label=str(self.label),
         )
 
-    def first_hit_range(self) -> float:
-        return self.epsilon0
+    def first_hit(self) -> tuple[float, float]:
+        return self.epsilon0, self.rate
 
     def pure_epsilon(self) -> float:
         return self.epsilon0 * self.rounds

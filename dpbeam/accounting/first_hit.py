@@ -29,25 +29,53 @@ y >= u: the first term is 0 and the second (1 - p) (1 + p a)^(1/a) V(e) <= (1 - 
 y < 0: the sum is 1 - exp(e) = V(e).
 Rounds of small p that sum up to y/a reach V in the limit. D_e(Q||P) = 1 - exp(e) + exp(e) D_(-e)(P||Q) gives U. QED
 
-Beside Gaussian noise that was released before, with privacy loss L ~ N(mu^2/2, mu^2), and epsilon-DP stages of
-`pure` in sum, the divergence is at most E[V(epsilon - pure - L)], and E[U(...)] the other way: given what was
-released, the rest is the theorem at what L leaves. Safe side: delta is rounded up.
+**Sampling users.** V shrinks slowly as epsilon0 grows, U not at all: only the removal of a user is expensive. So every
+user may take part with probability `rate` alone, by a coin of its own that nobody sees (Ghazi, Kamath, Kumar,
+Manurangsi and Sealfon 2024 turn one-sided guarantees into two-sided ones so). The run with v then has the law (1 -
+rate) P + rate Q, and from the definition of D, with A = 1 - (1 - rate) exp(e) and B = exp(e) - (1 - rate),
+
+    D_e(P || Q') = A D_x(P || Q), x = e + ln(rate / A),   and 0 where A <= 0,
+    D_e(Q' || P) = rate D_x(Q || P), x = ln(B / rate),    and 1 - exp(e) where B <= 0.
+
+At rate <= 1 - exp(-e) the first is 0: pure differential privacy at exp(epsilon0) = 1 + (exp(e) - 1)/rate.
+
+**Beside other stages.** After Gaussian noise with privacy loss L ~ N(mu^2/2, mu^2), and epsilon-DP stages of `pure`
+in sum, the divergence is at most E[D_(epsilon - pure - L)] with these bounds: given what was released, the rest is
+the theorem at what L leaves. D falls in e, so the expectation is summed over cells of L with D at the cell's upper
+end: every step is an upper bound.
 """
 
 from __future__ import annotations
 
 import math
 
-from scipy.special import log_ndtr, ndtr
+import numpy as np
+from scipy.special import ndtr
 
 from dpbeam.accounting.gaussian import check_epsilon, check_positive
 
-_MARGIN = 1e-13  # of each term, for its rounding error
-_LARGEST = 700.0  # exp of more overflows
+_MARGIN = 1e-9  # relative, for the rounding errors of the sum
 _SMALLEST_RANGE = 1e-9  # a smaller range is taken for this one, which costs more
+_LARGEST_RANGE = 50.0
+#: Edges of the cells of L in standard deviations; beyond the last, D counts as 1.
+_EDGES = np.concatenate([np.linspace(-8, 8, 4_001), np.linspace(8, 38, 301)[1:]])
+_CELLS = np.concatenate(
+    [ndtr(_EDGES[:1]), np.where(_EDGES[:-1] < 0, np.diff(ndtr(_EDGES)), -np.diff(ndtr(-_EDGES)))]
+)
+_BEYOND = float(ndtr(-_EDGES[-1]))
 
 
-def first_hit_delta(epsilon: float, epsilon0: float, sigma: float = math.inf, pure: float = 0.0) -> float:
+def check_rate(value: float) -> float:
+    """Returns `value` as a float; ValueError unless 0 < value <= 1."""
+    value = float(value)
+    if not 0 < value <= 1:
+        raise ValueError(f"rate must be above 0 and at most 1, got {value}")
+    return value
+
+
+def first_hit_delta(
+    epsilon: float, epsilon0: float, sigma: float = math.inf, pure: float = 0.0, rate: float = 1.0
+) -> float:
     """A delta for which choices up to the first hit, after other stages, are (epsilon, delta)-DP, rounded up.
 
     Args:
@@ -55,74 +83,56 @@ def first_hit_delta(epsilon: float, epsilon0: float, sigma: float = math.inf, pu
       epsilon0: bounded range of one choice.
       sigma: standard deviation per unit of l2-sensitivity of all Gaussian noise of the other stages; inf: none.
       pure: sum of the epsilons of other stages that are epsilon-DP.
+      rate: probability with which a user takes part in the choices.
 
     Returns:
       delta in [0, 1], for any number of choices.
 
-    Raises: ValueError unless epsilon0 and sigma are positive, epsilon0 finite and epsilon and pure finite and not
-      negative.
+    Raises: ValueError unless epsilon0 and sigma are positive, epsilon0 is finite, epsilon and pure are finite and not
+    negative, and rate lies in (0, 1].
     """
     epsilon0 = max(check_positive("epsilon0", epsilon0), _SMALLEST_RANGE)
-    left = check_epsilon(epsilon) - check_epsilon(pure)
+    left, rate = check_epsilon(epsilon) - check_epsilon(pure), check_rate(rate)
     if not sigma > 0:
         raise ValueError(f"sigma must be positive, got {sigma}")
-    if epsilon0 > _LARGEST:
-        return 1.0
     mu = 1.0 / sigma
+    if epsilon0 > _LARGEST_RANGE or math.isinf(mu):
+        return 1.0
     if mu == 0:
-        return min(1.0, max(_alone(left, epsilon0), _alone_added(left, epsilon0)))
-    return min(1.0, max(_removed(left, epsilon0, mu), _added(left, epsilon0, mu)))
+        e = np.array([left])
+        found = max(_removed(e, epsilon0, rate)[0], _added(e, epsilon0, rate)[0])
+    else:
+        e = left - mu * (mu / 2 + _EDGES)
+        cells = (_removed(e, epsilon0, rate), _added(e, epsilon0, rate))
+        found = max(float(_CELLS @ cell) for cell in cells) + _BEYOND
+    return min(1.0, float(found) * (1 + _MARGIN))
 
 
-def _alone(e: float, epsilon0: float) -> float:
-    """V(e)."""
-    if e < -epsilon0:
-        return -math.expm1(e)
-    return -math.expm1(-epsilon0) * math.exp(-(e + epsilon0) / math.expm1(epsilon0)) * (1 + 1e-12)
+def _removed(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
+    """Bounds on D_e(P || Q'), (n,)."""
+    missing = np.exp(np.minimum(e, 700.0)) * (1 - rate)
+    share = np.maximum(1 - missing, 0.0)
+    some = share > 0
+    share[some] *= _v(e[some] + np.log(rate / share[some]), epsilon0)
+    return share
 
 
-def _alone_added(e: float, epsilon0: float) -> float:
-    """U(e)."""
-    if e >= epsilon0:
-        return 0.0
-    return -math.expm1(e) + math.exp(e) * _alone(-e, epsilon0) + _MARGIN
+def _added(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
+    """Bounds on D_e(Q' || P), (n,)."""
+    found = -np.expm1(np.minimum(e, 0.0))
+    more = np.exp(np.minimum(e, 700.0)) - (1 - rate)
+    some = more > 0
+    x = np.log(more[some] / rate)
+    found[some] = rate * np.where(
+        x >= epsilon0,
+        0.0,
+        -np.expm1(np.minimum(x, epsilon0)) + np.exp(np.minimum(x, epsilon0)) * _v(-x, epsilon0),
+    )
+    return np.maximum(found, 0.0)
 
 
-def _removed(e: float, epsilon0: float, mu: float) -> float:
-    """E[V(e - L)], L ~ N(mu^2/2, mu^2): V is an exponential for L up to e + epsilon0, and 1 - exp(e - L) beyond."""
-    a, bound = math.expm1(epsilon0), e + epsilon0
-    factor = math.log(-math.expm1(-epsilon0)) - bound / a
-    below = _sum([_moment(factor, 1 / a, mu, bound, above=False)])
-    return below + _sum([_tail(bound, mu)], [_moment(e, -1.0, mu, bound, above=True)])
-
-
-def _added(e: float, epsilon0: float, mu: float) -> float:
-    """E[U(e - L)]: above L = e - epsilon0, U(x) = 1 - exp(x) + c exp(-epsilon0/a) exp(x (1 + 1/a)); 0 below."""
-    a, bound = math.expm1(epsilon0), e - epsilon0
-    power = 1 + 1 / a
-    factor = math.log(-math.expm1(-epsilon0)) - epsilon0 / a + e * power
-    plus = [_tail(bound, mu), _moment(factor, -power, mu, bound, above=True)]
-    return _sum(plus, [_moment(e, -1.0, mu, bound, above=True)])
-
-
-def _tail(bound: float, mu: float) -> float:
-    """P(L > bound)."""
-    return float(ndtr((mu * mu / 2 - bound) / mu))
-
-
-def _moment(factor: float, power: float, mu: float, bound: float, *, above: bool) -> float:
-    """E[exp(factor + power L); L above or below bound], rounded up by what cancels in the exponent."""
-    mean = mu * mu / 2
-    place = (bound - mean - power * mu * mu) / mu
-    parts = (factor, power * mean, (power * mu) ** 2 / 2, float(log_ndtr(-place if above else place)))
-    if parts[-1] == -math.inf:
-        return 0.0
-    exponent = math.fsum(parts)
-    slack = 4e-16 * max(map(abs, parts)) if power != -1.0 else 0.0
-    return math.exp(min(exponent + slack, _LARGEST))
-
-
-def _sum(plus: list[float], minus: list[float] | None = None) -> float:
-    """The difference of two sums of positive terms, plus a bound on its rounding error."""
-    minus = minus or []
-    return math.fsum([*plus, *(-value for value in minus), _MARGIN * math.fsum([*plus, *minus])])
+def _v(e: np.ndarray, epsilon0: float) -> np.ndarray:
+    """V, (n,)."""
+    a, y = math.expm1(epsilon0), e + epsilon0
+    tail = -math.expm1(-epsilon0) * np.exp(-np.maximum(y, 0.0) / a)
+    return np.where(y >= 0, tail, -np.expm1(np.minimum(e, 0.0)))

@@ -186,5 +186,6 @@ def _report(plan: HittingSetPlan, job: Job, paths: list[str], released: int) -> 
     before = "public domain"
     if plan.selection is not None:
         before = f"selection by {plan.selection.config.method} at share {config.selector_share:g}"
-    how = f"{before}, {config.k} choices of range {plan.epsilon0:.4g}; {plan.composition} composition"
+    choices = f"{config.k} choices of range {plan.epsilon0:.4g} by {100 * plan.rate:g} % of the users"
+    how = f"{before}, {choices}; {plan.composition} composition"
     job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({how})")

@@ -106,6 +106,9 @@ def _hitting_set_plan(report: dict[str, Any], console: Console) -> None:
     for name, value in report["choice_range"].items():
         used = " (used)" if name == report["composition"] else ""
         noise.add_row(f"range of a choice under {name} composition{used}", f"{value:.5f}")
+    noise.add_row("probability with which a user takes part", f"{report['rate']:g}")
+    hard = f"standard deviation of the count of an item of {report['hard_count']} users"
+    noise.add_row(hard, f"{report['deviation']:.1f}")
     for row in report["lost_users"]:
         what = f"users that a choice among {row['domain']} items loses to noise, at most on average"
         noise.add_row(what, f"{row['users']:.1f}")

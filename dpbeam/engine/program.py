@@ -48,6 +48,10 @@ class Keys:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
+    def users(self) -> bytes:
+        """Key of the coins that say which users take part."""
+        return self._run_key.derive("users")
+
     def noise(
         self,
         spec: NoiseSpec | CountNoise,

@@ -1,8 +1,9 @@
 """Settings of k-hitting set, and the plan that divides the budget between the selection of a domain and the peeling.
 
-The peeling is k choices of bounded range epsilon0 that a user takes part in up to its first hit: beside the
-Gaussian noise of a selection it costs what `dpbeam.accounting.first_hit` says, whatever k is. As k mere choices
-(`dpbeam.topk.config`) it costs less where k is small. The plan takes whichever leaves the larger range.
+The peeling is k choices of bounded range epsilon0 that a user takes part in up to its first hit: beside the Gaussian
+noise of a selection it costs what `dpbeam.accounting.first_hit` says, whatever k is, and a far larger range costs
+no more where users take part with a probability below 1. As k mere choices (`dpbeam.topk.config`) it costs less
+where k is small. The plan takes what errs least: see `spread`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ MAX_K = 10_000
 DEFAULT_SELECTOR = "gsu"
 FIRST_HIT = "first-hit"
 _LEAST_SHARE, _MOST_SHARE = 0.3, 0.9
-_BISECTIONS = 60
+#: Probabilities with which users take part, from which the plan takes one.
+RATES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+#: Users that an item hits where choices are hard; what `spread` is taken at.
+HARD_COUNT = 30
+_BISECTIONS = 30
+_LARGEST_RANGE = 32.0
 _ROOM = 1 - 1e-12
+_LABEL = "hitting set"
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,10 @@ class HittingSetPlan:
       config: settings with the share filled in.
       selection: plan of the selection, or None.
       epsilon0: bounded range of one choice.
+      rate: probability with which a user takes part in the choices.
       event: what the ledger records.
       composition: the one in use: "first-hit", or one of `plan_topk`.
-      ranges: composition -> the range that it leaves.
+      ranges: composition -> the range that it leaves; for "first-hit" at `rate`, or at the best rate if not in use.
 
     Raises: ValueError where the events do not state what is done.
     """
@@ -66,17 +74,18 @@ class HittingSetPlan:
     config: HittingSetConfig
     selection: SelectionPlan | None
     epsilon0: float
+    rate: float
     event: ComposedEvent
     composition: str
     ranges: dict[str, float]
 
     def __post_init__(self) -> None:
         choices = (event for event in _leaves(self.event) if hasattr(event, "epsilon0"))
-        stated = [(event.epsilon0, getattr(event, "rounds", None)) for event in choices]
-        if stated != [(self.epsilon0, self.config.k)]:
+        stated = [(e.epsilon0, getattr(e, "rounds", None), getattr(e, "rate", 1.0)) for e in choices]
+        made = (self.epsilon0, self.config.k, self.rate)
+        if stated != [made]:
             raise ValueError(
-                f"the events state choices (range, number) {stated}, the plan makes {self.config.k} of range "
-                f"{self.epsilon0:.17g}"
+                f"the events state choices (range, number, rate) {stated}, the plan makes {made}"
             )
 
 
@@ -94,7 +103,7 @@ def default_share(k: int, epsilon: float) -> float:
     A small k wants few items, which any share finds; a large one runs out of domain. Measured on steam-200k and
     amazon-magazine at epsilon 1 and 0.1 (docs/hitting_set.md).
     """
-    share = 0.55 + 0.4 * math.log10(k / (100 * epsilon))
+    share = 0.6 + 0.35 * math.log10(k / (100 * epsilon))
     return round(min(_MOST_SHARE, max(_LEAST_SHARE, share)), 2)
 
 
@@ -119,31 +128,60 @@ def plan_hitting_set(config: HittingSetConfig) -> HittingSetPlan:
     if choices.selection is not None:
         config = replace(config, selection=choices.selection.config)
     ranges = dict(choices.choice_budgets)
-    event, composition = replace(choices.event, label="hitting set"), choices.composition
-    epsilon0 = ranges[composition]
+    composed = HittingSetPlan(
+        config,
+        choices.selection,
+        ranges[choices.composition],
+        1.0,
+        replace(choices.event, label=_LABEL),
+        choices.composition,
+        ranges,
+    )
     found = _first_hit(config, choices.selection)
-    if found is not None:
-        ranges[FIRST_HIT] = found[0]
-        if found[0] > epsilon0 * (1 + 1e-9):
-            (epsilon0, event), composition = found, FIRST_HIT
-    return HittingSetPlan(config, choices.selection, epsilon0, event, composition, ranges)
+    if found is None:
+        return composed
+    peeling, event = found
+    ranges[FIRST_HIT] = peeling.epsilon0
+    if spread(peeling.epsilon0, peeling.rate) >= spread(composed.epsilon0, 1.0) * (1 - 1e-9):
+        return composed
+    return HittingSetPlan(config, choices.selection, peeling.epsilon0, peeling.rate, event, FIRST_HIT, ranges)
+
+
+def spread(epsilon0: float, rate: float) -> float:
+    """Variance with which a choice sees a count of `HARD_COUNT` users: of the sample of users, and of the noise."""
+    return HARD_COUNT * (1 - rate) / rate + math.pi**2 / 6 / (rate * epsilon0) ** 2
 
 
 def _first_hit(
     config: HittingSetConfig, selection: SelectionPlan | None
-) -> tuple[float, ComposedEvent] | None:
-    """The largest range that fits (epsilon, delta), and the events; None where none does."""
-
-    def fits(epsilon0: float) -> tuple[float, ComposedEvent] | None:
-        event = _composed(config, selection, FirstHitEvent(epsilon0, config.k, label="user peeling"))
-        spent = account(event)
-        kept = spent.epsilon <= config.epsilon * (1 + 1e-15) and spent.delta <= config.delta * _ROOM
-        return (epsilon0, event) if kept else None
-
+) -> tuple[FirstHitEvent, ComposedEvent] | None:
+    """The choices that fit (epsilon, delta) and err least, and all events; None where none fit."""
     if selection is not None and not _leaves_epsilon(selection, config.epsilon):
         return None
+    best, least = None, math.inf
+    for rate in RATES:
+        if spread(math.inf, rate) >= least:
+            break  # a smaller sample errs more than the best so far, whatever the noise
+        found = largest_range(config, selection, rate)
+        if found is not None and spread(found[0].epsilon0, rate) < least:
+            best, least = found, spread(found[0].epsilon0, rate)
+    return best
+
+
+def largest_range(
+    config: HittingSetConfig, selection: SelectionPlan | None, rate: float
+) -> tuple[FirstHitEvent, ComposedEvent] | None:
+    """The largest range that fits at a rate; None where none does."""
+
+    def fits(epsilon0: float) -> tuple[FirstHitEvent, ComposedEvent] | None:
+        peeling = FirstHitEvent(epsilon0, config.k, rate, label="user peeling")
+        event = _composed(config, selection, peeling)
+        spent = account(event)
+        kept = spent.epsilon <= config.epsilon * (1 + 1e-15) and spent.delta <= config.delta * _ROOM
+        return (peeling, event) if kept else None
+
     low, high, best = 0.0, 1.0, None
-    while high < 64 and (found := fits(high)) is not None:
+    while high < _LARGEST_RANGE and (found := fits(high)) is not None:
         low, high, best = high, 2 * high, found
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -165,13 +203,13 @@ def _composed(
 ) -> ComposedEvent:
     """Selection and peeling: exactly, or by basic composition where the selection's own rounds are composed so."""
     if selection is None:
-        return ComposedEvent(FIRST_HIT, (peeling,), epsilon=config.epsilon, label="hitting set")
+        return ComposedEvent(FIRST_HIT, (peeling,), epsilon=config.epsilon, label=_LABEL)
     if selection.event.kind != "basic":
         before = replace(selection.event, epsilon=None)
-        return ComposedEvent(FIRST_HIT, (before, peeling), epsilon=config.epsilon, label="hitting set")
+        return ComposedEvent(FIRST_HIT, (before, peeling), epsilon=config.epsilon, label=_LABEL)
     left = (config.epsilon - account(selection.event).epsilon) * (1 - 1e-15)
     after = ComposedEvent(FIRST_HIT, (peeling,), epsilon=left)
-    return ComposedEvent("basic", (selection.event, after), label="hitting set")
+    return ComposedEvent("basic", (selection.event, after), label=_LABEL)
 
 
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:

@@ -1,11 +1,12 @@
-"""k-hitting set as a program: a counted selection, then user peeling between blocks and hub.
+"""k-hitting set as a program: a selection on full sets, then user peeling between blocks and hub.
 
-After the last trip of the selection the shards meet: the hub learns the released items with their exact counts, chooses
-the first item, and broadcasts the domain, which is public. Blocks then restrict their users to it, drop the empty ones
-and merge equal sets, and the trips differ in where the rounds run:
+After the last trip of the selection the shards meet: the hub learns the released items and broadcasts them, the domain.
+Blocks then keep the users whose coin says so, restrict them to the domain, drop the empty ones and merge equal
+sets, and the trips differ in where the rounds run:
 
-- *trip by trip*: on each trip a block removes the holders of the item chosen last and sends by how much the counts
-  fall; the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but its sets.
+- *trip by trip*: a block sends its counts, and on each later trip by how much they fall with the holders of the item
+  chosen last; the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but
+  its sets.
 - *gathered*: where all restricted sets surely fit one worker, blocks send them once, and the hub runs all rounds.
 
 Both call the same kernels (`cover.py`) and draw under the same labels, so they choose the same items. The number of
@@ -28,8 +29,8 @@ from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import KeyedBits, RunKey, fingerprints
-from dpbeam.randomness.discrete import gumbel_peel
+from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
+from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
 from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
 from dpbeam.topk.program import ITEM, RANK, histogram
 
@@ -80,11 +81,9 @@ class HittingSetProgram(Extended):
             counting = CountedProgram(plan.selection.program)
         super().__init__(counting)
         self.plan, self.domain, self.gather = plan, domain, gather
-        more = plan.config.k - 1
-        self.trips = counting.trips + (min(more, 1) if gather else more)
-        if more:
-            wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}
-            self.reply_columns = {**counting.reply_columns, **wakes}
+        self.trips = counting.trips + (1 if gather else plan.config.k)
+        wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}
+        self.reply_columns = {**counting.reply_columns, **wakes}
 
     def _restricts(self, trip: int) -> bool:
         return trip == self.first.trips
@@ -110,7 +109,9 @@ class HittingSetProgram(Extended):
         if not self._restricts(trip):
             return {}, None
         position = positions_in(block.broadcast["domain"], block.item_fp)
-        return {}, Cover.restricted(Csr(block.offsets, block.links), position).to_columns()
+        users = taking_part(self.plan.rate, block.user_fp, keys)
+        sets, _ = Csr(block.offsets, block.links).select_rows(users)
+        return {}, Cover.restricted(sets, position).to_columns()
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip == self.first.trips - 1:
@@ -121,40 +122,43 @@ class HittingSetProgram(Extended):
         if isinstance(part, Shard):
             if part.items is None:
                 raise ValueError("the shard came without its items")
-            mask, counts = candidates(self.first, part)
-            rows = np.flatnonzero(mask)
-            return histogram(part.items.take(pa.array(rows)), counts[rows], part.kinds)
+            mask, _ = candidates(self.first, part)
+            items = part.items.filter(pa.array(mask))
+            return histogram(items, np.zeros(len(items), np.int64), part.kinds)
         sets = {name: part.state[name] for name in _SETS}
         if self.gather:
             return sets
         chosen, size = part.broadcast["chosen"], int(part.broadcast["size"][0])
-        cover, falls = Cover.from_columns(sets), np.zeros(size, np.int64)
-        cover.drop(chosen[:-1])
-        if len(chosen):
-            cover.take(int(chosen[-1]), falls)
-        items = np.flatnonzero(falls)
-        return {"items": narrow(items), "falls": narrow(-falls[items])}
+        cover, change = Cover.from_columns(sets), np.zeros(size, np.int64)
+        if self._restricts(trip):
+            change = cover.counts(size)
+        elif len(chosen):
+            cover.drop(chosen[:-1])
+            cover.take(int(chosen[-1]), change)
+        items = np.flatnonzero(change)
+        return {"items": narrow(items), "change": narrow(np.abs(change[items]))}
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
         if self.is_first(trip):
             state = _meeting(summaries, self.domain, draw.run_key)
-        counts, chosen = state["counts"].copy(), state["chosen"].tolist()
+            return state, {"domain": state["fp"], **_told(state)}
+        counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k
         choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)
-        k = self.plan.config.k
-        if self.gather and not self.is_first(trip):
-            chosen = peel([Cover.from_columns(summary) for summary in summaries], counts, k, choose, chosen)
+        if self.gather:
+            covers = [Cover.from_columns(summary) for summary in summaries]
+            for cover in covers:
+                counts += cover.counts(len(counts))
+            chosen = peel(covers, counts, k, choose)
         else:
-            for summary in summaries if chosen else ():
-                counts[summary["items"]] -= summary["falls"]
+            sign = 1 if self._restricts(trip) else -1
+            for summary in summaries:
+                counts[summary["items"]] += sign * summary["change"].astype(np.int64)
             if len(chosen) < min(k, len(counts)):
                 chosen.append(next_item(choose, counts, chosen))
         state = {**state, "counts": counts, "chosen": np.array(chosen, np.int64)}
-        told = {"chosen": state["chosen"], "size": np.array([len(counts)])}
-        if self.is_first(trip):
-            told["domain"] = state["fp"]
-        return state, told
+        return state, _told(state)
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
         """(rank, item) in the order of the choice; None where the domain is empty."""
@@ -169,8 +173,19 @@ class HittingSetProgram(Extended):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def taking_part(rate: float, user_fp: np.ndarray, keys: Keys) -> np.ndarray:
+    """Users whose coin shows, each with probability `rate`, rounded down to a multiple of 2^-128. (n,) bool."""
+    coin = Coins.of([threshold_128(rate, "down")]).take(np.zeros(len(user_fp), np.int64))
+    return bernoulli(prf_bits(keys.users(), user_fp), coin)
+
+
+def _told(state: Columns) -> Columns:
+    """What every block may know: the choices so far, and the size of the domain."""
+    return {"chosen": state["chosen"], "size": np.array([len(state["counts"])])}
+
+
 def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Columns:
-    """The hub's first state: items of the domain in the order of their fingerprints, with exact counts.
+    """The hub's first state: items of the domain in the order of their fingerprints, held by nobody so far.
 
     Args:
       parts: histograms of the shards, an item in one of them alone.
@@ -178,21 +193,16 @@ def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> C
     """
     found = [part for part in (domain, *parts) if part is not None]
     items = pa.concat_arrays([part["items"] for part in found] or [pa.array([], pa.large_binary())])
-    counts = np.concatenate(
-        [np.asarray(part["counts"], np.int64) for part in found] or [np.zeros(0, np.int64)]
-    )
     fp = fingerprints(Keys(key).pairs.item, items)
     first, inverse = unique_fingerprints(fp)
-    totals = np.zeros(len(first), np.int64)
-    np.add.at(totals, inverse, counts)
     if domain is not None:
         inside = np.zeros(len(first), bool)
         inside[inverse[: len(domain["items"])]] = True
-        first, totals = first[inside], totals[inside]
+        first = first[inside]
     return {
         "items": items.take(pa.array(first)),
         "fp": fp[first],
-        "counts": totals,
+        "counts": np.zeros(len(first), np.int64),
         "chosen": np.zeros(0, np.int64),
         "kinds": kinds_column(common_kinds(found)),
     }

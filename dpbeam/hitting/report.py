@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
-from dpbeam.hitting.config import HittingSetPlan
+from dpbeam.hitting.config import HARD_COUNT, HittingSetPlan, spread
 from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.selection.report import plan_report
 
@@ -35,6 +35,7 @@ def hitting_set_ledger(
         parameters={
             "k": config.k,
             "choice_range": plan.ranges,
+            "rate": plan.rate,
             "selector_share": config.selector_share,
             "public_domain": config.public_domain,
             "selection": None if selection is None else selection.config.public_parameters(),
@@ -57,10 +58,15 @@ def hitting_set_report(plan: HittingSetPlan) -> dict[str, Any]:
         "delta": config.delta,
         "composition": plan.composition,
         "choice_range": plan.ranges,
+        "rate": plan.rate,
         "public_domain": config.public_domain,
         "selector_share": config.selector_share,
         "selection": None if plan.selection is None else plan_report(plan.selection),
-        "lost_users": [{"domain": d, "users": lost_users(plan.epsilon0, d)} for d in DOMAIN_SIZES],
+        "hard_count": HARD_COUNT,
+        "deviation": math.sqrt(spread(plan.epsilon0, plan.rate)),
+        "lost_users": [
+            {"domain": d, "users": lost_users(plan.epsilon0, d) / plan.rate} for d in DOMAIN_SIZES
+        ],
     }
 
 

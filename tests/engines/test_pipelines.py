@@ -44,7 +44,10 @@ def combinations() -> list[tuple[str, str, int]]:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    return [*dict.fromkeys(chosen), *((engine, name, 3) for name in ("top-k", "hitting-set") for engine in RANKING)]
+    return [
+        *dict.fromkeys(chosen),
+        *((engine, name, 3) for name in ("top-k", "hitting-set") for engine in RANKING),
+    ]
 
 
 @pytest.fixture(scope="module")

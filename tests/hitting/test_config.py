@@ -10,7 +10,14 @@ from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, PeelingEvent
 from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
-from dpbeam.hitting.config import HittingSetConfig, default_share, plan_hitting_set
+from dpbeam.hitting.config import (
+    RATES,
+    HittingSetConfig,
+    default_share,
+    largest_range,
+    plan_hitting_set,
+    spread,
+)
 from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report, lost_users
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
@@ -43,10 +50,12 @@ def test_rounds_added_up_as_epsilon_and_delta():
 def test_a_public_domain_gets_everything():
     plan = plan_hitting_set(HittingSetConfig(1.0, 1e-5, 50, public_domain=True))
     assert plan.selection is None and plan.config.selector_share is None
-    assert first_hit_delta(1.0, plan.epsilon0) == pytest.approx(1e-5, rel=1e-6)
+    assert 0 < plan.rate < 1
+    assert first_hit_delta(1.0, plan.epsilon0, rate=plan.rate) <= 1e-5
+    assert first_hit_delta(1.0, 1.001 * plan.epsilon0, rate=plan.rate) > 1e-5
     assert plan.event == ComposedEvent(
         "first-hit",
-        (FirstHitEvent(plan.epsilon0, 50, label="user peeling"),),
+        (FirstHitEvent(plan.epsilon0, 50, plan.rate, label="user peeling"),),
         epsilon=1.0,
         label="hitting set",
     )
@@ -63,9 +72,15 @@ def test_the_range_does_not_depend_on_k_and_beats_composed_choices():
         assert plan.epsilon0 > composed * math.sqrt(plan.config.k / 50) * 1.5
 
 
-def test_few_choices_are_composed():
-    plan = planned(k=3)
-    assert plan.composition == "zcdp" and plan.epsilon0 == plan.ranges["zcdp"]
+def test_what_errs_least_is_taken():
+    """Among rates of users, and against mere choices; a single choice is best with all of epsilon."""
+    plan = planned()
+    for rate in RATES:
+        found = largest_range(plan.config, plan.selection, rate)
+        assert found is None or spread(found[0].epsilon0, rate) >= spread(plan.epsilon0, plan.rate)
+    assert spread(plan.ranges["zcdp"], 1.0) > spread(plan.epsilon0, plan.rate)
+    plan = planned(k=1)
+    assert plan.composition == "basic" and plan.epsilon0 == plan.ranges["basic"] and plan.rate == 1
     spent = account(plan.event, 1.0)
     assert spent.delta <= 1e-5
 
@@ -73,8 +88,8 @@ def test_few_choices_are_composed():
 def test_the_share_grows_with_k_over_epsilon_and_stays_in_bounds():
     shares = [default_share(k, 1.0) for k in (1, 20, 50, 100, 200, 1_000, 10_000)]
     assert shares == sorted(shares) and shares[0] == 0.3 and shares[-1] == 0.9
-    assert default_share(100, 1.0) == default_share(10, 0.1) == 0.55
-    assert planned(k=100).config.selector_share == 0.55
+    assert default_share(100, 1.0) == default_share(10, 0.1) == 0.6
+    assert planned(k=100).config.selector_share == 0.6
     assert planned(k=100, share=0.4).config.selector_share == 0.4
     assert planned(k=100, share=0.4).selection.config.epsilon == pytest.approx(0.4)
 
@@ -84,10 +99,11 @@ def test_a_plan_whose_events_state_other_choices_is_refused():
     for wrong in (
         {"epsilon0": plan.epsilon0 * 1.01},
         {"config": replace(plan.config, k=51)},
+        {"rate": 1.0},
         {"event": ComposedEvent("zcdp", (PeelingEvent(plan.epsilon0, 49),))},
         {"event": plan.selection.event},
     ):
-        with pytest.raises(ValueError, match=r"the events state choices \(range, number\)"):
+        with pytest.raises(ValueError, match=r"the events state choices \(range, number, rate\)"):
             replace(plan, **wrong)
 
 

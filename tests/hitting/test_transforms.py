@@ -108,7 +108,7 @@ def test_a_chain_of_jobs_gives_the_same(tmp_path, tools):
             run=run,
             trips_per_job=2,
         )
-    assert len(jobs) == 2
+    assert len(jobs) == 3
     assert read_back(out) == ranked(tools.run_program(transform.program, PAIRS))
 
 
