@@ -14,6 +14,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 #: what a script is run with; the others print their help
 SMALL = {
     "bench_select": ["--pairs=0.01", "--repetitions=1", "--skip=beam", "--skip=elementwise"],
+    "bench_hitting_set": ["rounds", "--users=1e3", "--domain=100", "--k=5"],
     "bench_topk": ["time", "--items=1e3", "--k=10", "--repetitions=1"],
     "check_docs": [],
 }
