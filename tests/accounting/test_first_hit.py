@@ -22,6 +22,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.gaussian import gaussian_delta
+from dpbeam.accounting.zcdp import zcdp_delta
 
 
 def outcomes(chances, epsilon0):
@@ -215,17 +216,17 @@ class TestAccountant:
             ComposedEvent("zcdp", (GaussianEvent(8.0), PeelingEvent(0.1, 100))), 1.0
         ).delta > 20 * spent(100)
 
-    def test_few_choices_cost_what_mere_choices_cost(self):
+    def test_few_choices_cost_what_mere_choices_cost_in_zcdp(self):
         few = ComposedEvent("first-hit", (GaussianEvent(8.0), FirstHitEvent(0.1, 2)))
-        mere = ComposedEvent("zcdp", (GaussianEvent(8.0), PeelingEvent(0.1, 2)))
-        assert account(few, 1.0).delta == account(mere, 1.0).delta < first_hit_delta(1.0, 0.1, 8.0)
+        rho = 1 / (2 * 8.0**2) + 2 * 0.1**2 / 8
+        assert account(few, 1.0).delta == pytest.approx(zcdp_delta(rho, 1.0), rel=1e-9)
+        assert account(few, 1.0).delta < first_hit_delta(1.0, 0.1, 8.0)
         assert account(ComposedEvent("first-hit", (FirstHitEvent(0.1, 9),)), 0.95).delta == 0
 
     def test_elsewhere_it_counts_as_choices(self):
-        both = [
-            ComposedEvent("zcdp", (cls(0.1, 30), GaussianEvent(9.0))) for cls in (FirstHitEvent, PeelingEvent)
-        ]
-        assert account(both[0], 1.0) == account(both[1], 1.0)
+        event = ComposedEvent("zcdp", (FirstHitEvent(0.1, 30), GaussianEvent(9.0)))
+        rho = 1 / (2 * 9.0**2) + 30 * 0.1**2 / 8
+        assert account(event, 1.0).delta == pytest.approx(zcdp_delta(rho, 1.0), rel=1e-9)
 
     @pytest.mark.parametrize(
         "parts",

@@ -157,7 +157,7 @@ class TestHostile:
 
 # The audit of the whole: selection and peeling on neighbouring inputs, many keys, what comes out.
 
-TRIALS, ALPHA = 240, 1e-7
+TRIALS, ALPHA = 400, 1e-6
 EPSILON, DELTA = 1.0, 0.05
 ITEMS = [f"item {n}" for n in range(12)]
 
