@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
     from dpbeam.front import Selection, select
+    from dpbeam.hitting.config import HittingSetConfig
+    from dpbeam.hitting.front import RankedItems, hitting_set
+    from dpbeam.hitting.transforms import HittingSet
     from dpbeam.packing.config import Market, PackingConfig, Resource
     from dpbeam.packing.front import Packed, pack
     from dpbeam.packing.transforms import Packing
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "HittingSet",
+    "HittingSetConfig",
     "InputError",
     "Ledger",
     "Market",
     "Packed",
     "Packing",
     "PackingConfig",
+    "RankedItems",
     "ReleasedItem",
     "Resource",
     "RunFolder",
@@ -41,17 +47,21 @@ __all__ = [
     "TopKConfig",
     "TopKItems",
     "__version__",
+    "hitting_set",
     "pack",
     "select",
 ]
 
 _HOME = {
+    "HittingSet": "hitting.transforms",
+    "HittingSetConfig": "hitting.config",
     "InputError": "errors",
     "Ledger": "accounting.ledger",
     "Market": "packing.config",
     "Packed": "packing.front",
     "Packing": "packing.transforms",
     "PackingConfig": "packing.config",
+    "RankedItems": "hitting.front",
     "ReleasedItem": "selection.transforms",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
@@ -60,6 +70,7 @@ _HOME = {
     "SelectionConfig": "selection.config",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
+    "hitting_set": "hitting.front",
     "pack": "packing.front",
     "select": "front",
 }

@@ -6,10 +6,11 @@ returns holds released items and the ledger alone; neither pairs nor key outlive
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
-from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dpbeam.kernels.canonical import KINDS, STRING
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import selection_ledger
-from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
 
@@ -82,7 +83,7 @@ class Selection:
         ledger = self.ledger
         private = "" if ledger.private else ", NOT PRIVATE"
         budget = f"epsilon={ledger.epsilon:g}, delta={ledger.delta:g}"
-        return f"Selection({len(self)} items, method={ledger.method!r}, {budget}{private})"
+        return f"{type(self).__name__}({len(self)} items, method={ledger.method!r}, {budget}{private})"
 
 
 def select(
@@ -140,37 +141,38 @@ def select(
         the argument or column, never a value of the data.
       TypeError: no method has such a setting.
     """
-    if on_null not in ("error", "drop"):
-        raise InputError(f"on_null must be error or drop, got {on_null!r}")
-    key = _run_key(insecure_test_key)
-    plan = _plan(
-        epsilon,
-        delta,
-        method,
-        max_items_per_user=max_items_per_user,
-        preset=preset,
-        noisy_weights=noisy_weights,
-        **settings,
-    )
-    names = (item,) if isinstance(item, str) else tuple(item)
-    _check_names(names, plan.config.noisy_weights)
-    declared = _declared(item_type, names)
-    users, *items = _columns(data, user, names)
-    kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
-    public = None if public_items is None else _public(public_items, names, kinds)
-    pairs = _pairs(users, items, kinds, on_null, not_private_counts)
+    key = run_key(insecure_test_key)
+    with naming_arguments():
+        config = SelectionConfig(
+            epsilon,
+            delta,
+            method,
+            max_items_per_user=max_items_per_user,
+            preset=preset,
+            noisy_weights=noisy_weights,
+            **settings,
+        )
+        plan = make_plan(config)
+    added = {WEIGHT: "noisy_weights"} if plan.config.noisy_weights else {}
+    found = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    names, kinds = found.names, found.kinds
+    public = None if public_items is None else listed_items(public_items, names, kinds, "public_items")
     ledger = selection_ledger(
         plan,
-        input_parameters={"layout": "pairs", "on_null": on_null, "item_types": list(kinds)},
+        input_parameters=found.parameters,
         fixed_key=key.insecure,
         public_items=public is not None,
     )
     ledger.verify()
-    released = _run(plan, *pairs, public, key)
+    private = found if public is None else found.filtered(public, keep=False)
+    sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
+    released = run_in_process(
+        plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
     return Selection(_table(released, public, names, kinds, plan.config.noisy_weights), ledger)
 
 
-def _run_key(text: str | None) -> RunKey:
+def run_key(text: str | None) -> RunKey:
     """A fresh key, or a fixed one of tests, as the command derives it."""
     if text is None:
         return RunKey.fresh()
@@ -182,19 +184,84 @@ def _run_key(text: str | None) -> RunKey:
     return RunKey.insecure_fixed(text.lower())
 
 
-def _plan(epsilon: float, delta: float, method: str, **settings: Any) -> SelectionPlan:
-    """The plan; refusals name arguments, not flags."""
+@contextlib.contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Refusals within name arguments, not flags."""
     try:
-        return make_plan(SelectionConfig(epsilon, delta, method, **settings))
+        yield
     except InputError as error:
         raise InputError(re.sub(r"--(?=[a-z])", "", str(error))) from None
 
 
-def _check_names(names: tuple[str, ...], noisy_weights: bool) -> None:
+@dataclass(frozen=True)
+class InputPairs:
+    """The (user, item) pairs of a call, without nulls or empty items.
+
+    Attributes:
+      names, kinds: of the item columns.
+      users, items: (n,) canonical bytes.
+      parameters: public settings of the input, for the ledger.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    users: pa.Array
+    items: pa.Array
+    parameters: dict[str, Any]
+
+    def batches(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The pairs in batches of bounded length."""
+        starts = range(0, len(self.items), _ROWS_PER_BATCH)
+        return ((self.users.slice(n, _ROWS_PER_BATCH), self.items.slice(n, _ROWS_PER_BATCH)) for n in starts)
+
+    def filtered(self, listed: pa.Array, *, keep: bool) -> InputPairs:
+        """The pairs whose items are listed, or are not."""
+        inside = canonical.is_listed(self.items, listed)
+        users, items = _keep(self.users, self.items, inside if keep else pc.invert(inside))
+        return replace(self, users=users, items=items)
+
+    @property
+    def item_bytes(self) -> float:
+        """Bytes of an item, on average."""
+        values = self.items.dictionary if pa.types.is_dictionary(self.items.type) else self.items
+        return values.nbytes / max(len(values), 1)
+
+
+def input_pairs(
+    data: Any,
+    user: str,
+    item: str | Sequence[str],
+    item_type: str | Sequence[str] | None,
+    on_null: str,
+    counts: MutableMapping[str, int] | None = None,
+    added: Mapping[str, str] | None = None,
+) -> InputPairs:
+    """The pairs that a caller hands over; arguments as of `select`.
+
+    Args:
+      added: columns of the result besides the items -> what adds them.
+
+    Raises:
+      InputError: as `select`.
+    """
+    if on_null not in ("error", "drop"):
+        raise InputError(f"on_null must be error or drop, got {on_null!r}")
+    names = (item,) if isinstance(item, str) else tuple(item)
+    _check_names(names, added or {})
+    declared = _declared(item_type, names)
+    users, *items = _columns(data, user, names)
+    kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
+    pairs = _pairs(users, items, kinds, on_null, counts)
+    parameters = {"layout": "pairs", "on_null": on_null, "item_types": list(kinds)}
+    return InputPairs(names, kinds, *pairs, parameters)
+
+
+def _check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
     if not names or len(set(names)) < len(names):
         raise InputError("item names one column or several different ones")
-    if len(names) > 1 and WEIGHT in names and noisy_weights:
-        raise InputError(f"item: '{WEIGHT}' is the column that noisy_weights adds; rename yours")
+    for name, what in added.items():
+        if name in names and len(names) > 1:
+            raise InputError(f"item: '{name}' is the column that {what} adds; rename yours")
 
 
 def _declared(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
@@ -236,22 +303,22 @@ def _kind_of(item: Column, declared: str | None) -> str:
     return kind
 
 
-def _public(public_items: Any, names: tuple[str, ...], kinds: tuple[str, ...]) -> pa.Array:
-    """Distinct canonical bytes of the public items."""
-    if is_frame(public_items):
-        columns = frame_columns(public_items, names, "public_items")
+def listed_items(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+    """Distinct canonical bytes of a list of public items; `where`: the argument, for messages."""
+    if is_frame(given):
+        columns = frame_columns(given, names, where)
     elif len(names) == 1:
-        columns = [column(public_items, "public_items")]
+        columns = [column(given, where)]
     else:
-        raise InputError("public_items of several columns are a mapping or a frame with these columns")
+        raise InputError(f"{where} of several columns are a mapping or a frame with these columns")
     parts = []
     for found, name, wanted in zip(columns, names, kinds):
-        part, kind = canonical.encode(found.values, "public_items")
+        part, kind = canonical.encode(found.values, where)
         if kind not in (wanted, None):
-            raise InputError(f"public_items holds {kind} values, but column '{name}' holds {wanted} values")
+            raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
         if part.null_count:
-            raise InputError("public_items holds a null; remove it")
-        _check_utf8(part, wanted, "public_items")
+            raise InputError(f"{where} holds a null; remove it")
+        _check_utf8(part, wanted, where)
         parts.append(canonical.plain(part))
     items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
     items = pc.unique(items)
@@ -298,21 +365,6 @@ def _keep(users: pa.Array, items: pa.Array, mask: pa.Array) -> tuple[pa.Array, p
 def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
     if kind == STRING and len(canonical.invalid_utf8(values)):
         raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
-
-
-def _run(
-    plan: SelectionPlan, users: pa.Array, items: pa.Array, public: pa.Array | None, key: RunKey
-) -> Released:
-    """The released items among those that are not public."""
-    if public is not None:
-        users, items = _keep(users, items, pc.invert(canonical.is_listed(items, public)))
-    values = items.dictionary if pa.types.is_dictionary(items.type) else items
-    sizes = choose_sizes(len(items), item_bytes=values.nbytes / max(len(values), 1))
-    starts = range(0, len(items), _ROWS_PER_BATCH)
-    batches = ((users.slice(n, _ROWS_PER_BATCH), items.slice(n, _ROWS_PER_BATCH)) for n in starts)
-    return run_in_process(
-        plan.program, batches, key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-    )
 
 
 def _table(

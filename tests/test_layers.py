@@ -28,19 +28,21 @@ RANKS = {
     "dpbeam.selection.ledger": 8,
     "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
-    "dpbeam.packing": 8,
-    "dpbeam.evaluation": 8,
-    "dpbeam.engine.beam": 9,
-    "dpbeam.topk.transforms": 10,
-    "dpbeam.packing.transforms": 10,
-    "dpbeam.selection": 10,
-    "dpbeam.io": 11,
-    "dpbeam.runners": 11,
-    "dpbeam.cli": 12,
-    "dpbeam.evaluation.end_to_end": 13,  # runs the command itself
-    "pipelines": 13,  # thin modules to run; nothing imports them
+    "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
+    "dpbeam.packing": 9,
+    "dpbeam.evaluation": 9,
+    "dpbeam.engine.beam": 10,
+    "dpbeam.topk.transforms": 11,
+    "dpbeam.hitting.transforms": 11,
+    "dpbeam.packing.transforms": 11,
+    "dpbeam.selection": 11,
+    "dpbeam.io": 12,
+    "dpbeam.runners": 12,
+    "dpbeam.cli": 13,
+    "dpbeam.evaluation.end_to_end": 14,  # runs the command itself
+    "pipelines": 14,  # thin modules to run; nothing imports them
 }
-FIRST_WITH_BEAM = 9
+FIRST_WITH_BEAM = 10
 
 
 def rank(module: str) -> int | None:

@@ -15,6 +15,7 @@ Composition kinds:
   zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above. Where the parts are one event of
             choices of bounded range, Gaussian noise and pure parts, and nothing else, their exact composition
             (bounded_range.py) is taken where it is cheaper.
+  first-hit one `FirstHitEvent` beside Gaussian and epsilon-DP noises (first_hit.py); thresholds as above.
 """
 
 from __future__ import annotations
@@ -32,13 +33,25 @@ from dpbeam.accounting.events import (
     describe,
     is_event,
 )
+from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
-_COSTS = {"gaussian": "gaussian_sigma", "pure": "pure_epsilon", "zcdp": "zcdp_rho"}
-_NESTED = {"gaussian": ("gaussian",), "pure": ("pure",), "zcdp": ("gaussian", "pure", "zcdp")}
+# Of what each kind composes, a part must know one.
+_COSTS = {
+    "gaussian": ("gaussian_sigma",),
+    "pure": ("pure_epsilon",),
+    "zcdp": ("zcdp_rho",),
+    "first-hit": ("first_hit", "gaussian_sigma", "pure_epsilon"),
+}
+_NESTED = {
+    "gaussian": ("gaussian",),
+    "pure": ("pure",),
+    "zcdp": ("gaussian", "pure", "zcdp"),
+    "first-hit": ("gaussian", "pure"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,8 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     if epsilon is None:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
     epsilon = check_epsilon(epsilon)
-    return Guarantee(epsilon, min(1.0, math.fsum([_noise_delta(mechanisms, epsilon), *outside])))
+    delta = (_first_hit_delta if event.kind == "first-hit" else _noise_delta)(mechanisms, epsilon)
+    return Guarantee(epsilon, min(1.0, math.fsum([delta, *outside])))
 
 
 def _account_basic(composed: ComposedEvent) -> Guarantee:
@@ -104,7 +118,7 @@ def _leaves(composed: ComposedEvent, kind: str) -> list[Event]:
         elif (
             is_event(part)
             and type(part) is not ComposedEvent
-            and (part.is_threshold or getattr(part, _COSTS[kind])() is not None)
+            and (part.is_threshold or any(getattr(part, cost)() is not None for cost in _COSTS[kind]))
         ):
             found.append(part)
         else:
@@ -181,6 +195,24 @@ def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, de
     rho = zcdp_rho(epsilon, left) - math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15)
     found = math.sqrt(8 * rho / rounds) * (1 - 1e-12) if rho > 0 else 0.0
     return found if others is None else max(found, largest_range(epsilon, left, rounds, *others))
+
+
+def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
+    """Delta at epsilon of choices up to the first hit beside other noise; as mere choices where that is less."""
+    choices, sigmas, pure = [], [], []
+    for mechanism in mechanisms:
+        if mechanism.first_hit() is not None:
+            choices.append(mechanism.first_hit())
+        elif mechanism.gaussian_sigma() is not None:
+            sigmas.append(mechanism.gaussian_sigma())
+        else:
+            pure.append(mechanism.pure_epsilon())
+    if len(choices) != 1:
+        raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(choices)}")
+    ((epsilon0, rate),) = choices
+    sigma = compose_sigmas(sigmas) if sigmas else math.inf
+    found = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
+    return min(found, _noise_delta(mechanisms, epsilon))
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
+from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
@@ -30,7 +31,7 @@ from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
-KINDS = ("basic", "gaussian", "pure", "zcdp")
+KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit")
 
 
 class UnknownEventError(ValueError):
@@ -77,6 +78,10 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def first_hit(self) -> tuple[float, float] | None:
+        """Range of one choice and rate of users, where the event is choices that end for a user with its first hit."""
+        return None
 
     def choices(self) -> tuple[int, float] | None:
         """(rounds, epsilon0) where the event is adaptive choices of bounded range epsilon0 and nothing else."""
@@ -410,6 +415,38 @@ class PeelingEvent(Event):
 
     def choices(self) -> tuple[int, float]:
         return self.rounds, self.epsilon0
+
+
+@event
+@dataclass(frozen=True)
+class FirstHitEvent(Event):
+    """`rounds` adaptive choices, each of bounded range epsilon0, of which a user is no part once one of its items is
+    chosen (user peeling), and takes part at all with probability `rate`. As mere choices they cost what `PeelingEvent`
+    costs; `first_hit.py` has what they cost beside Gaussian noise, whatever `rounds` is.
+    """
+
+    epsilon0: float
+    rounds: int
+    rate: float = 1.0
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            epsilon0=check_positive("epsilon0", self.epsilon0),
+            rounds=check_rounds(self.rounds),
+            rate=check_rate(self.rate),
+            label=str(self.label),
+        )
+
+    def first_hit(self) -> tuple[float, float]:
+        return self.epsilon0, self.rate
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon0 * self.rounds
+
+    def zcdp_rho(self) -> float:
+        return self.rounds * bounded_range_zcdp(self.epsilon0)
 
 
 @event

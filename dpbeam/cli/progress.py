@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-_TRIP = re.compile(r"Trip(\d+)([A-Za-z]+)")
+_TRIP = re.compile(r"Trip(\d+)([A-Za-z]+)(?:-(\w+))?")
 _TRIP_STEPS = {
     "WeightPerUser": "weights",
     "GroupByItem": "sums and noise",
@@ -113,8 +113,9 @@ class Progress:
     def describe(self, stage: str) -> str | None:
         """Words for one of Beam's fused stages, None where it does nothing worth a word."""
         words = [words for label, words in _STEPS.items() if label in stage][:1]
-        for number, step in _TRIP.findall(stage):
-            if step in _TRIP_STEPS:
+        for number, step, part in _TRIP.findall(stage):
+            # The stages that wake the hub of every trip all run before the first trip.
+            if step in _TRIP_STEPS and (step != "MeetAtHub" or part == "Decide"):
                 of = f" of {self._passes}" if self._passes else ""
                 words.append(f"{self._pass_name} {number}{of}, {_TRIP_STEPS[step]}")
                 break

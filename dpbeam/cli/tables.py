@@ -29,6 +29,11 @@ def print_packing_plan(report: dict[str, Any]) -> None:
     show(lambda console: _packing_plan(report, console))
 
 
+def print_hitting_set_plan(report: dict[str, Any]) -> None:
+    """Print a plan report of hitting-set: the selection's as above, then the choices."""
+    show(lambda console: _hitting_set_plan(report, console))
+
+
 def print_evaluation(result: dict[str, Any]) -> None:
     """Print what `evaluate_release` found, each figure with its meaning."""
     show(lambda console: _evaluation(result, console))
@@ -85,13 +90,7 @@ def _packing_plan(report: dict[str, Any], console: Console) -> None:
 
 def _topk_plan(report: dict[str, Any], console: Console) -> None:
     head = f"top-k  k {report['k']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
-    console.print(head, highlight=False)
-    if report["selection"] is not None:
-        console.print(f"selection of the items, {report['selector_share']:g} of the budget:", highlight=False)
-        _plan(report["selection"], console)
-    else:
-        where = "the public domain" if report["public_domain"] else "an unknown domain"
-        console.print(f"no selection: items of {where}", highlight=False)
+    _domain_stage(head, report, console)
     noise = Table("stage", "what", "value", title="Choice and noise")
     noise.add_row("choice", "mechanism", report["mechanism"])
     for name, value in report["choice_budget"].items():
@@ -112,6 +111,32 @@ def _topk_plan(report: dict[str, Any], console: Console) -> None:
         values = (f"{100 * row['found']:.1f} %", f"{row['rank_error']:.2f}", f"{row['count_error']:.1f}")
         errors.add_row(str(row["top_count"]), *values)
     console.print(errors)
+
+
+def _domain_stage(head: str, report: dict[str, Any], console: Console) -> None:
+    console.print(head, highlight=False)
+    if report["selection"] is not None:
+        console.print(f"selection of the items, {report['selector_share']:g} of the budget:", highlight=False)
+        _plan(report["selection"], console)
+    else:
+        where = "the public domain" if report["public_domain"] else "an unknown domain"
+        console.print(f"no selection: items of {where}", highlight=False)
+
+
+def _hitting_set_plan(report: dict[str, Any], console: Console) -> None:
+    head = f"hitting-set  k {report['k']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
+    _domain_stage(head, report, console)
+    noise = Table("what", "value", title="Choices")
+    for name, value in report["choice_range"].items():
+        used = " (used)" if name == report["composition"] else ""
+        noise.add_row(f"range of a choice under {name} composition{used}", f"{value:.5f}")
+    noise.add_row("probability with which a user takes part", f"{report['rate']:g}")
+    hard = f"standard deviation of the count of an item of {report['hard_count']} users"
+    noise.add_row(hard, f"{report['deviation']:.1f}")
+    for row in report["lost_users"]:
+        what = f"users that a choice among {row['domain']} items loses to noise, at most on average"
+        noise.add_row(what, f"{row['users']:.1f}")
+    console.print(noise)
 
 
 def _evaluation(result: dict[str, Any], console: Console) -> None:

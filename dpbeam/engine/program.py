@@ -55,6 +55,10 @@ class Keys:
         """Key of the sampling order of a round that samples afresh."""
         return self._run_key.derive(f"sample/round {round_number}")
 
+    def users(self) -> bytes:
+        """Key of the coins that say which users take part."""
+        return self._run_key.derive("users")
+
     def noise(
         self,
         spec: NoiseSpec | CountNoise,
@@ -208,6 +212,14 @@ class Program(ABC):
     def block_state_trip(self, trip: int) -> int | None:
         """The earlier trip whose block state this trip needs; None where it needs none."""
         return None
+
+    def reads_block(self, trip: int) -> bool:
+        """Whether this trip looks at the block as it was built; where not, it has number, state and broadcast alone.
+
+        A program whose later trips need little of a block keeps that in the block's state, and the engine leaves the
+        block itself unread. Nothing may be sent to shards then.
+        """
+        return True
 
     @abstractmethod
     def noise(self, trip: int) -> NoiseSpec | CountNoise | None:

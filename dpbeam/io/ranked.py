@@ -41,13 +41,13 @@ class _Write(beam.DoFn):
 
 def _encoded(batch: pa.RecordBatch) -> tuple[int, bytes]:
     columns = {name: batch.column(name) for name in batch.schema.names}
-    if columns["noisy_count"].null_count:
+    if "noisy_count" in columns and columns["noisy_count"].null_count:
         del columns["noisy_count"]
     return 0, encode({n: c if n == "item" else c.to_numpy() for n, c in columns.items()})
 
 
 class WriteRanked(beam.PTransform):
-    """Write one ranking (record batch of rank, item, noisy_count), or an empty one, to the staging folder.
+    """Write one ranking (record batch of rank, item and perhaps noisy_count), or an empty one, to the staging folder.
 
     Args:
       folder, columns, format: as in `WriteReleased`.

@@ -68,6 +68,13 @@ class Block:
     pair_values: Columns = field(default_factory=dict)
     broadcast: Columns = field(default_factory=dict)
 
+    @classmethod
+    def unread(cls, number: int) -> Block:
+        """A block of which nothing is known but its number."""
+        none = np.zeros(1, np.int64)
+        fp = np.zeros((0, 2), np.uint64)
+        return cls(number, none, np.zeros(0, np.int32), none, fp, fp)
+
     @property
     def degrees(self) -> np.ndarray:
         """(users,) number of items per user."""

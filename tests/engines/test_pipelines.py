@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 PIPELINES = {
     **{method: ("select_items", [f"--method={method}", "--noisy_weights"], 50) for method in selectors()},
     "top-k": ("top_k", ["--k=20", "--noisy_counts"], 20),
+    "hitting-set": ("hitting_set", ["--k=5", "--selector=basic"], 5),
 }
 SELECTING = (
     *("direct-2", "prism", "flink-embedded", "flink-cluster", "flink-cluster-in-turns"),
@@ -34,7 +35,7 @@ RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster")
 
 
 def combinations() -> list:
-    """(engine, pipeline, shards): every engine, every selector twice or more, top-k on one engine of each kind.
+    """(engine, pipeline, shards): every engine, every selector twice or more, rankings on one engine of each kind.
 
     Of those on the runner in this process the first runs where no engine is asked for.
     """
@@ -46,7 +47,10 @@ def combinations() -> list:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    found = [*dict.fromkeys(chosen), *((engine, "top-k", 3) for engine in RANKING)]
+    found = [
+        *dict.fromkeys(chosen),
+        *((engine, name, 3) for name in ("top-k", "hitting-set") for engine in RANKING),
+    ]
     first = next(row for row in found if row[0] == "direct-2")
     return [
         pytest.param(*row, marks=pytest.mark.engines) if row[0] == "direct-2" and row != first else row

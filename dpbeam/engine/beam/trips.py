@@ -77,7 +77,8 @@ class _BlockDoFn(TripDoFn):
         trip, program = self._trip, self._program
         sums, state = program.weigh(trip, block, self._reply, self._keys)
         if state is not None:
-            self._store.write(f"block-{block.id}-state-{trip}", state)
+            if trip < program.trips - 1 or program.output == "blocks":  # somebody will read it
+                self._store.write(f"block-{block.id}-state-{trip}", state)
             block.state = state
         if program.meets(trip) == "blocks":
             summary = program.summarise(trip, block, self._keys)
@@ -152,7 +153,8 @@ class _LaterWeights(_BlockDoFn):
 
 def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
-    block = Block.from_columns(store.read(f"block-{number}"))
+    read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
+    block = Block.from_columns(store.read(f"block-{number}")) if read else Block.unread(number)
     written = program.block_state_trip(trip)
     if written is not None:
         block.state = store.read(f"block-{number}-state-{written}")
@@ -213,7 +215,7 @@ class _SumByItem(TripDoFn):
         shard = Shard.from_columns(self._store.read(f"shard-{number}"))
         shard.state = dict(self._store.read(f"shard-{number}-state-{self._trip - 1}"))
         shard.broadcast = last_broadcast(self._program, self._store, self._trip)
-        if self._trip == self._program.trips - 1:
+        if not any(self._program.sum_names(trip) for trip in range(self._trip + 1, self._program.trips)):
             shard.items = self._store.read(f"shard-{number}-items")["items"]
         return shard
 

@@ -1,0 +1,191 @@
+"""`dpbeam hitting-set`: k items that as many users as possible hold one of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.cli.console import run_command, warn
+from dpbeam.cli.flags import (
+    FlagParser,
+    add_budget_flags,
+    add_checkpoint_flags,
+    add_input_flags,
+    add_method_flags,
+    add_output_flags,
+    require,
+)
+from dpbeam.cli.loading import importing
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.pvalue import PCollection
+
+    from dpbeam.cli.job import Job
+    from dpbeam.engine.beam.driver import ProgramRun
+    from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan
+
+
+def make_parser() -> FlagParser:
+    """The flags of hitting-set."""
+    parser = FlagParser(
+        "hitting-set",
+        "At most k items that as many users as possible hold one of, under differential privacy.",
+    )
+    add_input_flags(parser)
+    add_budget_flags(parser)
+    group = parser.add_argument_group("hitting set")
+    group.add_argument("--k", type=int, metavar="K", help="how many items; required")
+    group.add_argument("--selector", metavar="NAME", help="method of the domain's selection (default gsu)")
+    group.add_argument(
+        "--selector_share",
+        type=float,
+        metavar="X",
+        help="its share of the budget (default 0.3 to 0.9, growing with k/epsilon)",
+    )
+    group.add_argument(
+        "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
+    )
+    add_method_flags(parser)
+    add_output_flags(parser)
+    add_checkpoint_flags(parser)
+    parser.discard("method", instead="use --selector")
+    parser.discard("public_items", "noisy_weights", "num_output_shards")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 done, 1 failed, 2 wrong usage or input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return run_command("hitting-set", lambda: _run(argv), verbose="--verbose" in argv)
+
+
+def _run(argv: list[str]) -> int:
+    given, beam_arguments = make_parser().parse(argv)
+    require(given, "epsilon", "delta", "k", "input", "output")
+    check_budget(given)
+    check_test_key(given)
+    with importing():
+        from dpbeam.cli.settings import input_spec
+
+        spec = input_spec(given)  # what it refuses needs no Beam
+        from dpbeam.cli.job import Job
+        from dpbeam.hitting.config import plan_hitting_set
+        from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report
+        from dpbeam.hitting.transforms import HittingSet  # noqa: F401
+
+    with within_arithmetic(given):
+        plan = plan_hitting_set(config_of(given))
+    job = Job.create("hitting-set", given, beam_arguments, spec)
+    ledger = hitting_set_ledger(
+        plan,
+        input_parameters=job.input_parameters(),
+        fixed_key=job.key.insecure,
+        privacy_unit=job.privacy_unit,
+    ).to_json()
+    warn_of_budget(given)
+    if given.get("dry_run", False):
+        from dpbeam.cli.tables import print_hitting_set_plan
+
+        if not job.quiet:
+            print_hitting_set_plan(hitting_set_report(plan))
+        job.say("dry run: nothing was read or written")
+        return 0
+    return _execute(plan, job, ledger)
+
+
+def config_of(given: dict[str, Any]) -> HittingSetConfig:
+    """The settings among the given flags.
+
+    Raises:
+      InputError: flags of a selection where the domain is public.
+    """
+    from dpbeam.cli.settings import selection_config, selection_flags
+    from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig
+
+    config = HittingSetConfig(
+        given["epsilon"],
+        given["delta"],
+        given["k"],
+        selector_share=given.get("selector_share"),
+        public_domain="domain" in given,
+    )
+    if not config.public_domain:
+        chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
+        return replace(config, selection=selection_config(chosen))
+    for name in ("selector", "selector_share", *selection_flags(given)):
+        if name in given:
+            raise InputError(
+                f"--{name} belongs to a selection stage, and --domain leaves none: drop one of them"
+            )
+    return config
+
+
+def _execute(plan: HittingSetPlan, job: Job, ledger: str) -> int:
+    from dpbeam.io.sinks import OutputColumns
+
+    spec, summary = job.reading
+    columns = OutputColumns.of(spec, summary.kinds)
+    domain = None
+    if "domain" in job.given:
+        from dpbeam.io.item_lists import read_items
+
+        domain = read_items(job.given["domain"], columns, "--domain")
+
+    from dpbeam.engine.beam.driver import ProgramRun
+    from dpbeam.hitting.transforms import HittingSet
+    from dpbeam.io.ranked import WriteRanked
+
+    transform = HittingSet(
+        plan.config,
+        domain=None if domain is None else (domain, summary.kinds),
+        pairs=job.pairs_estimate,
+        item_bytes=summary.item_bytes,
+        num_shards=job.given.get("num_shards"),
+        complete=spec.complete_users,
+    )
+    program = transform.program
+
+    def made(folder: RunFolder) -> ProgramRun:
+        def read(pipeline: beam.Pipeline) -> PCollection:
+            return job.read(pipeline, folder) | "HittingSet" >> transform.blocks(folder.store)
+
+        return ProgramRun(program, read, write, one_step=transform.sizes.one_step)
+
+    def write(ranking: PCollection) -> None:
+        ranked = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=False)
+        _ = ranking | "WriteRanked" >> ranked
+
+    def report(paths: list[str], released: int) -> None:
+        _report(plan, job, paths, released)
+
+    return job.run_program(made, ledger, report=report, trips=program.trips, rounds=program.trips)
+
+
+def _report(plan: HittingSetPlan, job: Job, paths: list[str], released: int) -> None:
+    """What the person at the terminal learns at the end."""
+    config = plan.config
+    if released < config.k:
+        job.say(f"fewer items than --k={config.k}: the domain has no more")
+    if released == 0 and plan.selection is not None:
+        from dpbeam.selection.report import plan_report
+
+        warn(released_nothing(plan_report(plan.selection)))
+    job.say(f"{released} items released: {paths[0]}")
+    before = "public domain"
+    if plan.selection is not None:
+        before = f"selection by {plan.selection.config.method} at share {config.selector_share:g}"
+    choices = f"{config.k} choices of range {plan.epsilon0:.4g} by {100 * plan.rate:g} % of the users"
+    how = f"{before}, {choices}; {plan.composition} composition"
+    job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({how})")

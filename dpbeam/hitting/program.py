@@ -1,0 +1,208 @@
+"""k-hitting set as a program: a selection on full sets, then user peeling between blocks and hub.
+
+After the last trip of the selection the shards meet: the hub learns the released items and broadcasts them, the domain.
+Blocks then keep the users whose coin says so, restrict them to the domain, drop the empty ones and merge equal
+sets, and the trips differ in where the rounds run:
+
+- *trip by trip*: a block sends its counts, and on each later trip by how much they fall with the holders of the item
+  chosen last; the hub keeps exact counts, chooses, and broadcasts all choices so far. A block keeps no state but
+  its sets.
+- *gathered*: where all restricted sets surely fit one worker, blocks send them once, and the hub runs all rounds.
+
+Both call the same kernels (`cover.py`) and draw under the same labels, so they choose the same items. The number of
+trips is a function of settings alone, and a round chooses whether or not anybody is left: to stop would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.engine.extended import Extended
+from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
+from dpbeam.hitting.config import HittingSetPlan
+from dpbeam.hitting.cover import Choose, Cover, next_item, peel, positions_in
+from dpbeam.kernels.canonical import METADATA_KEY
+from dpbeam.kernels.columns import Columns, narrow
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
+from dpbeam.kernels.shards import Shard
+from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
+from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
+from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
+from dpbeam.topk.program import ITEM, RANK, histogram
+
+_WAKE = "wake"
+_SETS = ("degrees", "links", "users")
+
+
+def noisy_choice(epsilon0: float, fp: np.ndarray, key: RunKey) -> Choose:
+    """The exponential mechanism of bounded range epsilon0: the largest count plus fresh Gumbel(1/epsilon0) noise a
+    round.
+
+    Comparisons are those of real numbers (`dpbeam.randomness.discrete.choices`).
+
+    Args:
+      fp: (d, 2) uint64, fingerprints of the domain.
+    """
+
+    def choose(number: int, counts: np.ndarray, positions: np.ndarray) -> int:
+        bits = KeyedBits(key, f"hitting-set/round {number}", fp[positions])
+        return int(gumbel_peel(counts, epsilon0, bits, 1)[0])
+
+    return choose
+
+
+class HittingSetProgram(Extended):
+    """Selection of a domain and user peeling.
+
+    Args:
+      plan: calibrated.
+      domain: the items of a public domain (`dpbeam.topk.program.public_domain`), exactly where the plan says so.
+      gather: all pairs of users with items of the domain fit one worker, two or four bytes each, and eight bytes
+        for each
+        set: the hub runs all rounds.
+
+    Raises:
+      ValueError: plan and domain disagree: without its domain, items of the data would be taken for public.
+    """
+
+    output = "hub"
+
+    def __init__(self, plan: HittingSetPlan, domain: Columns | None = None, *, gather: bool = False):
+        if plan.config.public_domain != (domain is not None):
+            raise ValueError(
+                "a hitting-set job with public_domain=True needs the domain's items, and one without takes none"
+            )
+        counting: Program = CountProgram()
+        if plan.selection is not None:
+            counting = CountedProgram(plan.selection.program)
+        super().__init__(counting)
+        self.plan, self.domain, self.gather = plan, domain, gather
+        self.trips = counting.trips + (1 if gather else plan.config.k)
+        wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}
+        self.reply_columns = {**counting.reply_columns, **wakes}
+
+    def _restricts(self, trip: int) -> bool:
+        return trip == self.first.trips
+
+    def meets(self, trip: int) -> str | None:
+        if not self.is_first(trip):
+            return "blocks"
+        return "shards" if trip == self.first.trips - 1 else None
+
+    def reads_block(self, trip: int) -> bool:
+        return self.is_first(trip) or self._restricts(trip)
+
+    def block_state_trip(self, trip: int) -> int | None:
+        if self.is_first(trip):
+            return super().block_state_trip(trip)
+        return None if self._restricts(trip) else self.first.trips
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        if self.is_first(trip):
+            return super().weigh(trip, block, reply, keys)
+        if not self._restricts(trip):
+            return {}, None
+        position = positions_in(block.broadcast["domain"], block.item_fp)
+        users = taking_part(self.plan.rate, block.user_fp, keys)
+        sets, _ = Csr(block.offsets, block.links).select_rows(users)
+        return {}, Cover.restricted(sets, position).to_columns()
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        if trip == self.first.trips - 1:
+            return shard, {_WAKE: np.zeros(len(shard), np.uint8)}
+        return super().reply(trip, shard)
+
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if isinstance(part, Shard):
+            if part.items is None:
+                raise ValueError("the shard came without its items")
+            mask, _ = candidates(self.first, part)
+            items = part.items.filter(pa.array(mask))
+            return histogram(items, np.zeros(len(items), np.int64), part.kinds)
+        sets = {name: part.state[name] for name in _SETS}
+        if self.gather:
+            return sets
+        chosen, size = part.broadcast["chosen"], int(part.broadcast["size"][0])
+        cover, change = Cover.from_columns(sets), np.zeros(size, np.int64)
+        if self._restricts(trip):
+            change = cover.counts(size)
+        elif len(chosen):
+            cover.drop(chosen[:-1])
+            cover.take(int(chosen[-1]), change)
+        items = np.flatnonzero(change)
+        return {"items": narrow(items), "change": narrow(np.abs(change[items]))}
+
+    def decide(
+        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
+    ) -> tuple[Columns, Columns]:
+        if self.is_first(trip):
+            state = _meeting(summaries, self.domain, draw.run_key)
+            return state, {"domain": state["fp"], **_told(state)}
+        counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k
+        choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)
+        if self.gather:
+            covers = [Cover.from_columns(summary) for summary in summaries]
+            for cover in covers:
+                counts += cover.counts(len(counts))
+            chosen = peel(covers, counts, k, choose)
+        else:
+            sign = 1 if self._restricts(trip) else -1
+            for summary in summaries:
+                counts[summary["items"]] += sign * summary["change"].astype(np.int64)
+            if len(chosen) < min(k, len(counts)):
+                chosen.append(next_item(choose, counts, chosen))
+        state = {**state, "counts": counts, "chosen": np.array(chosen, np.int64)}
+        return state, _told(state)
+
+    def hub_output(self, state: Columns) -> pa.RecordBatch | None:
+        """(rank, item) in the order of the choice; None where the domain is empty."""
+        chosen = state["chosen"]
+        if not len(chosen):
+            return None
+        schema = pa.schema(
+            [(RANK, pa.int64()), (ITEM, pa.large_binary())],
+            metadata={METADATA_KEY: state["kinds"][0].as_py()},
+        )
+        columns = [pa.array(np.arange(1, len(chosen) + 1)), state["items"].take(pa.array(chosen))]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def taking_part(rate: float, user_fp: np.ndarray, keys: Keys) -> np.ndarray:
+    """Users whose coin shows, each with probability `rate`, rounded down to a multiple of 2^-128. (n,) bool."""
+    coin = Coins.of([threshold_128(rate, "down")]).take(np.zeros(len(user_fp), np.int64))
+    return bernoulli(prf_bits(keys.users(), user_fp), coin)
+
+
+def _told(state: Columns) -> Columns:
+    """What every block may know: the choices so far, and the size of the domain."""
+    return {"chosen": state["chosen"], "size": np.array([len(state["counts"])])}
+
+
+def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Columns:
+    """The hub's first state: items of the domain in the order of their fingerprints, held by nobody so far.
+
+    Args:
+      parts: histograms of the shards, an item in one of them alone.
+      domain: a public domain; all of its items take part, and nothing else does.
+    """
+    found = [part for part in (domain, *parts) if part is not None]
+    items = pa.concat_arrays([part["items"] for part in found] or [pa.array([], pa.large_binary())])
+    fp = fingerprints(Keys(key).pairs.item, items)
+    first, inverse = unique_fingerprints(fp)
+    if domain is not None:
+        inside = np.zeros(len(first), bool)
+        inside[inverse[: len(domain["items"])]] = True
+        first = first[inside]
+    return {
+        "items": items.take(pa.array(first)),
+        "fp": fp[first],
+        "counts": np.zeros(len(first), np.int64),
+        "chosen": np.zeros(0, np.int64),
+        "kinds": kinds_column(common_kinds(found)),
+    }

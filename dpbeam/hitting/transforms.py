@@ -1,0 +1,125 @@
+"""`HittingSet`: the public PTransform of k-hitting set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+
+from dpbeam.engine.beam.graph import RunProgram
+from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.program import HittingSetProgram
+from dpbeam.kernels.canonical import Kinds
+from dpbeam.selection.public_items import FilterItems, store_items
+from dpbeam.selection.sizes import Sizes, choose_sizes
+from dpbeam.selection.transforms import (
+    CompleteBatches,
+    PairsOrBatches,
+    UserBlocks,
+    check_batch_input,
+    own_folder,
+    to_batches,
+)
+from dpbeam.topk.program import public_domain
+
+_DOMAIN = "domain"
+#: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
+#: what a worker with a shard needs.
+GATHERED_PAIRS = 250_000_000
+#: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
+TRIPS_IN_ONE_JOB = 128
+
+
+class HittingSet(beam.PTransform):
+    """At most k items that as many users as possible hold one of, under (epsilon, delta)-differential privacy.
+
+    PCollection of (user, item) tuples or record batches -> PCollection of at most one `pyarrow.RecordBatch` (rank,
+    item: canonical bytes), in the order of the choice, with the kinds in its metadata; see `SelectPartitions` for
+    input and `run`.
+
+    Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
+    twice as much.
+
+    Memory per worker: one block or one shard. Where there are no more than `GATHERED_PAIRS` pairs, one worker holds the
+    sets of users restricted to the domain, equal ones once, and the rounds run there; else each round is a trip.
+
+    Args:
+      config: settings.
+      domain: a public domain, canonical bytes of its items with their kinds; exactly where the settings say
+        `public_domain`. Other items are left out before anything is counted.
+      run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`; with `num_shards` each round is a trip.
+
+    Raises:
+      InputError: settings are out of range.
+      ValueError: settings and domain disagree; or as in `SelectPartitions`.
+    """
+
+    def __init__(
+        self,
+        config: HittingSetConfig,
+        *,
+        run: RunFolder | None = None,
+        domain: tuple[pa.Array, Kinds] | None = None,
+        num_shards: int | None = None,
+        pairs: int | None = None,
+        item_bytes: float | None = None,
+        complete: bool = False,
+    ):
+        super().__init__()
+        self.plan = plan_hitting_set(config)
+        gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
+        self.program = HittingSetProgram(
+            self.plan, None if domain is None else public_domain(*domain), gather=gather
+        )
+        self._run, self._domain = run, domain
+        self.sizes = choose_sizes(pairs, num_shards, item_bytes)
+        self._complete = complete
+        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
+        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        check_batch_input(pcoll)
+        trips = self.program.trips
+        if trips > TRIPS_IN_ONE_JOB and not self.sizes.one_step:
+            raise ValueError(
+                f"{trips} trips are too many for one job: say how many pairs there are (pairs=), take a smaller k, or "
+                "use `dpbeam hitting-set`, which runs a chain of jobs"
+            )
+        store = (self._run or own_folder(pcoll)).claim()
+        blocks = pcoll | "UserBlocks" >> self.blocks(store)
+        return blocks | "Rounds" >> RunProgram(store, self.program, one_step=self.sizes.one_step)
+
+    def blocks(self, store: RunStore) -> beam.PTransform:
+        """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
+        return _Blocks(store, self.program, self.sizes, self._domain, self._complete)
+
+    def display_data(self) -> dict[str, Any]:
+        config = self.plan.config
+        return {"k": config.k, "epsilon": config.epsilon, "delta": config.delta}
+
+
+class _Blocks(beam.PTransform):
+    """Users in blocks, their items outside of a public domain left out."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        program: HittingSetProgram,
+        sizes: Sizes,
+        domain: tuple[pa.Array, Kinds] | None,
+        complete: bool,
+    ):
+        super().__init__()
+        self._store, self._domain, self._complete = store, domain, complete
+        self._blocks = UserBlocks(store, program, sizes, complete=complete)
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        if self._domain is None:
+            return pcoll | "UserBlocks" >> self._blocks
+        store_items(self._store, _DOMAIN, self._domain[0])
+        batches = pcoll if self._complete else to_batches(pcoll)
+        inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete)
+        return batches | "KeepDomain" >> inside | "UserBlocks" >> self._blocks

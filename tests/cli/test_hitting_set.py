@@ -1,0 +1,203 @@
+"""`dpbeam hitting-set` as its users meet it: rankings, ledgers, runs that are killed, and one-line errors."""
+
+import glob
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpbeam
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from tests.support.commands import key_warning, without_progress
+from tests.support.instances import popular_table
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("own_temp")
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+KEY = "--insecure_test_key=00ff"
+COLUMNS = ["--user_column=user", "--item_column=item"]
+QUICK = "--selector=basic"  # one trip; the default takes eight
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(popular_table(700), path)
+    return str(path)
+
+
+def run(capsys, *arguments):
+    code = main(["hitting-set", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, without_progress(captured.err)
+
+
+def read(prefix):
+    (path,) = glob.glob(f"{prefix}-*.parquet")
+    return pq.read_table(path)
+
+
+def test_ranking_and_ledger(pairs, tmp_path, capsys):
+    out = str(tmp_path / "out" / "set")
+    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--k=25", f"--output={out}")
+    assert (code, err) == (0, "")
+    assert sorted(os.listdir(tmp_path / "out")) == ["set-00000-of-00001.parquet", "set.ledger.json"]
+    found = read(out).to_pydict()
+    assert list(found) == ["rank", "item"] and found["rank"] == list(range(1, 26))
+    # Three of five users hold the first, and noise is a few users: it comes first.
+    assert found["item"][0] == "i1" and len(set(found["item"])) == 25
+    ledger = Ledger.from_json(pathlib.Path(f"{out}.ledger.json").read_text())
+    assert (ledger.private, ledger.method, ledger.accounting) == (True, "hitting-set", "first-hit")
+    assert ledger.parameters["selector"] == "gsu" and ledger.parameters["selector_share"] == 0.3
+    assert "25 items released" in told and "first-hit composition" in told
+
+
+def test_the_command_and_the_function_release_the_same(pairs, tmp_path, capsys):
+    """Also in trips between blocks and hub, and from a chain of jobs with checkpoints."""
+    outs = {"whole": [], "trips": ["--num_shards=3"], "chain": ["--num_shards=2", "--passes_per_job=3"]}
+    outs["chain"].append(f"--checkpoint={tmp_path / 'kept'}")
+    found = []
+    for name, more in outs.items():
+        out = str(tmp_path / name)
+        flags = [KEY, QUICK, "--k=4", "--quiet", f"--output={out}", *more]
+        assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", key_warning("hitting-set"))
+        found.append(read(out).to_pydict())
+    assert found[0] == found[1] == found[2]
+    with pytest.warns(UserWarning, match="NOT PRIVATE"):
+        result = dpbeam.hitting_set(
+            pq.read_table(pairs), k=4, epsilon=2, delta=1e-3, selector="basic", insecure_test_key="00ff"
+        )
+    assert result.table.to_pydict() == found[0]
+    assert os.listdir(tmp_path / "kept") == []
+
+
+def test_text_in_rank_order(pairs, tmp_path, capsys):
+    out = str(tmp_path / "set")
+    flags = [QUICK, "--k=3", "--output_format=text", f"--output={out}"]
+    assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
+    rows = pathlib.Path(f"{out}-00000-of-00001.txt").read_text().splitlines()
+    assert [row.split("\t")[0] for row in rows] == ["1", "2", "3"]
+
+
+def test_a_public_domain_of_composite_items(tmp_path, capsys):
+    path, domain, out = tmp_path / "wide.parquet", tmp_path / "domain.parquet", str(tmp_path / "set")
+    users = list(range(300)) + list(range(200, 400))
+    hosts, ports = ["a"] * 300 + ["b"] * 200, [80] * 300 + [443] * 200
+    pq.write_table(pa.table({"user": users, "host": hosts, "port": ports}), path)
+    pq.write_table(pa.table({"host": ["b", "a", "c"], "port": [443, 80, 1]}), domain)
+    flags = ["--user_column=user", "--item_column=host", "--item_column=port", f"--domain={domain}", "--k=5"]
+    code, told, _ = run(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")
+    assert code == 0 and "fewer items than --k=5: the domain has no more" in told
+    found = read(out).to_pydict()
+    assert found == {"rank": [1, 2, 3], "host": ["a", "b", "c"], "port": [80, 443, 1]}
+
+
+def test_whole_users_in_rows(tmp_path, capsys):
+    path, out = tmp_path / "grouped.jsonl", str(tmp_path / "set")
+    rows = [{"items": ["x", "y"] if n % 2 else ["z"]} for n in range(400)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--input_layout=grouped", "--item_column=items", "--k=2", QUICK]
+    assert run(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")[0] == 0
+    items = read(out)["item"].to_pylist()
+    assert "z" in items and len(items) == 2  # of x and y, the second adds nobody
+    assert "one row" in json.loads(pathlib.Path(f"{out}.ledger.json").read_text())["privacy_unit"]
+
+
+def test_nothing_released_says_what_it_needs(tmp_path, capsys):
+    path, out = tmp_path / "own.parquet", str(tmp_path / "set")
+    pq.write_table(
+        pa.table({"user": [f"u{n}" for n in range(99)], "item": [f"i{n}" for n in range(99)]}), path
+    )
+    flags = ["--k=4", QUICK, "--epsilon=1", "--delta=1e-9", f"--output={out}"]
+    code, told, err = run(capsys, f"--input={path}", *COLUMNS, *flags)
+    assert code == 0 and "0 items released" in told and "warning" in err
+    assert read(out).num_rows == 0
+
+
+def test_dry_run_reads_and_writes_nothing(pairs, tmp_path, capsys):
+    out = str(tmp_path / "set")
+    flags = ["--k=50", "--dry_run", f"--output={out}"]
+    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+    assert (code, err) == (0, "") and not glob.glob(f"{out}*")
+    for words in (
+        "under first-hit composition (used)",
+        "limit of any",
+        "loses to noise",
+        "nothing was read or",
+    ):
+        assert words in told
+
+
+def test_ledgers_of_neighbours_are_identical(tmp_path, capsys):
+    """One user more, with 900 items of its own: not a byte of the ledger, or of what is said, may tell."""
+    shown = []
+    for number in range(2):
+        path, rows = tmp_path / f"in{number}.parquet", popular_table(300)
+        new = pa.table({"user": ["new"] * 900, "item": [f"n{i}" for i in range(900)]})
+        pq.write_table(pa.concat_tables([rows, new]) if number else rows, path)
+        out = str(tmp_path / "out")
+        flags = [KEY, QUICK, "--k=5", f"--output={out}", "--overwrite"]
+        _, told, err = run(capsys, f"--input={path}", *COLUMNS, *BUDGET, *flags)
+        told = re.sub("elapsed: .*", "", told)
+        shown.append(
+            (told, err, pathlib.Path(f"{out}.ledger.json").read_bytes(), sorted(glob.glob(f"{out}*")))
+        )
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ([], "--k is required"),
+        (["--k=0"], "--k must be an integer from 1 to 10000, got 0"),
+        (["--k=3", "--selector_share=1"], "--selector_share must lie strictly between 0 and 1, got 1.0"),
+        (["--k=3", "--selector=nosuch"], ".*nosuch.*"),
+        (
+            ["--k=3", "--domain=DOMAIN", "--selector=gsu"],
+            "--selector belongs to a selection stage.*drop one of them",
+        ),
+        (
+            ["--k=3", "--domain=DOMAIN", "--max_items_per_user=9"],
+            "--max_items_per_user belongs to a selection.*",
+        ),
+        (["--k=3", "--domain=nowhere.txt"], "--domain: .*nowhere.txt.*"),
+        (["--k=3", "--method=gsu"], "--method does not apply to hitting-set; use --selector"),
+        (["--k=3", "--noisy_weights"], ".*--noisy_weights.*"),
+        (["--k=3", "--mechanism=joint"], ".*--mechanism.*"),
+        (["--k=3", "--delta=0"], "--delta.*"),
+    ],
+)
+def test_errors_are_one_line(flags, message, pairs, tmp_path, capsys):
+    (tmp_path / "domain.txt").write_text("i1\n")
+    flags = [flag.replace("DOMAIN", str(tmp_path / "domain.txt")) for flag in flags]
+    out = str(tmp_path / "set")
+    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
+    assert (code, told) == (2, "") and re.fullmatch(rf"dpbeam hitting-set: error: {message}\n", err), err
+    assert not glob.glob(f"{out}*"), "a failed run left output"
+
+
+def test_a_killed_command_goes_on(pairs, tmp_path):
+    """kill -9 once there is a checkpoint behind the meeting of the domain."""
+    kept, out = tmp_path / "kept", tmp_path / "set"
+    flags = ["--input", pairs, *COLUMNS, *BUDGET, KEY, QUICK, "--k=4", "--num_shards=2", "--quiet"]
+    argv = [sys.executable, "-m", "pipelines.hitting_set", *flags, f"--output={out}"]
+    argv += [f"--checkpoint={kept}", "--passes_per_job=2"]
+    process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_until(lambda: glob.glob(f"{kept}/*/checkpoint-*"), 60, "a checkpoint")
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not glob.glob(f"{out}-*.parquet")
+    subprocess.run(argv, cwd=ROOT, capture_output=True, check=True)
+    assert main(["hitting-set", *flags[:-2], "--quiet", f"--output={tmp_path / 'whole'}"]) == 0
+    assert read(out).to_pydict() == read(tmp_path / "whole").to_pydict()
+    assert os.listdir(kept) == []
