@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource
 
 PRICES = "prices.parquet"
+_ROWS_PER_SHARD = 2_000_000  # a worker sorts a shard in memory, at about 130 bytes a row
 #: Flags of the settings, which are fields of `PackingConfig`.
 SETTINGS = (
     "alpha",
@@ -317,7 +318,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job, spec: AgentSpec
             spec.user_column or "agent",
             summary.kinds,
             job.target.format,
-            job.given.get("num_output_shards"),
+            job.given.get("num_output_shards", -(-plan.market.num_agents // _ROWS_PER_SHARD)),
         )
 
     return ProgramRun(PackingProgram(plan), read, write, one_step=sizes.one_step)

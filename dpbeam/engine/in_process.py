@@ -120,7 +120,7 @@ def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
                 break
         if trip in program.reply_columns:
             shards = _return(program, trip, shards, blocks, replies)
-    return Finished(blocks, shards, hub, trip, broadcast)
+    return Finished(list(blocks), shards, hub, trip, broadcast)
 
 
 def _meet(
@@ -139,11 +139,15 @@ def _meet(
 
 
 def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBatch]:
-    """The result of a program after its last trip, from whoever gives it."""
+    """The result of a program after its last trip, from whoever gives it.
+
+    Blocks that give it are taken out of `finished` one by one, so that none is held longer than it is needed.
+    """
+    found: Iterable[pa.RecordBatch | None]
     if program.output == "hub":
         found = [program.hub_output(finished.hub)]
     elif program.output == "blocks":
-        found = [program.finish_block(block) for block in finished.blocks]
+        found = (program.finish_block(finished.blocks.pop(0)) for _ in range(len(finished.blocks)))
     else:
         found = [released_batch(program, shard) for shard in finished.shards]
     yield from (batch for batch in found if batch is not None)

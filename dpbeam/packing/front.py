@@ -142,6 +142,7 @@ def run_in_memory(
             messages.setdefault(number, []).append(message)
     blocks = [build_agents(number, messages.pop(number), column) for number in sorted(messages)]
     finished = run_trips(program, blocks, keys)
+    del blocks
     got = list(output_batches(program, finished))
     agents = batch.column(AGENT)
     found = pa.concat_arrays([part.column(AGENT) for part in got])

@@ -114,6 +114,7 @@ class _AllTrips(TripDoFn):
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
         finished = run_trips(self._program, blocks, self._keys)
+        del blocks
         if finished.broadcast:
             self._store.write(broadcast_name(finished.trip), finished.broadcast)
         if self._program.may_end:
