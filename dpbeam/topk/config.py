@@ -3,7 +3,8 @@
 Stages: a selection releases the domain, the exact counts of its items are taken over everybody's full set, and a
 known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
 choice more budget is used: basic composition, and zCDP, where a Gaussian selection costs 1/(2 sigma^2) and k choices of
-bounded range epsilon0 cost k epsilon0^2/8.
+bounded range epsilon0 cost k epsilon0^2/8. gauss-rank is composed exactly, as Gaussian noise beside the Gaussian rounds
+of the selection and of the noisy counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, Event, GaussianEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
 from dpbeam.topk.noisy_counts import NoisyCounts
 
@@ -29,6 +32,7 @@ _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _BISECTIONS = 50
+_DOWN = 1 - 1e-12
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class TopKPlan:
       mechanism: the calibrated choice.
       counts: the calibrated noisy counts, or None.
       event: what the ledger records.
-      composition: "basic" or "zcdp".
+      composition: "basic", "zcdp" or "gaussian".
       choice_budgets: the choice's parameter under each composition, for the ledger.
     """
 
@@ -89,6 +93,17 @@ class TopKPlan:
     event: ComposedEvent
     composition: str
     choice_budgets: dict[str, float]
+
+    @property
+    def ranks_users(self) -> bool:
+        """Whether the choice looks at what each user holds of the domain, after the domain is known."""
+        return isinstance(self.mechanism, GaussRank)
+
+    @property
+    def trips(self) -> int:
+        """How many times blocks send: the rounds of the selection or one to count, and two to rank by users."""
+        counting = 1 if self.selection is None else self.selection.program.trips
+        return counting + 2 if self.ranks_users else counting
 
 
 def plan_topk(config: TopKConfig) -> TopKPlan:
@@ -102,8 +117,57 @@ def plan_topk(config: TopKConfig) -> TopKPlan:
     selection = None
     if config.selects:
         selection = make_plan(config.selection.with_budget(*budgets["selection"]))
-    counts = NoisyCounts.calibrate(config.k, *budgets["counts"]) if config.noisy_counts else None
+    ranks = config.mechanism == GaussRank.name
+    counts = None
+    if config.noisy_counts:
+        counts = NoisyCounts.calibrate(config.k, *budgets["counts"], "gaussian" if ranks else None)
+    if ranks:
+        return _rank(config, selection, counts, budgets)
     return _compose(config, selection, counts, budgets)
+
+
+def _rank(
+    config: TopKConfig,
+    selection: SelectionPlan | None,
+    counts: NoisyCounts | None,
+    budgets: dict[str, tuple[float, float]],
+) -> TopKPlan:
+    """gauss-rank with the mu^2 that other stages leave; beside a selection that is not Gaussian, its own shares."""
+    gaussian = selection is None or selection.event.kind == "gaussian"
+    paid = () if counts is None else (counts.event,)
+    if gaussian:
+        own = () if selection is None else (replace(selection.event, epsilon=None),)
+        epsilon, delta, paid = config.epsilon, config.delta, (*own, *paid)
+    else:
+        others = [budgets[name] for name in ("counts", "choice") if name in budgets]
+        epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
+    outside = math.fsum(leaf.outside_delta() for part in paid for leaf in leaves(part))
+    sigma = _left(
+        epsilon, (delta - outside) * _DOWN, [leaf.gaussian_sigma() for part in paid for leaf in leaves(part)]
+    )
+    rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
+    mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
+    event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
+    if not gaussian:
+        event = ComposedEvent("basic", (_at(selection.event, budgets["selection"][0]), event), label="top-k")
+    budget = {event.kind: choice_budget(mechanism)}
+    return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
+
+
+def leaves(event: Event) -> list[Event]:
+    """The simple events of a tree."""
+    if type(event) is not ComposedEvent:
+        return [event]
+    return [leaf for part in event.parts for leaf in leaves(part)]
+
+
+def _left(epsilon: float, delta: float, sigmas: list[float | None]) -> float:
+    """Noise at sensitivity 1 that together with these noises is (epsilon, delta)-DP, rounded up."""
+    total = gaussian_sigma(epsilon, delta) ** -2
+    left = total - math.fsum(sigma**-2 for sigma in sigmas if sigma is not None)
+    if not left > 1e-6 * total:
+        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
+    return left**-0.5 * (1 + 1e-11)
 
 
 def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:
@@ -220,11 +284,13 @@ def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
 
 
 def choice_budget(mechanism: Mechanism) -> float:
-    """The number that grows with a mechanism's budget: range per choice, or epsilon of the whole choice."""
+    """The number that grows with a mechanism's budget: range per choice, epsilon of all choices, mu of gauss-rank."""
     if isinstance(mechanism, CdpPeel | LimitedDomain):
         return mechanism.epsilon0
     if isinstance(mechanism, PnfPeel):
         return mechanism.k * mechanism.round_epsilon
+    if isinstance(mechanism, GaussRank):
+        return 1.0 / mechanism.sigma
     return mechanism.epsilon
 
 

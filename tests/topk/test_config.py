@@ -227,7 +227,7 @@ def test_more_budget_is_more_choice():
         ({"k": math.nan}, "--k must be an integer from 1 to 100000, got nan"),
         (
             {"mechanism": "best"},
-            "--mechanism must be one of cdp-peel, pnf-peel, joint, fast-joint, limited-domain, got 'best'",
+            "--mechanism must be one of cdp-peel, pnf-peel, joint, fast-joint, gauss-rank, limited-domain, got 'best'",
         ),
         ({"selector_share": 0.0}, "--selector_share must lie strictly between 0 and 1, got 0.0"),
         ({"selector_share": 1.0}, "--selector_share must lie strictly between 0 and 1, got 1.0"),
@@ -281,7 +281,7 @@ def test_refusals(settings, message):
 
 
 def test_names_are_those_of_the_command_line():
-    assert list(MECHANISMS) == [*UNKNOWN, "limited-domain"]
+    assert list(MECHANISMS) == [*UNKNOWN, "gauss-rank", "limited-domain"]
 
 
 def test_the_default_selector_is_that_of_the_command():

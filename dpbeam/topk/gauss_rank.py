@@ -1,0 +1,198 @@
+"""gauss-rank: the k largest counts by the best of three rankings, chosen by public and noisy numbers alone.
+
+The domain has d items, which are public once a selection has released them; user u holds m_u of them. One budget
+mu_2^2 of Gaussian DP pays for a noisy histogram of m_u (a share of 4 %) and for one of three rankings:
+
+- *clip*: user u adds 1/sqrt(max(D2, m_u)) to each of its items: l2 norm at most 1, whatever k and d. With noise of
+  standard deviation sigma that ranks counts of deviation sqrt(D2) sigma, at the price of weighing heavy users down.
+- *centred*: user u adds 1/sqrt(d) to its items and -1/sqrt(d) to all others: l2 norm 1, no weighing down. Counts times
+  2/sqrt(d), but for a number that is the same for every item; deviation sqrt(d) sigma/2 (after Lebeda 2024).
+- *Gumbel*: CDP-Peel with the range epsilon_0 for which k choices are (1/sigma)-GDP; deviation 1.2825/epsilon_0.
+
+Guarantee: privacy unit one user, add/remove one user; given the domain and all that was released before, the noisy
+histogram is a Gaussian mechanism of sensitivity 1, and whichever ranking follows is (1/sigma)-GDP, so `events` account
+for both exactly (docs/topk.md). Weights are integers of unit 2^-30, rounded down; noise is exact on that grid.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpbeam.accounting.events import GaussianEvent, RankEvent
+from dpbeam.accounting.gaussian import check_positive, split_sigma
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.peeling import check_rounds
+from dpbeam.accounting.peeling_gdp import gdp_epsilon0
+from dpbeam.engine.program import Keys
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import NORM_UNITS, uniform_l2_units
+from dpbeam.randomness import RunKey
+from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
+from dpbeam.topk.peeling import cdp_peel
+
+#: Share of mu^2 that the histogram of items per user costs, and the loss of entries that a clip may cause.
+HISTOGRAM_SHARE, ALLOWED_LOSS = 0.04, 0.05
+#: Clips that are tried, the smallest first.
+CLIPS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 113, 160, 226, 320, 453, 640)
+_GUMBEL_DEVIATION = math.pi / math.sqrt(6)
+_SURE = 3.0  # entries of the noisy histogram below so many standard deviations count as nothing
+CENTRED, GUMBEL = 0, -1  # in the place of a clip
+
+
+@dataclass(frozen=True)
+class GaussRank:
+    """A calibrated ranking.
+
+    Attributes:
+      k: length of the answer.
+      sigma: noise on sums to which a user adds a vector of norm at most 1.
+      histogram_sigma: noise on the histogram of items per user.
+      epsilon0: range of a choice in the Gumbel ranking.
+      round: number of the histogram's noisy round; the ranking's is the next.
+    """
+
+    k: int
+    sigma: float
+    histogram_sigma: float
+    epsilon0: float
+    round: int = 1
+    name: ClassVar[str] = "gauss-rank"
+    pure: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", check_k(self.k))
+        for name in ("sigma", "histogram_sigma", "epsilon0"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
+        check_rounds(self.round, "round")
+
+    @classmethod
+    def calibrate(cls, k: int, sigma: float, round: int = 1) -> GaussRank:
+        """The ranking that costs as much as Gaussian noise of this standard deviation at sensitivity 1."""
+        rank, histogram = split_sigma(sigma, [1 - HISTOGRAM_SHARE, HISTOGRAM_SHARE])
+        return cls(check_k(k), rank, histogram, gdp_epsilon0(1 / rank * (1 - 1e-12), k), round)
+
+    @property
+    def events(self) -> tuple[GaussianEvent, RankEvent]:
+        return (
+            GaussianEvent(self.histogram_sigma, round=self.round, label="items per user"),
+            RankEvent(self.sigma, self.epsilon0, self.k, round=self.round + 1, label=self.name),
+        )
+
+    @property
+    def histogram_noise(self) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.histogram_sigma, self.round)
+
+    @property
+    def noise(self) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.sigma, self.round + 1)
+
+    def at_most(self, d: int) -> GaussRank:
+        """The same for min(k, d) items; ValueError if d < 1."""
+        return GaussRank(min(self.k, check_k(d)), self.sigma, self.histogram_sigma, self.epsilon0, self.round)
+
+    def deviation(self, way: int, d: int) -> float:
+        """Standard deviation, in users, of the counts that are ranked: by a clip, CENTRED or GUMBEL."""
+        if way == GUMBEL:
+            return _GUMBEL_DEVIATION / self.epsilon0
+        return self.sigma * (math.sqrt(d) / 2 if way == CENTRED else math.sqrt(way))
+
+    def choose_way(self, noisy: np.ndarray | None, d: int) -> int:
+        """The way of the smallest deviation: a clip, CENTRED or GUMBEL.
+
+        Args:
+          noisy: (len(bucket_edges(d)),) noisy numbers of users; None: no histogram, hence no clip.
+          d: items of the domain.
+        """
+        ways = [GUMBEL, CENTRED]
+        clip = None if noisy is None else smallest_clip(noisy, d, self.histogram_sigma)
+        if clip is not None:
+            ways.append(clip)
+        return min(ways, key=lambda way: self.deviation(way, d))
+
+    def rank(
+        self,
+        way: int,
+        counts: np.ndarray,
+        weights: np.ndarray,
+        fp: np.ndarray,
+        noise: np.ndarray,
+        key: RunKey,
+        label: str = "top-k",
+    ) -> np.ndarray:
+        """(k,) positions in rank order.
+
+        Args:
+          way: from `choose_way`.
+          counts: (d,) users per item; weights: (d,) clipped sums in units of 2^-30, where the way is a clip.
+          fp: (d, 2) fingerprints; noise: (d,) the stated noise, in units of 2^-30.
+        """
+        if way == GUMBEL:
+            return cdp_peel(counts, fp, self.k, self.epsilon0, key, f"{label}/{self.name}")
+        sums = weights if way > 0 else 2 * _centred_units(len(counts)) * counts
+        return largest_positions(sums + noise, fp, self.k)
+
+    def select(
+        self, counts: ArrayLike, fingerprint: ArrayLike, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
+        """(k,) positions in rank order where nothing is known but a histogram: centred or Gumbel."""
+        counts, fingerprint = check_histogram(counts, fingerprint, self.k)
+        way = self.choose_way(None, len(counts))
+        noise = Keys(key).noise(self.noise, fingerprint, f"{label}/{self.name}")
+        return self.rank(way, counts, counts, fingerprint, noise, key, label)
+
+
+def bucket_edges(d: int) -> np.ndarray:
+    """Lower ends of the buckets of m = 1..d items, ascending int64: the distinct ceil(2^(b/2)) up to d."""
+    found: list[int] = []
+    b = 0
+    while not found or found[-1] < d:
+        edge = math.isqrt((1 << b) - 1) + 1 if b else 1  # ceil(sqrt(2^b))
+        if edge > d:
+            break
+        if not found or edge > found[-1]:
+            found.append(edge)
+        b += 1
+    return np.array(found, np.int64)
+
+
+def items_per_user(degrees: np.ndarray, d: int) -> np.ndarray:
+    """Exact numbers of users per bucket, int64; users without an item are in none."""
+    edges = bucket_edges(d)
+    held = degrees[degrees > 0]
+    return np.bincount(np.searchsorted(edges, held, side="right") - 1, minlength=len(edges))
+
+
+def smallest_clip(noisy: np.ndarray, d: int, sigma: float) -> int | None:
+    """The smallest clip that loses at most ALLOWED_LOSS of the entries; None where the histogram shows nobody.
+
+    Args:
+      noisy: numbers of users per bucket with noise of standard deviation sigma.
+    """
+    edges = bucket_edges(d)
+    users = np.where(noisy >= _SURE * sigma, noisy, 0.0)
+    last = np.append(edges[1:] - 1, d)
+    size = np.sqrt(edges * np.maximum(edges, last).astype(np.float64))
+    entries = users * size
+    if not entries.sum() > 0:
+        return None
+    for clip in CLIPS:
+        if entries @ (1 - np.minimum(1.0, np.sqrt(clip / size))) <= ALLOWED_LOSS * entries.sum():
+            return clip
+    return None
+
+
+def clipped_weights(rows: Csr, clip: int) -> np.ndarray:
+    """1/sqrt(max(clip, m)) for each pair of a user of m items, (pairs,) int64 units, l2 norm at most 1 exactly."""
+    degrees = np.maximum(rows.degrees, clip)
+    table = uniform_l2_units(int(degrees.max(initial=clip)))
+    return rows.per_pair(table[degrees])
+
+
+def _centred_units(d: int) -> int:
+    """The largest integer x with d x^2 <= 2^60."""
+    return math.isqrt(NORM_UNITS // d)
