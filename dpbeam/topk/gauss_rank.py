@@ -35,12 +35,14 @@ from dpbeam.randomness import RunKey
 from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
 from dpbeam.topk.peeling import cdp_peel
 
-#: Share of mu^2 that the histogram of items per user costs, and the loss of entries that a clip may cause.
-HISTOGRAM_SHARE, ALLOWED_LOSS = 0.04, 0.05
-#: Clips that are tried, the smallest first.
+#: Share of mu^2 that the histogram of items per user costs.
+HISTOGRAM_SHARE = 0.04
+#: How much a clip's loss weighs beside noise (docs/topk.md).
+BIAS = 2.0
+#: Clips that are tried.
 CLIPS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 113, 160, 226, 320, 453, 640)
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)
-_SURE = 3.0  # entries of the noisy histogram below so many standard deviations count as nothing
+SURE = 3.0  # entries of the noisy histogram below so many standard deviations count as nothing
 CENTRED, GUMBEL = 0, -1  # in the place of a clip
 
 
@@ -102,17 +104,23 @@ class GaussRank:
         return self.sigma * (math.sqrt(d) / 2 if way == CENTRED else math.sqrt(way))
 
     def choose_way(self, noisy: np.ndarray | None, d: int) -> int:
-        """The way of the smallest deviation: a clip, CENTRED or GUMBEL.
+        """The way of the smallest error: a clip, CENTRED or GUMBEL.
+
+        The error is the noise's standard deviation; of a clip, which weighs users down, that over what is left of the
+        counts, and as bias BIAS times the share that is lost of the k-th largest count, taken to be what it is where
+        counts fall as 1/rank.
 
         Args:
           noisy: (len(bucket_edges(d)),) noisy numbers of users; None: no histogram, hence no clip.
           d: items of the domain.
         """
-        ways = [GUMBEL, CENTRED]
-        clip = None if noisy is None else smallest_clip(noisy, d, self.histogram_sigma)
-        if clip is not None:
-            ways.append(clip)
-        return min(ways, key=lambda way: self.deviation(way, d))
+        errors = {way: self.deviation(way, d) for way in (GUMBEL, CENTRED)}
+        if noisy is not None:
+            lost, entries = clip_losses(noisy, d, self.histogram_sigma)
+            largest = entries / (min(self.k, d) * (math.log(d) + np.euler_gamma))
+            for clip, loss in lost.items():
+                errors[clip] = math.hypot(self.deviation(clip, d) / (1 - loss), BIAS * loss * largest)
+        return min(errors, key=lambda way: errors[way])
 
     def rank(
         self,
@@ -133,8 +141,14 @@ class GaussRank:
         """
         if way == GUMBEL:
             return cdp_peel(counts, fp, self.k, self.epsilon0, key, f"{label}/{self.name}")
-        sums = weights if way > 0 else 2 * _centred_units(len(counts)) * counts
-        return largest_positions(sums + noise, fp, self.k)
+        return largest_positions(self.sums(way, counts, weights) + noise, fp, self.k)
+
+    def sums(self, way: int, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(d,) what the noise of a clip, or of CENTRED, is added to, in units of 2^-30.
+
+        For CENTRED one number is left out, the same for every item: half a unit of weight of every user.
+        """
+        return weights if way > 0 else 2 * centred_units(len(counts)) * counts
 
     def select(
         self, counts: ArrayLike, fingerprint: ArrayLike, key: RunKey, label: str = "top-k"
@@ -167,23 +181,24 @@ def items_per_user(degrees: np.ndarray, d: int) -> np.ndarray:
     return np.bincount(np.searchsorted(edges, held, side="right") - 1, minlength=len(edges))
 
 
-def smallest_clip(noisy: np.ndarray, d: int, sigma: float) -> int | None:
-    """The smallest clip that loses at most ALLOWED_LOSS of the entries; None where the histogram shows nobody.
+def clip_losses(noisy: np.ndarray, d: int, sigma: float) -> tuple[dict[int, float], float]:
+    """{clip: share of the entries that it loses}, and the number of entries, from public and noisy numbers alone.
+
+    Entries are pairs of a user and an item of the domain. Buckets below three standard deviations count as empty; no
+    clip where all are.
 
     Args:
       noisy: numbers of users per bucket with noise of standard deviation sigma.
     """
     edges = bucket_edges(d)
-    users = np.where(noisy >= _SURE * sigma, noisy, 0.0)
-    last = np.append(edges[1:] - 1, d)
-    size = np.sqrt(edges * np.maximum(edges, last).astype(np.float64))
-    entries = users * size
-    if not entries.sum() > 0:
-        return None
-    for clip in CLIPS:
-        if entries @ (1 - np.minimum(1.0, np.sqrt(clip / size))) <= ALLOWED_LOSS * entries.sum():
-            return clip
-    return None
+    last = np.append(edges[1:] - 1, d)[: len(edges)]
+    size = np.sqrt(edges.astype(np.float64) * last)
+    entries = np.where(noisy >= SURE * sigma, noisy, 0.0) * size
+    total = float(entries.sum())
+    if not total > 0:
+        return {}, 0.0
+    kept = {clip: float(entries @ np.minimum(1.0, np.sqrt(clip / size))) / total for clip in CLIPS}
+    return {clip: max(0.0, 1.0 - share) for clip, share in kept.items()}, total
 
 
 def clipped_weights(rows: Csr, clip: int) -> np.ndarray:
@@ -193,6 +208,6 @@ def clipped_weights(rows: Csr, clip: int) -> np.ndarray:
     return rows.per_pair(table[degrees])
 
 
-def _centred_units(d: int) -> int:
+def centred_units(d: int) -> int:
     """The largest integer x with d x^2 <= 2^60."""
     return math.isqrt(NORM_UNITS // d)
