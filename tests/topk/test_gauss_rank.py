@@ -317,3 +317,11 @@ def test_a_histogram_that_nobody_pays_for_is_refused():
 def test_an_empty_domain_ranks_nothing():
     assert ranked(plan_topk(config(epsilon=0.5, delta=1e-9)), [("u", "i")]) == []
     assert ranked(plan_topk(config(epsilon=0.5, delta=1e-9)), []) == []
+
+
+@pytest.mark.parametrize("k,share", [(1, 0.5), (100, 0.5), (200, 0.6), (400, 0.7), (1000, 0.7)])
+def test_the_selections_share_follows_k(k, share):
+    asked = TopKConfig(1.0, 1e-5, k, mechanism="gauss-rank")
+    assert plan_topk(asked).config.selector_share == pytest.approx(share)
+    assert plan_topk(replace(asked, selector_share=0.3)).config.selector_share == 0.3
+    assert plan_topk(replace(asked, mechanism="cdp-peel")).config.selector_share == 0.5
