@@ -79,6 +79,10 @@ class Event:
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
 
+    def choices(self) -> tuple[int, float] | None:
+        """(rounds, epsilon0) where the event is adaptive choices of bounded range epsilon0 and nothing else."""
+        return None
+
     def outside_delta(self) -> float:
         """Probability that is added to delta outside of the factor exp(epsilon)."""
         return 0.0
@@ -342,6 +346,9 @@ class PeelingEvent(Event):
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
 
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
+
 
 @event
 @dataclass(frozen=True)
@@ -380,6 +387,9 @@ class LimitedDomainEvent(Event):
 
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
+
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
 
     def outside_delta(self) -> float:
         return self.delta

@@ -2,9 +2,9 @@
 
 Stages: a selection releases the domain, the exact counts of its items are taken over everybody's full set, and a
 known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
-choice more budget is used: basic composition, and zCDP, where a Gaussian selection costs 1/(2 sigma^2) and k choices of
-bounded range epsilon0 cost k epsilon0^2/8. gauss-rank is composed exactly, as Gaussian noise beside the Gaussian rounds
-of the selection and of the noisy counts.
+choice more budget is used: basic composition, and all stages as one, named "zcdp", where a Gaussian selection costs
+1/(2 sigma^2), k choices of bounded range epsilon0 cost k epsilon0^2/8, or their exact composition if that is less.
+gauss-rank is composed exactly, as Gaussian noise beside the Gaussian rounds of the selection and of the noisy counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import account, largest_choice_range
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, Event, GaussianEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
@@ -236,17 +236,28 @@ def _at_epsilon(event, epsilon: float):
 
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
-    """The largest choice that fits (epsilon, delta) when all stages are added up in zCDP; None if none fits."""
+    """The largest choice that fits (epsilon, delta) when all stages are composed as one.
+
+    None if none fits, or where there is no other stage.
+    """
     if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
     fixed = () if selection is None else (replace(selection.event, epsilon=None),)
     fixed += () if counts is None else (counts.event,)
+
+    if not fixed:
+        return None
 
     def fits(parameter: float) -> tuple[Mechanism, ComposedEvent] | None:
         mechanism = _with_parameter(config, parameter)
         event = ComposedEvent("zcdp", (*fixed, *mechanism.events), epsilon=config.epsilon, label="top-k")
         return (mechanism, event) if account(event).delta <= config.delta * (1 - 1e-12) else None
 
+    choices = _with_parameter(config, config.epsilon).events[0].choices()
+    if choices is not None:
+        budget = largest_choice_range(fixed, choices[0], config.epsilon, config.delta)
+        exact = fits(budget) if budget > 0 else None
+        return None if exact is None else (*exact, budget)
     low, high, best = 0.0, 4.0 * config.epsilon, None
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -330,8 +341,8 @@ def _resolved(config: TopKConfig) -> TopKConfig:
 def default_share(mechanism: str, k: int) -> float:
     """The selection's share of the budget: half, and for gauss-rank more from k = 100 on, up to 0.7 from k = 400 on.
 
-    A domain of few more than k items costs more than a noisier ranking, and gauss-rank ranks with the mu^2 that is left,
-    which falls more slowly than the share rises: 36 % of it are left at a share of 0.8 (docs/topk.md).
+    A domain of few more than k items costs more than a noisier ranking, and gauss-rank ranks with the mu^2 that is
+    left: 75 % of it at a share of 0.5, 51 % at 0.7 (docs/topk.md).
     """
     if mechanism != GaussRank.name:
         return _DEFAULT_SELECTOR_SHARE

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.bounded_range import choices_delta
 from dpbeam.accounting.events import (
     ComposedEvent,
     CumulativeThresholdEvent,
@@ -107,7 +108,9 @@ def test_selection_and_peeling_in_one_zcdp_composition():
     selection = ComposedEvent("gaussian", (GaussianEvent(sigma), threshold_event(sigma, 5e-6)))
     peel = PeelingEvent(math.sqrt(8 * rho / 2 / 50) * (1 - 1e-12), 50)
     got = account(ComposedEvent("zcdp", (selection, peel)), 1.0)
-    assert got.delta == pytest.approx(1e-5, rel=1e-8)
+    assert got.delta == pytest.approx(choices_delta(1.0, peel.epsilon0, 50, sigma) + 5e-6, rel=1e-12)
+    plain = ZCDPEvent(peel.zcdp_rho())
+    assert account(ComposedEvent("zcdp", (selection, plain)), 1.0).delta == pytest.approx(1e-5, rel=1e-8)
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 200])
@@ -181,7 +184,7 @@ def test_limited_domain_costs_its_peeling_and_its_delta(rounds):
     for epsilon in (0.1, 1.0, 30.0):
         got = account(ComposedEvent("zcdp", (event,), epsilon=epsilon))
         assert got.epsilon == epsilon
-        assert got.delta == pytest.approx(zcdp_delta(rounds * 0.2**2 / 8, epsilon) + 3e-7, rel=1e-9)
+        assert got.delta == pytest.approx(choices_delta(epsilon, 0.2, rounds) + 3e-7, rel=1e-12)
 
 
 def test_limited_domain_keeps_its_delta_beside_pure_epsilon():
