@@ -79,11 +79,14 @@ def add_choice_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--mechanism",
         metavar="NAME",
-        help="cdp-peel (default), gauss-rank, pnf-peel, joint, fast-joint or limited-domain",
+        help="gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain",
     )
     group.add_argument("--selector", metavar="NAME", help="method of the domain's selection (default gsu)")
     group.add_argument(
-        "--selector_share", type=float, metavar="X", help="its share of the budget (default 0.5)"
+        "--selector_share",
+        type=float,
+        metavar="X",
+        help="its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)",
     )
     group.add_argument("--kbar", type=int, metavar="N", help="limited-domain: counts that take part; 0: all")
     group.add_argument(

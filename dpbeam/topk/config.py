@@ -25,7 +25,7 @@ from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, Limite
 from dpbeam.topk.noisy_counts import NoisyCounts
 
 MAX_K = 100_000
-_DEFAULT_MECHANISM = "cdp-peel"
+_DEFAULT_MECHANISM = "gauss-rank"
 #: The selector that leaves the least missing mass at equal budget (docs/topk.md).
 DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
@@ -339,14 +339,14 @@ def _resolved(config: TopKConfig) -> TopKConfig:
 
 
 def default_share(mechanism: str, k: int) -> float:
-    """The selection's share of the budget: half, and for gauss-rank more from k = 100 on, up to 0.7 from k = 400 on.
+    """The selection's share of the budget: half, and for gauss-rank more above k = 100, up to 0.7 from k = 1008 on.
 
     A domain of few more than k items costs more than a noisier ranking, and gauss-rank ranks with the mu^2 that is
     left: 75 % of it at a share of 0.5, 51 % at 0.7 (docs/topk.md).
     """
     if mechanism != GaussRank.name:
         return _DEFAULT_SELECTOR_SHARE
-    return min(0.7, _DEFAULT_SELECTOR_SHARE + 0.1 * max(0.0, math.log2(k / 100)))
+    return min(0.7, _DEFAULT_SELECTOR_SHARE + 0.06 * max(0.0, math.log2(k / 100)))
 
 
 def _check_budget(config: TopKConfig) -> None:

@@ -31,8 +31,9 @@ SELECTORS = list(selectors())
 
 
 def config(epsilon=1.0, delta=1e-6, k=20, selector="basic", **more):
+    """cdp-peel unless another is asked for; tests/topk/test_gauss_rank.py has the plans of the default."""
     selection = None if selector is None else SelectionConfig(1.0, 0.5, method=selector)
-    return TopKConfig(epsilon, delta, k, selection=selection, **more)
+    return TopKConfig(epsilon, delta, k, **{"mechanism": "cdp-peel", "selection": selection, **more})
 
 
 def verified(plan):
@@ -121,7 +122,13 @@ def test_each_composition_wins_somewhere():
 @pytest.mark.parametrize("accounting", ["basic", "gaussian"])
 def test_a_selection_composed_by_basic_leaves_basic(accounting):
     plan = plan_topk(
-        TopKConfig(1.0, 1e-6, 5, selection=SelectionConfig(1.0, 0.5, method="dp-sips", accounting=accounting))
+        TopKConfig(
+            1.0,
+            1e-6,
+            5,
+            mechanism="cdp-peel",
+            selection=SelectionConfig(1.0, 0.5, method="dp-sips", accounting=accounting),
+        )
     )
     verified(plan)
     assert ("zcdp" in plan.choice_budgets) == (accounting == "gaussian")
