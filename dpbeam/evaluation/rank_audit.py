@@ -31,7 +31,8 @@ from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, SURE, centred_units
+from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, centred_units
+from dpbeam.topk.items_per_user import SURE
 from dpbeam.topk.program import RankProgram, histogram
 
 _SAMPLES = 200_000

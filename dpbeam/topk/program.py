@@ -17,20 +17,19 @@ import pyarrow.compute as pc
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
-from dpbeam.engine.program import Draw, Exact, Keys, Program, ReplyColumn, with_state
+from dpbeam.engine.program import Draw, Exact, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKPlan
-from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
-from dpbeam.topk.gauss_rank import GaussRank, bucket_edges, clipped_weights, items_per_user
+from dpbeam.topk.counted import COUNT, CountedProgram, CountProgram, candidates
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.histogram import largest_positions
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
+from dpbeam.topk.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
 WEIGHTS = "weights"
@@ -223,116 +222,62 @@ def _remembered(chosen: pa.RecordBatch) -> Columns:
     }
 
 
-class RankProgram(TopKProgram):
-    """gauss-rank after a counting program: three meetings of shards, blocks and shards.
+class RankProgram(UserRounds, TopKProgram):
+    """gauss-rank after a counting program: the rounds of `UserRounds`, and one in which the hub ranks.
 
-    After the last trip of the counting, shards tell blocks which items are in the domain and the hub how many, which
-    is public. On the next trip blocks restrict their users' full sets to the domain and send the hub how many users
-    hold how many items; it adds the stated noise and announces the way of ranking. On the last trip blocks send the
-    clipped weights, where that is the way, and the hub ranks, with the stated noise again.
+    On the last trip blocks send the clipped weights, where that is the way, and the hub ranks the noisy sums.
 
     Raises:
       NoiseMismatchError: the plan's events state other noise than is drawn.
     """
 
     def __init__(self, plan: TopKPlan, domain: Columns | None = None):
-        super().__init__(plan, domain)
-        self._found = self.counting.trips - 1
-        self.trips = self.counting.trips + 2
-        self.reply_columns = {**self.counting.reply_columns, self._found: {_DOMAIN: ReplyColumn(np.uint8, 0)}}
+        TopKProgram.__init__(self, plan, domain)
+        self.add_rounds()
         stated = [spec for event in stages(plan) for spec in event.noises()]
         check_same_noise(stated, self.noises())
-
-    def sum_names(self, trip: int) -> tuple[str, ...]:
-        if trip <= self._found:
-            return self.counting.sum_names(trip)
-        return (_WEIGHT,) if trip == self.trips - 1 else ()
-
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
-        return self.counting.noise(trip) if trip <= self._found else None
-
-    def hub_noise(self, trip: int) -> NoiseSpec | None:
-        if trip <= self._found:
-            return None
-        return self.mechanism.noise if trip == self.trips - 1 else self.mechanism.histogram_noise
 
     @property
     def mechanism(self) -> GaussRank:
         assert isinstance(self.plan.mechanism, GaussRank)
         return self.plan.mechanism
 
-    def block_state_trip(self, trip: int) -> int | None:
-        if trip <= self._found:
-            return self.counting.block_state_trip(trip)
-        return trip - 1 if trip == self.trips - 1 else None
+    @property
+    def histogram_noise(self) -> NoiseSpec:
+        return self.mechanism.histogram_noise
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        if trip <= self._found:
-            return self.counting.weigh(trip, block, reply, keys)
-        if trip < self.trips - 1:
-            rows = Csr(block.offsets, block.links).restrict(reply[_DOMAIN][block.links] > 0)
-            return {}, rows.to_state(_DOMAIN)
-        rows, way = Csr.from_state(block.state, _DOMAIN), int(block.broadcast[_WAY][0])
-        if way <= 0:
-            return {_WEIGHT: np.zeros(block.num_items, np.int64)}, None
-        return {_WEIGHT: rows.item_sums(clipped_weights(rows, way), block.num_items)}, None
+    def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
+        return {WAY: np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)}
 
-    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        if trip < self._found:
-            return self.counting.reply(trip, shard)
-        inside, counts = candidates(self.counting, shard)
-        return with_state(shard, inside=inside, count=counts), {_DOMAIN: inside.astype(np.uint8)}
+    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+        return self.counting.noise(trip) if trip <= self.found else None
+
+    def hub_noise(self, trip: int) -> NoiseSpec | None:
+        return self.mechanism.noise if trip == self.trips - 1 else super().hub_noise(trip)
 
     def meets(self, trip: int) -> str | None:
-        if trip < self._found:
-            return None
-        return "blocks" if trip == self._found + 1 else "shards"
+        return "shards" if trip == self.trips - 1 else super().meets(trip)
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
-        if isinstance(part, Block):
-            rows = Csr.from_state(part.state, _DOMAIN)
-            return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
-        if trip == self._found:
-            inside, _ = candidates(self.counting, part)
-            return {_SIZE: np.array([np.count_nonzero(inside)], np.int64)}
-        rows = np.flatnonzero(part.state["inside"])
-        found = histogram(part.items.take(pa.array(rows)), part.state["count"][rows], part.kinds)
-        return {**found, WEIGHTS: part.sums[_WEIGHT][rows]}
+        if trip < self.trips - 1:
+            return super().summarise(trip, part, keys)
+        assert isinstance(part, Shard)
+        rows = np.flatnonzero(part.state[INSIDE])
+        found = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
+        return {**found, WEIGHTS: part.sums[WEIGHT][rows]}
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
-        if trip == self._found:
-            size = (
-                sum(int(part[_SIZE][0]) for part in summaries)
-                if self.domain is None
-                else len(self.domain["items"])
-            )
-            told = {_SIZE: np.array([size], np.int64)}
-            return told, told
         if trip < self.trips - 1:
-            way = self._way(int(state[_SIZE][0]), summaries, draw)
-            return {_WAY: way}, {_WAY: way}
+            return super().decide(trip, state, summaries, draw)
         found = gather(summaries, self.domain, draw.run_key)
         positions = np.zeros(0, np.int64)
         if len(found.items):
             positions = self.mechanism.at_most(len(found.items)).rank(
-                int(state[_WAY][0]), found.counts, found.weights, found.fp, draw.noise(found.fp), draw.run_key
+                int(state[WAY][0]), found.counts, found.weights, found.fp, draw.noise(found.fp), draw.run_key
             )
         return _remembered(answer(self.plan, found, positions, draw.run_key)), {}
-
-    def _way(self, size: int, summaries: Sequence[Columns], draw: Draw) -> np.ndarray:
-        """(1,) the way of ranking, from the number of items in the domain and the noisy histogram alone."""
-        edges = bucket_edges(size)
-        exact = sum((part[_USERS] for part in summaries), np.zeros(len(edges), np.int64))
-        fp = np.stack((np.arange(len(edges)), np.zeros(len(edges))), axis=1).astype(np.uint64)
-        noisy = (exact * UNITS + draw.noise(fp)) / UNITS
-        return np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)
-
-
-_DOMAIN, _SIZE, _USERS, _WAY, _WEIGHT = "domain", "size", "users", "way", "weight"
 
 
 def stages(plan: TopKPlan) -> list[ComposedEvent]:

@@ -25,16 +25,8 @@ from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.topk.config import TopKConfig, _left, leaves, plan_topk
-from dpbeam.topk.gauss_rank import (
-    CENTRED,
-    CLIPS,
-    GUMBEL,
-    GaussRank,
-    bucket_edges,
-    clip_losses,
-    clipped_weights,
-    items_per_user,
-)
+from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
+from dpbeam.topk.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, histogram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems
