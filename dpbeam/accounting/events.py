@@ -504,6 +504,13 @@ class ComposedEvent(Event):
         return found
 
 
+def leaves(event: Event | ComposedEvent) -> list[Event]:
+    """The simple events of a tree."""
+    if type(event) is not ComposedEvent:
+        return [event]
+    return [leaf for part in event.parts for leaf in leaves(part)]
+
+
 def event_to_dict(event) -> dict:
     """The event as plain JSON values with its class name under "event".
 

@@ -141,9 +141,11 @@ class Program(ABC):
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
       output: who gives the result after the last trip: "shards" (`released`), "hub" (`hub_output`) or "blocks"
         (`finish_block`).
+      released_names: names of the numbers that `released` gives for each item.
     """
 
     output: str = "shards"
+    released_names: tuple[str, ...] = ("noisy_weight",)
 
     trips: int
     norm: str
@@ -235,6 +237,8 @@ class Program(ABC):
 
     def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
         """After the last trip: (items,) bool released, and (items,) float64 noisy weight in the releasing round.
+
+        Where `released_names` are several, (items, names) float64.
 
         Noisy weights are rounded to a public grid far coarser than floating point, so that low-order bits carry
         nothing (Mironov 2012).

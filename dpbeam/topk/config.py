@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpbeam.accounting.accountant import account, largest_choice_range
+from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.events import ComposedEvent, Event, GaussianEvent, PeelingEvent, PureEvent
-from dpbeam.accounting.gaussian import gaussian_sigma
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -141,10 +140,9 @@ def _rank(
     else:
         others = [budgets[name] for name in ("counts", "choice") if name in budgets]
         epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
-    outside = math.fsum(leaf.outside_delta() for part in paid for leaf in leaves(part))
-    sigma = _left(
-        epsilon, (delta - outside) * _DOWN, [leaf.gaussian_sigma() for part in paid for leaf in leaves(part)]
-    )
+    sigma = sigma_beside(paid, epsilon, delta)
+    if sigma is None:
+        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
@@ -152,22 +150,6 @@ def _rank(
         event = ComposedEvent("basic", (_at(selection.event, budgets["selection"][0]), event), label="top-k")
     budget = {event.kind: choice_budget(mechanism)}
     return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
-
-
-def leaves(event: Event) -> list[Event]:
-    """The simple events of a tree."""
-    if type(event) is not ComposedEvent:
-        return [event]
-    return [leaf for part in event.parts for leaf in leaves(part)]
-
-
-def _left(epsilon: float, delta: float, sigmas: list[float | None]) -> float:
-    """Noise at sensitivity 1 that together with these noises is (epsilon, delta)-DP, rounded up."""
-    total = gaussian_sigma(epsilon, delta) ** -2
-    left = total - math.fsum(sigma**-2 for sigma in sigmas if sigma is not None)
-    if not left > 1e-6 * total:
-        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
-    return left**-0.5 * (1 + 1e-11)
 
 
 def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:

@@ -1,8 +1,8 @@
 """Rounds after a domain is known: how many of its items users hold, with noise, and sums of clipped weights.
 
-After the last trip of the counting program, shards tell blocks which items are in the domain and the hub how many, which
-is public. On the next trip blocks restrict their users' full sets to the domain and send the hub how many users hold
-how many items; it adds the stated noise and announces how to go on. On the last trip blocks send clipped weights,
+After the last trip of the counting program, shards tell blocks which items are in the domain and the hub how many,
+which is public. On the next trip blocks restrict their users' full sets to the domain and send the hub how many users
+hold how many items; it adds the stated noise and announces how to go on. On the last trip blocks send clipped weights,
 where that is the way. What becomes of the sums is for the programs that use these rounds.
 """
 

@@ -12,6 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.accounting.accountant import sigma_beside
+from dpbeam.accounting.events import GaussianEvent, leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.noise import NoiseMismatchError
@@ -24,7 +26,7 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.topk.config import TopKConfig, _left, leaves, plan_topk
+from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
 from dpbeam.topk.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.topk.peeling import cdp_peel
@@ -292,8 +294,8 @@ def test_it_is_the_default():
 def test_refusals():
     with pytest.raises(InputError, match="delta must lie strictly between 0 and 1"):
         plan_topk(config(selector=None, delta=0.0))
-    with pytest.raises(InputError, match="leave nothing for the choice"):
-        _left(1.0, 1e-5, [gaussian_sigma(1.0, 1e-5)])
+    assert sigma_beside([GaussianEvent(gaussian_sigma(1.0, 1e-5))], 1.0, 1e-5) is None
+    assert sigma_beside([], 1.0, 1e-5) == pytest.approx(gaussian_sigma(1.0, 1e-5), rel=1e-9)
 
 
 def test_a_histogram_that_nobody_pays_for_is_refused():
