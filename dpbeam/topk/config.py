@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
-from dpbeam.topk.noisy_counts import NoisyCounts
+from dpbeam.topk.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 
 MAX_K = 100_000
 _DEFAULT_MECHANISM = "gauss-rank"
@@ -30,6 +30,7 @@ DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
+_KBAR_FACTOR = 10  # docs/topk.md has the comparison
 _BISECTIONS = 50
 _DOWN = 1 - 1e-12
 
@@ -47,7 +48,7 @@ class TopKConfig:
       selector_share: share of epsilon and delta that the selection gets.
       public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
-      kbar: of limited-domain, how many of the largest counts take part; None: k; 0: all.
+      kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
       max_items_per_user: of limited-domain with kbar = 0.
       beta: pruning failure of fast-joint (utility only).
     """
@@ -119,7 +120,10 @@ def plan_topk(config: TopKConfig) -> TopKPlan:
     ranks = config.mechanism == GaussRank.name
     counts = None
     if config.noisy_counts:
-        counts = NoisyCounts.calibrate(config.k, *budgets["counts"], "gaussian" if ranks else None)
+        counts = NoisyCounts.calibrate(config.k, *budgets["counts"])
+        if ranks and counts.noise == LAPLACE:  # gauss-rank composes with Gaussian noise alone
+            normal = CORRELATED if config.k > 1 else GAUSSIAN
+            counts = NoisyCounts.calibrate(config.k, *budgets["counts"], normal)
     if ranks:
         return _rank(config, selection, counts, budgets)
     return _compose(config, selection, counts, budgets)
@@ -214,7 +218,8 @@ def _at_epsilon(event, epsilon: float):
     )
     if pure:
         return event
-    return ComposedEvent("gaussian" if type(event) is GaussianEvent else "zcdp", (event,), epsilon=epsilon)
+    gaussian = event.gaussian_sigma() is not None
+    return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
@@ -260,8 +265,7 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
         return Joint.calibrate(config.k, epsilon)
     if config.mechanism == FastJoint.name:
         return FastJoint.calibrate(config.k, epsilon, config.beta)
-    kbar = None if config.kbar == 0 else (config.kbar or config.k)
-    return LimitedDomain.calibrate(config.k, epsilon, delta, kbar, config.max_items_per_user)
+    return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
 
 
 def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
@@ -349,6 +353,8 @@ def _resolved_limited(config: TopKConfig) -> TopKConfig:
         raise InputError(
             f"--max_items_per_user must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
         )
+    if config.kbar is None:
+        config = replace(config, kbar=_KBAR_FACTOR * config.k)
     if config.kbar == 0 and largest is None:
         config = replace(config, max_items_per_user=_LIMITED_DOMAIN_ITEMS)
     return config

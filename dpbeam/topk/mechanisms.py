@@ -10,6 +10,7 @@ All guarantees are for add/remove of one user. Replacing a user costs twice epsi
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -184,14 +185,20 @@ class LimitedDomain(_Shortens):
     ) -> LimitedDomain:
         """(epsilon, delta)-DP in all: half of delta for the stop mark, half for the k choices.
 
+        Where few choices hardly gain by a delta they are pure, and all of it is the mark's: what makes the mark lower.
+
         Raises: ValueError if neither kbar nor max_items_per_user is given, kbar < k, or a budget is out of
         range.
         """
         half = check_delta(delta) / 2
         if kbar is not None and check_k(kbar) < check_k(k):
             raise ValueError(f"kbar must be at least k, got kbar = {kbar} and k = {k}")
-        max_changed(kbar, max_items_per_user)
-        return cls(k, choice_range(epsilon, half, k, published), half, kbar, max_items_per_user)
+        changed = max_changed(kbar, max_items_per_user)
+        budgets = [(choice_range(epsilon, half, k, published), half)]
+        if not published:
+            budgets.append((choice_range(epsilon, 0.0, k), 2 * half))
+        epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(*budget, changed))
+        return cls(k, epsilon0, stop_delta, kbar, max_items_per_user)
 
     @property
     def events(self) -> tuple[LimitedDomainEvent]:
@@ -213,6 +220,7 @@ class LimitedDomain(_Shortens):
 MECHANISMS = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, GaussRank, LimitedDomain)}
 
 
+@functools.lru_cache(maxsize=256)
 def choice_range(epsilon: float, delta: float, k: int, published: bool = False) -> float:
     """Bounded range epsilon0 of one of k choices that together are (epsilon, delta)-DP, rounded down.
 

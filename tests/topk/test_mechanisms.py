@@ -93,6 +93,19 @@ def test_limited_domain_halves_delta():
     assert 0.99e-5 < account(ComposedEvent("zcdp", mechanism.events, epsilon=1.0)).delta <= 1e-5
 
 
+@pytest.mark.parametrize(("k", "pure"), [(1, True), (2, True), (5, False), (50, False)])
+def test_few_choices_of_limited_domain_are_pure(k, pure):
+    """Then the mark gets all of delta; the mark is the lower of the two."""
+    mechanism = LimitedDomain.calibrate(k, 1.0, 1e-5, kbar=10 * k)
+    assert mechanism.stop_delta == (1e-5 if pure else 5e-6)
+    assert (mechanism.epsilon0 * k <= 1.0) == pure
+    halves = 1 + math.log(10 * k / 5e-6) / choice_range(1.0, 5e-6, k)
+    whole = 1 + math.log(10 * k / 1e-5) / (1.0 / k)
+    assert mechanism.gap == pytest.approx(min(halves, whole), rel=1e-9)
+    spent = account(ComposedEvent("zcdp", mechanism.events, epsilon=1.0)).delta
+    assert spent == 1e-5 if pure else 1e-5 * (1 - 1e-3) <= spent <= 1e-5
+
+
 def test_accountant_refuses_what_it_does_not_know():
     """An event without a rule of its own must fail closed."""
     (event,) = LimitedDomain.calibrate(10, 1.0, 1e-5, kbar=50).events
