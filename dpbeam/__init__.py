@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from dpbeam.errors import InputError
     from dpbeam.front import Selection, select
     from dpbeam.selection.config import SelectionConfig
-    from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
+    from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
     from dpbeam.topk.transforms import TopKItems
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CountedItem",
     "InputError",
     "Ledger",
     "ReleasedItem",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "CountedItem": "selection.transforms",
     "InputError": "errors",
     "Ledger": "accounting.ledger",
     "ReleasedItem": "selection.transforms",
