@@ -260,7 +260,7 @@ def rank_faults() -> dict[str, RankFault]:
         "the clip is missing": RankFault(_as(_Unclipped), many),
         "the way follows from the exact histogram": RankFault(_as(_ExactHistogram), _tips_the_way()),
         "the clip's sums are not divided by sqrt(D2)": RankFault(_as(_NotDivided), many),
-        "noise x 0.8": RankFault(_as(RankProgram), many, QuietKeys, 3_000),
+        "noise x 0.8": RankFault(_as(RankProgram), many, QuietKeys, 1_500),
     }
 
 

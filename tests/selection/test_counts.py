@@ -140,11 +140,12 @@ def test_the_clip_of_the_smallest_error():
 
 
 def test_on_beam_items_carry_counts(tmp_path):
+    """In one step; through the engine's trips goes the command below."""
     plan = plan_of("basic")
     out = tmp_path / "rows"
     options = PipelineOptions(["--runner=FnApiRunner"])
     with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=options) as pipeline:
-        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(plan.config, run=folder, num_shards=3)
+        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(plan.config, run=folder)
         rows = chosen | beam.Map(lambda row: (type(row).__name__, *row)) | beam.combiners.ToList()
         _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
     found = json.loads(out.read_text())
