@@ -21,7 +21,7 @@ from dpbeam.selection.counts import Budgets, CountingSelection, CountNoises, cou
 from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
-_LARGEST_DRAW = 2.0**62 / UNITS
+LARGEST_DRAW = 2.0**62 / UNITS
 _TOLERANCE = 1e-12
 
 
@@ -60,7 +60,7 @@ class SelectionPlan:
                     f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {norm}"
                 )
         for noise in self.program.noises():
-            if noise.largest > _LARGEST_DRAW:
+            if noise.largest > LARGEST_DRAW:
                 raise InputError(
                     f"--epsilon ({self.config.epsilon:g}) and --delta ({self.config.delta:g}) need noise of "
                     f"standard deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one "

@@ -17,7 +17,7 @@ from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
-from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
@@ -149,6 +149,11 @@ def _rank(
         raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
+    if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
+        raise InputError(
+            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need more noise than the fixed-point "
+            "weights hold; raise one of them"
+        )
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if not gaussian:
         event = ComposedEvent("basic", (_at(selection.event, budgets["selection"][0]), event), label="top-k")

@@ -294,6 +294,8 @@ def test_it_is_the_default():
 def test_refusals():
     with pytest.raises(InputError, match="delta must lie strictly between 0 and 1"):
         plan_topk(config(selector=None, delta=0.0))
+    with pytest.raises(InputError, match="need more noise than the fixed-point weights hold"):
+        plan_topk(config(selector=None, epsilon=1e-9, delta=1e-12))
     assert sigma_beside([GaussianEvent(gaussian_sigma(1.0, 1e-5))], 1.0, 1e-5) is None
     assert sigma_beside([], 1.0, 1e-5) == pytest.approx(gaussian_sigma(1.0, 1e-5), rel=1e-9)
 
