@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from dpbeam.packing.front import Packed, pack
     from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
-    from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
+    from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
     from dpbeam.topk.transforms import TopKItems
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CountedItem",
     "HittingSet",
     "HittingSetConfig",
     "InputError",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "CountedItem": "selection.transforms",
     "HittingSet": "hitting.transforms",
     "HittingSetConfig": "hitting.config",
     "InputError": "errors",

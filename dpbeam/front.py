@@ -25,6 +25,7 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import KINDS, STRING
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.counts import DEVIATION, NOISY_COUNT, NUMBER_TYPES
 from dpbeam.selection.ledger import selection_ledger
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
@@ -46,8 +47,8 @@ class Selection:
     It is an Arrow table to others: `polars.DataFrame(result)` and `pyarrow.table(result)` work.
 
     Attributes:
-      table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`; sorted by the
-        bytes of the items.
+      table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`, or
+        `noisy_count` and `noisy_count_sd`; sorted by the bytes of the items.
       ledger: the ledger of the run, verified.
     """
 
@@ -57,7 +58,10 @@ class Selection:
     @property
     def items(self) -> list[Any]:
         """The released items; tuples where there are several item columns."""
-        columns = [self.table[name].to_pylist() for name in self.table.schema.names if name != WEIGHT]
+        parameters = self.ledger.parameters
+        numbers = 2 if parameters.get("noisy_counts") else int(bool(parameters.get("noisy_weights")))
+        names = self.table.schema.names[: self.table.num_columns - numbers]
+        columns = [self.table[name].to_pylist() for name in names]
         return columns[0] if len(columns) == 1 else list(zip(*columns))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -97,6 +101,8 @@ def select(
     max_items_per_user: int | None = None,
     preset: str | None = None,
     noisy_weights: bool = False,
+    noisy_counts: bool = False,
+    noisy_count_share: float | None = None,
     public_items: Any = None,
     item_type: str | Sequence[str] | None = None,
     on_null: str = "error",
@@ -124,6 +130,8 @@ def select(
       max_items_per_user: how many items of a user count; a larger set is sampled.
       preset: "published" takes every setting of the method's paper.
       noisy_weights: return the noisy weight of released items.
+      noisy_counts: return a noisy number of users of each released item, `noisy_count`, and its standard deviation,
+        `noisy_count_sd`; bought with `noisy_count_share` of the budget, 0.2 unless given.
       public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
         with the item columns.
       item_type: "string", "int" or "bytes", one for all item columns or one for each, where a column does not declare
@@ -150,10 +158,13 @@ def select(
             max_items_per_user=max_items_per_user,
             preset=preset,
             noisy_weights=noisy_weights,
+            noisy_counts=noisy_counts,
+            noisy_count_share=noisy_count_share,
             **settings,
         )
         plan = make_plan(config)
-    added = {WEIGHT: "noisy_weights"} if plan.config.noisy_weights else {}
+    numbers = _numbers(plan.config)
+    added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
     found = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
     names, kinds = found.names, found.kinds
     public = None if public_items is None else listed_items(public_items, names, kinds, "public_items")
@@ -169,7 +180,7 @@ def select(
     released = run_in_process(
         plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
     )
-    return Selection(_table(released, public, names, kinds, plan.config.noisy_weights), ledger)
+    return Selection(_table(released, public, names, kinds, numbers), ledger)
 
 
 def run_key(text: str | None) -> RunKey:
@@ -254,6 +265,13 @@ def input_pairs(
     pairs = _pairs(users, items, kinds, on_null, counts)
     parameters = {"layout": "pairs", "on_null": on_null, "item_types": list(kinds)}
     return InputPairs(names, kinds, *pairs, parameters)
+
+
+def _numbers(config: SelectionConfig) -> tuple[str, ...]:
+    """Names of the columns of numbers beside the items."""
+    if config.noisy_counts:
+        return (NOISY_COUNT, DEVIATION)
+    return (WEIGHT,) if config.noisy_weights else ()
 
 
 def _check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
@@ -372,18 +390,19 @@ def _table(
     public: pa.Array | None,
     names: tuple[str, ...],
     kinds: tuple[str, ...],
-    noisy_weights: bool,
+    numbers: tuple[str, ...],
 ) -> pa.Table:
     """The released and the public items, in the order of their bytes: as the command writes them."""
     items, weights = released.items, released.noisy_weight
     if public is not None:
         items = pa.concat_arrays([items, public])
-        weights = np.concatenate([weights, np.full(len(public), np.nan)])
+        weights = np.concatenate([weights, np.full((len(public), *weights.shape[1:]), np.nan)])
     order = pc.array_sort_indices(items)
     columns = canonical.decode(items.take(order), kinds)
     names = names if len(names) > 1 else ("item",)
-    if noisy_weights:
-        sorted_weights = weights[order.to_numpy()]
-        columns.append(pa.array(sorted_weights, mask=np.isnan(sorted_weights)))  # public items have none
-        names = (*names, WEIGHT)
-    return pa.Table.from_arrays(columns, names=list(names))
+    ordered = weights[order.to_numpy()].reshape(len(items), -1 if len(items) else max(1, len(numbers)))
+    for position, name in enumerate(numbers):
+        values = np.ascontiguousarray(ordered[:, position])
+        array = pa.array(values, mask=np.isnan(values))  # public items have none
+        columns.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+    return pa.Table.from_arrays(columns, names=[*names, *numbers])

@@ -22,6 +22,10 @@ RANKS = {
     "dpbeam.engine": 4,
     "dpbeam.selectors": 5,
     "dpbeam.selection.sizes": 5,
+    "dpbeam.topk.counted": 5,  # what programs of both commands count and clip
+    "dpbeam.topk.items_per_user": 5,
+    "dpbeam.topk.user_rounds": 5,
+    "dpbeam.selection.counts": 6,
     "dpbeam.selection.config": 6,
     "dpbeam.selection.plan": 7,
     "dpbeam.selection.report": 8,

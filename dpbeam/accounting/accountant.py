@@ -32,9 +32,10 @@ from dpbeam.accounting.events import (
     UnknownEventError,
     describe,
     is_event,
+    leaves,
 )
 from dpbeam.accounting.first_hit import first_hit_delta
-from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
+from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta, gaussian_sigma
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
@@ -77,9 +78,9 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
         raise UnknownEventError(f"the accountant starts from a ComposedEvent, not {describe(event)}")
     if event.kind == "basic":
         return _account_basic(event)
-    leaves = _leaves(event, event.kind)
-    outside = [leaf.outside_delta() for leaf in leaves]
-    mechanisms = [leaf for leaf in leaves if not leaf.is_threshold]
+    simple = _leaves(event, event.kind)
+    outside = [leaf.outside_delta() for leaf in simple]
+    mechanisms = [leaf for leaf in simple if not leaf.is_threshold]
     if not mechanisms:
         raise InconsistentEventError("a composition of thresholds alone has no noise")
     if event.kind == "pure":
@@ -185,10 +186,10 @@ def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, de
 
     Raises: as `account`.
     """
-    leaves = _leaves(ComposedEvent("zcdp", tuple(parts)), "zcdp") if parts else []
-    mechanisms = [leaf for leaf in leaves if not leaf.is_threshold]
+    simple = _leaves(ComposedEvent("zcdp", tuple(parts)), "zcdp") if parts else []
+    mechanisms = [leaf for leaf in simple if not leaf.is_threshold]
     others = _beside_choices(mechanisms)
-    left = (delta - math.fsum(leaf.outside_delta() for leaf in leaves)) * (1 - 1e-12)
+    left = (delta - math.fsum(leaf.outside_delta() for leaf in simple)) * (1 - 1e-12)
     if left <= 0:
         pure = others is not None and math.isinf(others[0])
         return max(0.0, (epsilon - math.fsum(others[1])) / rounds * (1 - 1e-14)) if pure else 0.0
@@ -213,6 +214,23 @@ def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
     sigma = compose_sigmas(sigmas) if sigmas else math.inf
     found = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
     return min(found, _noise_delta(mechanisms, epsilon))
+
+
+def sigma_beside(parts: Sequence[Event | ComposedEvent], epsilon: float, delta: float) -> float | None:
+    """Gaussian noise at sensitivity 1 that is (epsilon, delta)-DP together with Gaussian parts, rounded up.
+
+    Args:
+      parts: of a gaussian composition, thresholds included; may be empty.
+
+    Returns: None where the parts leave nothing, or a millionth of the whole mu^2.
+    """
+    paid = [leaf for part in parts for leaf in leaves(part)]
+    left = (delta - math.fsum(leaf.outside_delta() for leaf in paid)) * (1 - 1e-12)
+    if not left > 0:
+        return None
+    whole = gaussian_sigma(epsilon, left) ** -2
+    rest = whole - math.fsum(sigma**-2 for leaf in paid if (sigma := leaf.gaussian_sigma()) is not None)
+    return rest**-0.5 * (1 + 1e-11) if rest > 1e-6 * whole else None
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

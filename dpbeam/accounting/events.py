@@ -28,6 +28,7 @@ from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positiv
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
+from dpbeam.accounting.peeling_gdp import peeling_mu
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
@@ -496,6 +497,49 @@ class LimitedDomainEvent(Event):
 
 @event
 @dataclass(frozen=True)
+class RankEvent(Event):
+    """One of two mechanisms, whichever the history says, each (1/sigma)-Gaussian-DP whatever the history.
+
+    Either noise N(0, sigma^2) on sums to which one user adds a vector of l2 norm at most 1, or `rounds` adaptive
+    choices of bounded range epsilon0. Believed only if the choices are (1/sigma)-GDP (`peeling_gdp.py`), so the event
+    costs what the noise alone costs, in any adaptive composition (docs/topk.md).
+    """
+
+    sigma: float
+    epsilon0: float
+    rounds: int
+    round: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            sigma=check_positive("sigma", self.sigma),
+            epsilon0=check_positive("epsilon0", self.epsilon0),
+            rounds=check_rounds(self.rounds),
+            round=check_rounds(self.round, "round"),
+            label=str(self.label),
+        )
+        needed = peeling_mu(self.epsilon0, self.rounds)
+        if needed * self.sigma > 1 + TOLERANCE:
+            raise InconsistentEventError(
+                f"{self.rounds} choices of range {self.epsilon0:.9g} are {needed:.9g}-GDP, the noise beside them is "
+                f"{1 / self.sigma:.9g}-GDP"
+            )
+
+    @property
+    def noise(self) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.sigma, self.round)
+
+    def gaussian_sigma(self) -> float:
+        return self.sigma
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.sigma)
+
+
+@event
+@dataclass(frozen=True)
 class PureEvent(Event):
     """An epsilon-DP mechanism."""
 
@@ -558,6 +602,13 @@ class ComposedEvent(Event):
             elif is_event(part) and part.noise is not None:
                 found.append(part.noise)
         return found
+
+
+def leaves(event: Event | ComposedEvent) -> list[Event]:
+    """The simple events of a tree."""
+    if type(event) is not ComposedEvent:
+        return [event]
+    return [leaf for part in event.parts for leaf in leaves(part)]
 
 
 def event_to_dict(event) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.checks import (
@@ -44,6 +45,13 @@ def make_parser() -> FlagParser:
     add_method_flags(parser)
     add_output_flags(parser)
     add_checkpoint_flags(parser)
+    parser.add_switch("noisy_counts", "release a noisy number of users of every released item")
+    parser.add_argument(
+        "--noisy_count_share",
+        type=float,
+        metavar="X",
+        help="share of the budget for --noisy_counts (default 0.2)",
+    )
     return parser
 
 
@@ -68,7 +76,8 @@ def _run(argv: list[str]) -> int:
         from dpbeam.selection.transforms import UserBlocks  # noqa: F401
 
     with within_arithmetic(given):
-        plan = make_plan(selection_config(given))
+        counts = {name: given[name] for name in ("noisy_counts", "noisy_count_share") if name in given}
+        plan = make_plan(replace(selection_config(given), **counts))
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)
     ledger = _ledger(plan, job).to_json()
@@ -161,9 +170,16 @@ def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Ar
 
     def write(released: PCollection) -> None:
         if public is not None:
-            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(store, summary.kinds)
+            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(
+                store, summary.kinds, plan.program.released_names
+            )
             released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
-        columns = OutputColumns.of(spec, summary.kinds, noisy_weight=plan.config.noisy_weights)
+        columns = OutputColumns.of(
+            spec,
+            summary.kinds,
+            noisy_weight=plan.config.noisy_weights,
+            noisy_count=plan.config.noisy_counts,
+        )
         _ = released | "WriteReleased" >> WriteReleased(
             job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
         )

@@ -79,11 +79,14 @@ def add_choice_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--mechanism",
         metavar="NAME",
-        help="cdp-peel (default), pnf-peel, joint, fast-joint or limited-domain",
+        help="gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain",
     )
     group.add_argument("--selector", metavar="NAME", help="method of the domain's selection (default gsu)")
     group.add_argument(
-        "--selector_share", type=float, metavar="X", help="its share of the budget (default 0.5)"
+        "--selector_share",
+        type=float,
+        metavar="X",
+        help="its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)",
     )
     group.add_argument(
         "--kbar", type=int, metavar="N", help="limited-domain: counts that take part (default 10 k; 0: all)"
@@ -255,13 +258,12 @@ def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:
         spec, summary = job.reading
         domain = read_items(job.given["domain"], OutputColumns.of(spec, summary.kinds), "--domain")
     build = _histogram_job(plan, job, histogram) if histogram else _input_job(plan, job, domain)
-    trips = plan.selection.program.trips if plan.selection else 1
     rounds = len(plan.selection.rounds) if plan.selection else 1
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
-    return job.run(build, ledger, report=report, passes=trips, rounds=rounds)
+    return job.run(build, ledger, report=report, passes=plan.trips, rounds=rounds)
 
 
 def _report(plan: TopKPlan, job: Job, paths: list[str], released: int) -> None:

@@ -26,7 +26,8 @@ class Released:
 
     Attributes:
       items: (n,) large_binary canonical bytes.
-      noisy_weight: (n,) float64, the noisy weight in the round that released the item.
+      noisy_weight: (n,) float64, the noisy weight in the round that released the item; (n, names) of a program with
+        several `released_names`.
     """
 
     items: pa.Array
@@ -154,15 +155,15 @@ def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBa
 
 
 def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
-    """The released items of a shard as a record batch (item, noisy_weight); None where there are none."""
+    """The released items of a shard as a record batch (item, `released_names`); None where there are none."""
     mask, weight = program.released(shard)
     if not mask.any():
         return None
-    schema = pa.schema(
-        [("item", pa.large_binary()), ("noisy_weight", pa.float64())], metadata={METADATA_KEY: shard.kinds}
-    )
+    numbers = [(name, pa.float64()) for name in program.released_names]
+    schema = pa.schema([("item", pa.large_binary()), *numbers], metadata={METADATA_KEY: shard.kinds})
+    columns = np.ascontiguousarray(weight[mask].reshape(-1, len(numbers)).T)
     return pa.RecordBatch.from_arrays(
-        [shard.items.filter(pa.array(mask)), pa.array(weight[mask])], schema=schema
+        [shard.items.filter(pa.array(mask)), *(pa.array(column) for column in columns)], schema=schema
     )
 
 
@@ -217,7 +218,8 @@ def _return(
 
 def _collect(program: Program, shards: list[Shard]) -> Released:
     items: list[pa.Array] = [pa.array([], pa.large_binary())]
-    weights: list[np.ndarray] = [np.zeros(0)]
+    names = program.released_names
+    weights: list[np.ndarray] = [np.zeros((0, len(names)) if len(names) > 1 else 0)]
     for shard in shards:
         mask, weight = program.released(shard)
         items.append(shard.items.filter(pa.array(mask)))

@@ -188,10 +188,12 @@ class Program(ABC):
         (`finish_block`).
       may_end: whether the hub may end the run before the last trip (`done`); blocks then meet it on every trip and give
         the result.
+      released_names: names of the numbers that `released` gives for each item.
     """
 
     output: str = "shards"
     may_end: bool = False
+    released_names: tuple[str, ...] = ("noisy_weight",)
 
     trips: int
     norm: str
@@ -303,6 +305,8 @@ class Program(ABC):
 
     def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
         """After the last trip: (items,) bool released, and (items,) float64 noisy weight in the releasing round.
+
+        Where `released_names` are several, (items, names) float64.
 
         Noisy weights are rounded to a public grid far coarser than floating point, so that low-order bits carry
         nothing (Mironov 2012).

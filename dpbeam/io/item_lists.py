@@ -137,7 +137,7 @@ def _beside_items(path: str) -> tuple[int, int]:
     parameters = ledger["parameters"]
     if ledger["method"] == "top-k":
         return 1, int(parameters.get("noisy_count_deviation") is not None)
-    return 0, int(parameters.get("noisy_weights") is True)
+    return 0, 2 if parameters.get("noisy_counts") is True else int(parameters.get("noisy_weights") is True)
 
 
 def _csv_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:

@@ -7,7 +7,7 @@ neither order, nor file layout, nor file count carries anything about the input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -26,11 +26,14 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
+from dpbeam.selection.counts import DEVIATION, NOISY_COUNT, NUMBER_TYPES
 
 ITEMS_PER_SHARD = 5_000_000
 BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory
 MAX_SHARDS = 99_999
 WEIGHT = "noisy_weight"
+COUNT = (NOISY_COUNT, DEVIATION)
+_ADDED_BY = {WEIGHT: "--noisy_weights", **dict.fromkeys(COUNT, "--noisy_counts")}
 
 _BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
@@ -39,7 +42,7 @@ _PUBLIC_KEY = bytes(32)
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """Columns of the output: item column names, their kinds, and whether noisy weights follow.
+    """Columns of the output: item column names, their kinds, and whether noisy weights or counts follow.
 
     Attributes:
       weight_name: of the column of weights.
@@ -49,21 +52,30 @@ class OutputColumns:
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     noisy_weight: bool = False
+    noisy_count: bool = False
     weight_name: str = WEIGHT
     note: str = ""
 
     def __post_init__(self):
         if len(self.names) != len(self.kinds):
             raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
-        if self.noisy_weight and self.weight_name == WEIGHT and WEIGHT in self.names:
-            raise InputError(
-                f"--item_column: '{WEIGHT}' is the column that --noisy_weights adds; rename yours"
-            )
+        for name in self.numbers:
+            if name in self.names and name in _ADDED_BY:
+                raise InputError(
+                    f"--item_column: '{name}' is the column that {_ADDED_BY[name]} adds; rename yours"
+                )
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the columns of numbers."""
+        return COUNT if self.noisy_count else (self.weight_name,) if self.noisy_weight else ()
 
     @classmethod
-    def of(cls, spec: InputSpec, kinds: Kinds, *, noisy_weight: bool = False) -> OutputColumns:
+    def of(
+        cls, spec: InputSpec, kinds: Kinds, *, noisy_weight: bool = False, noisy_count: bool = False
+    ) -> OutputColumns:
         """The output columns of an input: `item`, or the composite's own names."""
-        return cls(spec.item_names, kinds.item, noisy_weight)
+        return cls(spec.item_names, kinds.item, noisy_weight, noisy_count)
 
     def schema(self) -> pa.Schema:
         """Schema of a written Parquet file."""
@@ -73,8 +85,8 @@ class OutputColumns:
             canonical.BYTES: pa.large_binary(),
         }
         fields = [pa.field(name, types[kind], nullable=False) for name, kind in zip(self.names, self.kinds)]
-        if self.noisy_weight:
-            fields.append(pa.field(self.weight_name, pa.float64()))  # null for public items, which have none
+        # Null for public items, which have none.
+        fields += [pa.field(name, NUMBER_TYPES.get(name, pa.float64())) for name in self.numbers]
         return pa.schema(fields, metadata={b"dpbeam": self.note.encode()} if self.note else None)
 
 
@@ -99,28 +111,33 @@ def output_shard(items: pa.Array, num_shards: int) -> np.ndarray:
 
 
 def write_shard(
-    file: BinaryIO, items: pa.Array, weights: np.ndarray | None, columns: OutputColumns, format: str
+    file: BinaryIO,
+    items: pa.Array,
+    numbers: Mapping[str, np.ndarray],
+    columns: OutputColumns,
+    format: str,
 ) -> None:
     """Write one shard, sorted by item bytes; no items make a valid empty file.
 
     Args:
       items: (n,) large_binary canonical bytes, distinct.
-      weights: (n,) float64, NaN for items without one, or None when `columns.noisy_weight` is false.
+      numbers: (n,) float64 by the names of `columns.numbers`, NaN for items without one.
       format: a key of OUTPUT_FORMATS.
 
     Raises:
-      ValueError: items repeat, or weights do not fit the columns.
+      ValueError: items repeat, or numbers do not fit the columns.
     """
-    if (weights is None) == columns.noisy_weight:
-        raise ValueError("weights are needed exactly when columns.noisy_weight is set")
+    if tuple(numbers) != columns.numbers:
+        raise ValueError(f"numbers are {list(numbers)}, the columns {list(columns.numbers)}")
     order = pc.array_sort_indices(items)
     items = items.take(order)
     if len(items) > 1 and pc.any(pc.equal(items.slice(1), items.slice(0, len(items) - 1))).as_py():
         raise ValueError("an item occurs twice among the released items")
     arrays = canonical.decode(items, columns.kinds)
-    if weights is not None:
-        weights = np.asarray(weights, np.float64)[order.to_numpy()]
-        arrays.append(pa.array(weights, mask=np.isnan(weights)))
+    for name, given in numbers.items():
+        values = np.asarray(given, np.float64)[order.to_numpy()]
+        array = pa.array(values, mask=np.isnan(values))
+        arrays.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
     write_columns(file, arrays, columns.schema(), format)
 
 
@@ -134,7 +151,7 @@ class _RouteToShards(beam.DoFn):
     def process(self, batch: pa.RecordBatch, released: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
         num_shards = num_output_shards(released, self._requested)
         items = canonical.plain(batch.column("item")).cast(pa.large_binary())
-        weights = batch.column(WEIGHT).to_numpy() if WEIGHT in batch.schema.names else None
+        numbers = {name: batch.column(name).to_numpy() for name in batch.schema.names if name != "item"}
         shard = output_shard(items, num_shards)
         order = np.argsort(shard, kind="stable")
         bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
@@ -144,8 +161,7 @@ class _RouteToShards(beam.DoFn):
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
                 message = {"item": items.take(pa.array(part))}
-                if weights is not None:
-                    message["weight"] = weights[part]
+                message.update({name: values[part] for name, values in numbers.items()})
                 yield int(number), encode(message)
 
 
@@ -162,12 +178,13 @@ class _WriteShard(beam.DoFn):
         shard, messages = element
         parts = [decode(message) for message in messages if message]
         items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
-        weights = None
-        if self._columns.noisy_weight:
-            weights = np.concatenate([p["weight"] for p in parts]) if parts else np.empty(0)
+        numbers = {
+            name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0)
+            for name in self._columns.numbers
+        }
         name = shard_name(shard, num_output_shards(released, self._requested), self._format)
         path = FileSystems.join(self._folder, f"shard-{name}")
-        write_atomically(path, lambda file: write_shard(file, items, weights, self._columns, self._format))
+        write_atomically(path, lambda file: write_shard(file, items, numbers, self._columns, self._format))
         yield path
 
 
@@ -182,7 +199,7 @@ def _every_shard(released: tuple[int, int], requested: int | None) -> list[tuple
 class WriteReleased(beam.PTransform):
     """Write released items as shards in a staging folder; `OutputTarget.commit` makes them the output.
 
-    Input: RecordBatch[item: large_binary canonical bytes (distinct), noisy_weight: float64 if wanted].
+    Input: RecordBatch[item: large_binary canonical bytes (distinct), `OutputColumns.numbers`: float64].
     Output: paths of the staged files, one per shard. A worker needs memory for one shard.
 
     Args:

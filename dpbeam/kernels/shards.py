@@ -33,7 +33,7 @@ class Shard:
       state: name -> (items,) array, what the program remembers between trips.
       items: canonical bytes of the items, where loaded.
       kinds: what the canonical bytes stand for, as in `Block`.
-      broadcast: what the hub last said; set by the engine, not stored with the shard.
+      broadcast: what the hub last said; set by the engine.
     """
 
     id: int
@@ -74,6 +74,7 @@ class Shard:
         columns.update({f"sums.{name}": values for name, values in self.sums.items()})
         columns.update({f"per_link.{name}": values for name, values in self.per_link.items()})
         columns.update({f"state.{name}": values for name, values in self.state.items()})
+        columns.update({f"broadcast.{name}": values for name, values in self.broadcast.items()})
         if self.items is not None:
             columns["items"] = self.items
         return columns
@@ -94,6 +95,7 @@ class Shard:
             state=part("state."),
             items=columns.get("items"),
             kinds=columns["kinds"][0].as_py(),
+            broadcast=part("broadcast."),
         )
 
 

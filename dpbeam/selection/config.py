@@ -16,6 +16,7 @@ from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
 MAX_ITEMS_PER_USER = 1_000_000
+_DEFAULT_COUNT_SHARE = 0.2
 
 
 @dataclass(frozen=True, init=False)
@@ -30,6 +31,7 @@ class SelectionConfig:
       max_items_per_user: D0.
       preset: "published" takes every setting of the method's paper.
       noisy_weights: report the noisy weight of released items.
+      noisy_counts: release a noisy number of users of every released item, at `noisy_count_share` of the budget.
       settings: of the method: a mapping of what was given until `resolve`, its own settings object afterwards.
     """
 
@@ -39,6 +41,8 @@ class SelectionConfig:
     max_items_per_user: int | None
     preset: str | None
     noisy_weights: bool
+    noisy_counts: bool
+    noisy_count_share: float | None
     settings: Mapping[str, Any] | Settings
 
     def __init__(
@@ -50,6 +54,8 @@ class SelectionConfig:
         max_items_per_user: int | None = None,
         preset: str | None = None,
         noisy_weights: bool = False,
+        noisy_counts: bool = False,
+        noisy_count_share: float | None = None,
         settings: Mapping[str, Any] | Settings | None = None,
         **options: Any,
     ):
@@ -76,6 +82,8 @@ class SelectionConfig:
             ("max_items_per_user", max_items_per_user),
             ("preset", preset),
             ("noisy_weights", noisy_weights),
+            ("noisy_counts", noisy_counts),
+            ("noisy_count_share", noisy_count_share),
             ("settings", merged),
         ):
             object.__setattr__(self, name, value)
@@ -121,10 +129,23 @@ class SelectionConfig:
         request = self.request()
         return replace(
             self,
+            noisy_count_share=self._count_share(),
             method=self.selector.name,
             max_items_per_user=request.max_items,
             settings=request.settings,
         )
+
+    def _count_share(self) -> float | None:
+        if not self.noisy_counts:
+            if self.noisy_count_share is not None:
+                raise InputError("--noisy_count_share needs --noisy_counts")
+            return None
+        if self.noisy_weights:
+            raise InputError("--noisy_counts and --noisy_weights exclude each other: counts say more")
+        share = _DEFAULT_COUNT_SHARE if self.noisy_count_share is None else self.noisy_count_share
+        if not 0 < share < 1:
+            raise InputError(f"--noisy_count_share must lie strictly between 0 and 1, got {share}")
+        return share
 
     def public_parameters(self) -> dict[str, Any]:
         """Resolved settings as JSON values for the ledger, those of the method alone."""
@@ -133,6 +154,11 @@ class SelectionConfig:
             "max_items_per_user": self.max_items_per_user,
             "preset": self.preset,
             "noisy_weights": self.noisy_weights,
+            **(
+                {"noisy_counts": True, "noisy_count_share": self.noisy_count_share}
+                if self.noisy_counts
+                else {}
+            ),
             **given,
         }
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items() if v is not None}

@@ -35,9 +35,14 @@ def selection_ledger(
         accounting=plan.accounting,
         events=plan.event,
         privacy_unit=privacy_unit,
-        parameters={**config.public_parameters(), "input": input_parameters},
+        parameters={**config.public_parameters(), **_counts(plan), "input": input_parameters},
         key_source=key_source(fixed=fixed_key),
         versions=versions(),
         code_revision=code_revision(),
         public_items=public_items,
     )
+
+
+def _counts(plan: SelectionPlan) -> dict[str, Any]:
+    """The noise of the counts; the clip that it is multiplied by is chosen in the run and stands in the output."""
+    return {} if plan.counts is None else {"noisy_count_sd_per_sqrt_item": plan.counts[0].sigma}

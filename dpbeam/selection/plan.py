@@ -7,19 +7,21 @@ A selector that contradicts itself cannot be run.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent
-from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.accounting.noise import FilteredNoise, NoiseMismatchError, check_same_noise
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.counts import Budgets, CountingSelection, CountNoises, count_noises
 from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
-_LARGEST_DRAW = 2.0**62 / UNITS
+LARGEST_DRAW = 2.0**62 / UNITS
 _TOLERANCE = 1e-12
 
 
@@ -33,7 +35,8 @@ class SelectionPlan:
 
     Attributes:
       config: resolved settings.
-      calibration: what runs, its public numbers, and what the ledger records.
+      calibration: of the selection: what runs, its public numbers, and what the ledger records.
+      counts: the noise of the counts, and the event of selection and counts; None where none are asked for.
 
     Raises:
       NoiseMismatchError: the events state other noise than the program draws, or noise that does not protect the
@@ -44,17 +47,22 @@ class SelectionPlan:
 
     config: SelectionConfig
     calibration: Calibration
+    counts: tuple[CountNoises, ComposedEvent] | None = None
 
     def __post_init__(self):
         check_same_noise(self.event.noises(), self.program.noises())
-        for row, noise in zip(self.rounds, self.program.noises(), strict=True):
+        for row, noise in zip(self.rounds, self.calibration.program.noises(), strict=True):
             if row.noise != noise:
                 raise NoiseMismatchError(f"the plan states {row.noise}, the program draws {noise}")
-            if noise.norm != self.program.norm:
+            norm = self.calibration.program.norm
+            if noise.norm != norm:
                 raise NoiseMismatchError(
-                    f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {self.program.norm}"
+                    f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {norm}"
                 )
-            if noise.largest > _LARGEST_DRAW:
+        for noise in self.program.noises():
+            if isinstance(noise, FilteredNoise):
+                raise NoiseMismatchError(f"a selection cannot draw {noise}: its range is not known before")
+            if noise.largest > LARGEST_DRAW:
                 raise InputError(
                     f"--epsilon ({self.config.epsilon:g}) and --delta ({self.config.delta:g}) need noise of "
                     f"standard deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one "
@@ -72,10 +80,11 @@ class SelectionPlan:
     def selector(self) -> Selector:
         return self.config.selector
 
-    @property
+    @functools.cached_property
     def program(self) -> Program:
         """What runs, in process or on Beam."""
-        return self.calibration.program
+        selection = self.calibration.program
+        return selection if self.counts is None else CountingSelection(selection, self.counts[0])
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:
@@ -85,7 +94,7 @@ class SelectionPlan:
     @property
     def event(self) -> ComposedEvent:
         """What the ledger records, root of the event tree."""
-        return self.calibration.event
+        return self.calibration.event if self.counts is None else self.counts[1]
 
     @property
     def accounting(self) -> str:
@@ -112,4 +121,8 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
       InputError: settings are out of range or violate a precondition of the method.
     """
     config = config.resolve()
-    return SelectionPlan(config, config.selector.plan(config.request()))
+    if config.noisy_count_share is None:
+        return SelectionPlan(config, config.selector.plan(config.request()))
+    budgets = Budgets.split(config.epsilon, config.delta, config.noisy_count_share)
+    calibration = config.selector.plan(config.with_budget(*budgets.selection).request())
+    return SelectionPlan(config, calibration, count_noises(calibration.event, budgets))

@@ -65,27 +65,30 @@ class FilterItems(beam.PTransform):
 
 
 class _Emit(beam.DoFn):
-    def __init__(self, store: RunStore, kinds: Kinds):
-        self._store, self._kinds = store, kinds
+    def __init__(self, store: RunStore, kinds: Kinds, numbers: tuple[str, ...]):
+        self._store, self._kinds, self._numbers = store, kinds, numbers
 
     def process(self, _) -> Iterator[pa.RecordBatch]:
         items = self._store.read(PUBLIC_FILE)["items"]
-        schema = pa.schema(
-            [("item", pa.large_binary()), ("noisy_weight", pa.float64())], metadata=self._kinds.metadata()
-        )
+        numbers = [(name, pa.float64()) for name in self._numbers]
+        schema = pa.schema([("item", pa.large_binary()), *numbers], metadata=self._kinds.metadata())
         for start in range(0, len(items), _BATCH):
             part = items.slice(start, _BATCH)
-            weights = pa.array(np.full(len(part), np.nan))
-            yield pa.RecordBatch.from_arrays([part, weights], schema=schema)
+            none = pa.array(np.full(len(part), np.nan))
+            yield pa.RecordBatch.from_arrays([part, *[none] * len(numbers)], schema=schema)
 
 
 class ReleasePublicItems(beam.PTransform):
-    """All public items as released batches, also those that nobody holds; their noisy weight is NaN, for none."""
+    """All public items as released batches, also those that nobody holds; their numbers are NaN, for none.
 
-    def __init__(self, store: RunStore, kinds: Kinds):
+    Args:
+      numbers: the program's `released_names`.
+    """
+
+    def __init__(self, store: RunStore, kinds: Kinds, numbers: tuple[str, ...] = ("noisy_weight",)):
         super().__init__()
-        self._store, self._kinds = store, kinds
+        self._store, self._kinds, self._numbers = store, kinds, numbers
 
     def expand(self, pipeline):
-        emit = _Emit(self._store, self._kinds)
+        emit = _Emit(self._store, self._kinds, self._numbers)
         return pipeline | beam.Create([None]) | "Emit" >> beam.ParDo(emit).with_output_types(pa.RecordBatch)

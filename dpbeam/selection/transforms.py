@@ -22,6 +22,7 @@ from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.counts import DEVIATION, NOISY_COUNT
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
@@ -37,6 +38,14 @@ class ReleasedItem(NamedTuple):
 
     item: str | int | bytes | tuple[str | int | bytes, ...]
     noisy_weight: float | None
+
+
+class CountedItem(NamedTuple):
+    """A released item with a noisy number of its users, and the standard deviation of that."""
+
+    item: str | int | bytes | tuple[str | int | bytes, ...]
+    noisy_count: int
+    noisy_count_sd: float
 
 
 class _ToBatches(beam.DoFn):
@@ -106,14 +115,19 @@ def _checked_tuple(element: Any) -> Any:
 
 
 class _ToItems(beam.DoFn):
-    """Record batches of released canonical items -> ReleasedItem."""
+    """Record batches of released canonical items -> ReleasedItem or CountedItem."""
 
     def __init__(self, noisy_weights: bool):
         self._noisy_weights = noisy_weights
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[ReleasedItem]:
+    def process(self, batch: pa.RecordBatch) -> Iterator[ReleasedItem | CountedItem]:
         columns = decode(batch.column("item"), Kinds.of(batch.schema).item)
         items = [column.to_pylist() for column in columns]
+        if NOISY_COUNT in batch.schema.names:
+            numbers = (batch.column(name).to_pylist() for name in (NOISY_COUNT, DEVIATION))
+            for *values, count, deviation in zip(*items, *numbers):
+                yield CountedItem(values[0] if len(values) == 1 else tuple(values), int(count), deviation)
+            return
         weights = batch.column("noisy_weight").to_pylist() if self._noisy_weights else [None] * batch.num_rows
         for row, weight in enumerate(weights):
             parts = tuple(column[row] for column in items)
@@ -124,7 +138,8 @@ class SelectPartitions(beam.PTransform):
     """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
 
     Takes a bounded PCollection of (user, item) tuples or of `pyarrow.RecordBatch` with columns `user` and `item`
-    (strings, integers or bytes; much faster), and returns a PCollection of `ReleasedItem`. Elements that Beam knows
+    (strings, integers or bytes; much faster), and returns a PCollection of `ReleasedItem`, or of `CountedItem` where
+    the settings ask for `noisy_counts`. Elements that Beam knows
     to be of another type are refused when the pipeline is built, others when they come:
 
         config = SelectionConfig(epsilon=1.0, delta=1e-6)
@@ -145,7 +160,8 @@ class SelectPartitions(beam.PTransform):
       pairs: roughly how many pairs there are.
       item_bytes: roughly how long an item is; None: not much longer than a word or a web address.
       complete: the input is (block id, record batch) whose users are whole, as `dpbeam.io` makes for grouped input.
-      as_batches: return record batches (item: canonical bytes, noisy_weight) with the kinds in their metadata.
+      as_batches: return record batches (item: canonical bytes, the program's `released_names`) with the kinds in
+        their metadata.
 
     Raises:
       InputError: settings are out of range, or ids are not all strings, all integers or all bytes.
@@ -172,7 +188,8 @@ class SelectPartitions(beam.PTransform):
         self._complete = complete
         self._as_batches = as_batches
         self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
-        self.with_output_types(pa.RecordBatch if as_batches else ReleasedItem)  # type: ignore[no-untyped-call]
+        self._element = CountedItem if config.noisy_counts else ReleasedItem
+        self.with_output_types(pa.RecordBatch if as_batches else self._element)  # type: ignore[no-untyped-call]
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
@@ -186,7 +203,7 @@ class SelectPartitions(beam.PTransform):
         if self._as_batches:
             return released
         to_items = _ToItems(self.plan.config.noisy_weights)
-        return released | "ToItems" >> beam.ParDo(to_items).with_output_types(ReleasedItem)
+        return released | "ToItems" >> beam.ParDo(to_items).with_output_types(self._element)
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config

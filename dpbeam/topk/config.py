@@ -4,6 +4,7 @@ Stages: a selection releases the domain, the exact counts of its items are taken
 known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
 choice more budget is used: basic composition, and all stages as one, named "zcdp", where a Gaussian selection costs
 1/(2 sigma^2), k choices of bounded range epsilon0 cost k epsilon0^2/8, or their exact composition if that is less.
+gauss-rank is composed exactly, as Gaussian noise beside the Gaussian rounds of the selection and of the noisy counts.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpbeam.accounting.accountant import account, largest_choice_range
+from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
-from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
-from dpbeam.topk.noisy_counts import NoisyCounts
+from dpbeam.topk.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 
 MAX_K = 100_000
-_DEFAULT_MECHANISM = "cdp-peel"
+_DEFAULT_MECHANISM = "gauss-rank"
 #: The selector that leaves the least missing mass at equal budget (docs/topk.md).
 DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
@@ -30,6 +32,7 @@ _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _KBAR_FACTOR = 10  # docs/topk.md has the comparison
 _BISECTIONS = 50
+_DOWN = 1 - 1e-12
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class TopKPlan:
       mechanism: the calibrated choice.
       counts: the calibrated noisy counts, or None.
       event: what the ledger records.
-      composition: "basic" or "zcdp".
+      composition: "basic", "zcdp" or "gaussian".
       choice_budgets: the choice's parameter under each composition, for the ledger.
     """
 
@@ -90,6 +93,17 @@ class TopKPlan:
     event: ComposedEvent
     composition: str
     choice_budgets: dict[str, float]
+
+    @property
+    def ranks_users(self) -> bool:
+        """Whether the choice looks at what each user holds of the domain, after the domain is known."""
+        return isinstance(self.mechanism, GaussRank)
+
+    @property
+    def trips(self) -> int:
+        """How many times blocks send: the rounds of the selection or one to count, and two to rank by users."""
+        counting = 1 if self.selection is None else self.selection.program.trips
+        return counting + 2 if self.ranks_users else counting
 
 
 def plan_topk(config: TopKConfig) -> TopKPlan:
@@ -103,8 +117,48 @@ def plan_topk(config: TopKConfig) -> TopKPlan:
     selection = None
     if config.selects:
         selection = make_plan(config.selection.with_budget(*budgets["selection"]))
-    counts = NoisyCounts.calibrate(config.k, *budgets["counts"]) if config.noisy_counts else None
+    ranks = config.mechanism == GaussRank.name
+    counts = None
+    if config.noisy_counts:
+        counts = NoisyCounts.calibrate(config.k, *budgets["counts"])
+        if ranks and counts.noise == LAPLACE:  # gauss-rank composes with Gaussian noise alone
+            normal = CORRELATED if config.k > 1 else GAUSSIAN
+            counts = NoisyCounts.calibrate(config.k, *budgets["counts"], normal)
+    if ranks:
+        return _rank(config, selection, counts, budgets)
     return _compose(config, selection, counts, budgets)
+
+
+def _rank(
+    config: TopKConfig,
+    selection: SelectionPlan | None,
+    counts: NoisyCounts | None,
+    budgets: dict[str, tuple[float, float]],
+) -> TopKPlan:
+    """gauss-rank with the mu^2 that other stages leave; beside a selection that is not Gaussian, its own shares."""
+    gaussian = selection is None or selection.event.kind == "gaussian"
+    paid = () if counts is None else (counts.event,)
+    if gaussian:
+        own = () if selection is None else (replace(selection.event, epsilon=None),)
+        epsilon, delta, paid = config.epsilon, config.delta, (*own, *paid)
+    else:
+        others = [budgets[name] for name in ("counts", "choice") if name in budgets]
+        epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
+    sigma = sigma_beside(paid, epsilon, delta)
+    if sigma is None:
+        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
+    rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
+    mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
+    if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
+        raise InputError(
+            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need more noise than the fixed-point "
+            "weights hold; raise one of them"
+        )
+    event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
+    if not gaussian:
+        event = ComposedEvent("basic", (_at(selection.event, budgets["selection"][0]), event), label="top-k")
+    budget = {event.kind: choice_budget(mechanism)}
+    return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
 
 
 def _split(config: TopKConfig) -> dict[str, tuple[float, float]]:
@@ -232,11 +286,13 @@ def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
 
 
 def choice_budget(mechanism: Mechanism) -> float:
-    """The number that grows with a mechanism's budget: range per choice, or epsilon of the whole choice."""
+    """The number that grows with a mechanism's budget: range per choice, epsilon of all choices, mu of gauss-rank."""
     if isinstance(mechanism, CdpPeel | LimitedDomain):
         return mechanism.epsilon0
     if isinstance(mechanism, PnfPeel):
         return mechanism.k * mechanism.round_epsilon
+    if isinstance(mechanism, GaussRank):
+        return 1.0 / mechanism.sigma
     return mechanism.epsilon
 
 
@@ -253,7 +309,9 @@ def _resolved(config: TopKConfig) -> TopKConfig:
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
         config = replace(config, selection=selection)
-        config = replace(config, selector_share=_or(config.selector_share, _DEFAULT_SELECTOR_SHARE))
+        config = replace(
+            config, selector_share=_or(config.selector_share, default_share(config.mechanism, config.k))
+        )
     elif config.selector_share is not None:
         raise InputError(
             "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain"
@@ -269,6 +327,17 @@ def _resolved(config: TopKConfig) -> TopKConfig:
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
         raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
     return config
+
+
+def default_share(mechanism: str, k: int) -> float:
+    """The selection's share of the budget: half, and for gauss-rank more above k = 100, up to 0.7 from k = 1008 on.
+
+    A domain of few more than k items costs more than a noisier ranking, and gauss-rank ranks with the mu^2 that is
+    left: 75 % of it at a share of 0.5, 51 % at 0.7 (docs/topk.md).
+    """
+    if mechanism != GaussRank.name:
+        return _DEFAULT_SELECTOR_SHARE
+    return min(0.7, _DEFAULT_SELECTOR_SHARE + 0.06 * max(0.0, math.log2(k / 100)))
 
 
 def _check_budget(config: TopKConfig) -> None:

@@ -22,6 +22,7 @@ from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.randomness import RunKey
 from dpbeam.topk.fast_joint import DEFAULT_BETA, fast_joint
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.histogram import check_k
 from dpbeam.topk.joint import joint
 from dpbeam.topk.limited_domain import LimitedDomainEvent, limited_domain, max_changed, stop_gap
@@ -216,7 +217,7 @@ class LimitedDomain(_Shortens):
         return limited_domain(counts, fingerprint, self.k, self.epsilon0, self.gap, key, self.kbar, label)
 
 
-MECHANISMS = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, LimitedDomain)}
+MECHANISMS = {cls.name: cls for cls in (CdpPeel, PnfPeel, Joint, FastJoint, GaussRank, LimitedDomain)}
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,19 +1,22 @@
 """Top-k as a program: a selection with counts, or counts alone, whose shards meet at the hub for the choice.
 
 The domain's items and counts meet in the hub, which runs the mechanism: 24 bytes and the item itself per domain item.
-limited-domain needs only the largest counts of each shard, except with kbar = 0.
+limited-domain needs only the largest counts of each shard, except with kbar = 0. gauss-rank takes two trips more
+(`RankProgram`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.engine.program import Draw, Exact, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
@@ -21,12 +24,15 @@ from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_finge
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKPlan
-from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
+from dpbeam.topk.counted import COUNT, CountedProgram, CountProgram, candidates
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.histogram import largest_positions
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
+from dpbeam.topk.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
+WEIGHTS = "weights"
 
 
 def counting_program(plan: TopKPlan) -> Program:
@@ -48,50 +54,81 @@ def public_domain(items: pa.Array, kinds: Kinds) -> Columns:
     return histogram(items, np.zeros(len(items), np.int64), kinds.metadata()[METADATA_KEY])
 
 
-def choose_from(
-    plan: TopKPlan, parts: Sequence[Columns], domain: Columns | None, key: RunKey
-) -> pa.RecordBatch:
-    """The plan's choice from the parts of a histogram, in rank order.
+@dataclass(frozen=True)
+class Gathered:
+    """A histogram of distinct items in one place.
+
+    Attributes:
+      items: (d,) canonical bytes; fp: (d, 2) fingerprints.
+      counts: (d,) users per item; weights: (d,) what else was summed per item, zeros where nothing was.
+      kinds: what the bytes stand for.
+    """
+
+    items: pa.Array
+    fp: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+    kinds: bytes
+
+
+def gather(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Gathered:
+    """The parts of a histogram added up.
 
     Args:
-      parts: of `histogram`; an item may stand in several.
+      parts: of `histogram`, with a column `weights` or without; an item may stand in several.
       domain: a public domain; all of its items take part, and nothing else does.
-
-    Returns:
-      record batch of at most min(k, d) rows: rank (from 1), item, noisy_count (null unless planned).
     """
     parts = [part for part in (*parts, domain) if part is not None]
     kinds = common_kinds(parts)
     items = pa.concat_arrays([part["items"] for part in parts] or [pa.array([], pa.large_binary())])
-    counts = np.concatenate([part["counts"] for part in parts] or [np.zeros(0, np.int64)])
+    values = np.zeros((2, len(items)), np.int64)
+    end = 0
+    for part in parts:
+        start, end = end, end + len(part["items"])
+        values[0, start:end] = part["counts"]
+        values[1, start:end] = part.get(WEIGHTS, 0)
     if domain is not None:
         inside = pc.is_in(items, value_set=domain["items"])
-        items, counts = items.filter(inside), counts[inside.to_numpy(zero_copy_only=False)]
+        items, values = items.filter(inside), values[:, inside.to_numpy(zero_copy_only=False)]
     fp = fingerprints(Keys(key).pairs.item, items)
     first, inverse = unique_fingerprints(fp)
-    totals = np.zeros(len(first), np.int64)
-    np.add.at(totals, inverse, counts)
-    return choose(plan, items.take(pa.array(first)), fp[first], totals, key, kinds)
+    totals = np.zeros((2, len(first)), np.int64)
+    np.add.at(totals[0], inverse, values[0])
+    np.add.at(totals[1], inverse, values[1])
+    return Gathered(items.take(pa.array(first)), fp[first], *totals, kinds)
 
 
-def choose(
-    plan: TopKPlan, items: pa.Array, fp: np.ndarray, counts: np.ndarray, key: RunKey, kinds: bytes
+def choose_from(
+    plan: TopKPlan, parts: Sequence[Columns], domain: Columns | None, key: RunKey
 ) -> pa.RecordBatch:
-    """The plan's choice from a histogram of distinct items; see `choose_from`.
+    """The plan's choice from the parts of a histogram, in rank order; arguments as of `gather`.
 
-    Args:
-      items: (d,) large_binary, distinct; fp: (d, 2) uint64; counts: (d,) int64.
+    Returns:
+      record batch of at most min(k, d) rows: rank (from 1), item, noisy_count (null unless planned).
     """
-    positions = plan.mechanism.at_most(len(items)).select(counts, fp, key) if len(items) else np.zeros(0, int)
+    return choose(plan, gather(parts, domain, key), key)
+
+
+def choose(plan: TopKPlan, found: Gathered, key: RunKey) -> pa.RecordBatch:
+    """The plan's choice from a histogram."""
+    if not len(found.items):
+        return answer(plan, found, np.zeros(0, np.int64), key)
+    return answer(
+        plan, found, plan.mechanism.at_most(len(found.items)).select(found.counts, found.fp, key), key
+    )
+
+
+def answer(plan: TopKPlan, found: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:
+    """The chosen positions as the result, with their noisy counts where planned."""
     noisy = pa.nulls(len(positions), pa.int64())
     if plan.counts is not None:
-        noisy = pa.array(plan.counts.release(counts[positions], fp[positions], key))
+        noisy = pa.array(plan.counts.release(found.counts[positions], found.fp[positions], key))
     schema = pa.schema(
         [(RANK, pa.int64()), (ITEM, pa.large_binary()), (NOISY_COUNT, pa.int64())],
-        metadata={METADATA_KEY: kinds},
+        metadata={METADATA_KEY: found.kinds},
     )
     ranks = pa.array(np.arange(1, len(positions) + 1))
-    return pa.RecordBatch.from_arrays([ranks, items.take(pa.array(positions)), noisy], schema=schema)
+    return pa.RecordBatch.from_arrays([ranks, found.items.take(pa.array(positions)), noisy], schema=schema)
 
 
 class TopKProgram(Program):
@@ -160,13 +197,7 @@ class TopKProgram(Program):
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
-        chosen = choose_from(self.plan, summaries, self.domain, draw.run_key)
-        noisy = chosen.column(NOISY_COUNT)
-        return {
-            "items": chosen.column(ITEM),
-            "noisy": noisy.fill_null(0).to_numpy(),
-            "kinds": kinds_column(chosen.schema.metadata[METADATA_KEY]),
-        }, {}
+        return _remembered(choose_from(self.plan, summaries, self.domain, draw.run_key)), {}
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
         """The ranking; None where there is no item at all."""
@@ -180,3 +211,81 @@ class TopKProgram(Program):
         )
         columns = [pa.array(np.arange(1, count + 1)), state["items"], noisy]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _remembered(chosen: pa.RecordBatch) -> Columns:
+    """The result as the hub's last state."""
+    return {
+        "items": chosen.column(ITEM),
+        "noisy": chosen.column(NOISY_COUNT).fill_null(0).to_numpy(),
+        "kinds": kinds_column(chosen.schema.metadata[METADATA_KEY]),
+    }
+
+
+class RankProgram(UserRounds, TopKProgram):
+    """gauss-rank after a counting program: the rounds of `UserRounds`, and one in which the hub ranks.
+
+    On the last trip blocks send the clipped weights, where that is the way, and the hub ranks the noisy sums.
+
+    Raises:
+      NoiseMismatchError: the plan's events state other noise than is drawn.
+    """
+
+    def __init__(self, plan: TopKPlan, domain: Columns | None = None):
+        TopKProgram.__init__(self, plan, domain)
+        self.add_rounds()
+        stated = [spec for event in stages(plan) for spec in event.noises()]
+        check_same_noise(stated, self.noises())
+
+    @property
+    def mechanism(self) -> GaussRank:
+        assert isinstance(self.plan.mechanism, GaussRank)
+        return self.plan.mechanism
+
+    @property
+    def histogram_noise(self) -> NoiseSpec:
+        return self.mechanism.histogram_noise
+
+    def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
+        return {WAY: np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)}
+
+    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+        return self.counting.noise(trip) if trip <= self.found else None
+
+    def hub_noise(self, trip: int) -> NoiseSpec | None:
+        return self.mechanism.noise if trip == self.trips - 1 else super().hub_noise(trip)
+
+    def meets(self, trip: int) -> str | None:
+        return "shards" if trip == self.trips - 1 else super().meets(trip)
+
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if trip < self.trips - 1:
+            return super().summarise(trip, part, keys)
+        assert isinstance(part, Shard)
+        rows = np.flatnonzero(part.state[INSIDE])
+        found = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
+        return {**found, WEIGHTS: part.sums[WEIGHT][rows]}
+
+    def decide(
+        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
+    ) -> tuple[Columns, Columns]:
+        if trip < self.trips - 1:
+            return super().decide(trip, state, summaries, draw)
+        found = gather(summaries, self.domain, draw.run_key)
+        positions = np.zeros(0, np.int64)
+        if len(found.items):
+            positions = self.mechanism.at_most(len(found.items)).rank(
+                int(state[WAY][0]), found.counts, found.weights, found.fp, draw.noise(found.fp), draw.run_key
+            )
+        return _remembered(answer(self.plan, found, positions, draw.run_key)), {}
+
+
+def stages(plan: TopKPlan) -> list[ComposedEvent]:
+    """What the engine's noise pays for: the selection, and the ranking of its items."""
+    own = ComposedEvent("gaussian", plan.mechanism.events)
+    return [own] if plan.selection is None else [plan.selection.event, own]
+
+
+def topk_program(plan: TopKPlan, domain: Columns | None = None) -> TopKProgram:
+    """What a plan runs; see `TopKProgram`."""
+    return RankProgram(plan, domain) if plan.ranks_users else TopKProgram(plan, domain)

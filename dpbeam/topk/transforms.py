@@ -24,7 +24,7 @@ from dpbeam.selection.transforms import (
     to_batches,
 )
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
-from dpbeam.topk.program import TopKProgram, choose_from, public_domain
+from dpbeam.topk.program import choose_from, public_domain, topk_program
 
 _HISTOGRAM = "histogram"
 _DOMAIN = "domain"
@@ -100,7 +100,7 @@ class TopKItems(beam.PTransform):
     ):
         super().__init__()
         self.plan = plan_topk(config)
-        self._program = TopKProgram(self.plan, None if domain is None else public_domain(*domain))
+        self._program = topk_program(self.plan, None if domain is None else public_domain(*domain))
         self._run, self._domain = run, domain
         self._sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._complete = complete

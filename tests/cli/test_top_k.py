@@ -210,8 +210,8 @@ class TestOutput:
         code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
         assert (code, err) == (0, "")
         assert (
-            "cdp-peel" in told
-            and "under zcdp composition (used)" in told
+            "gauss-rank" in told
+            and "under gaussian composition (used)" in told
             and "limit of any" in told
             and "nothing was read or written" in told
         )
@@ -237,11 +237,18 @@ class TestDomain:
         listed = [f"i{n}" for n in range(5, 15)] + ["nobody 1", "nobody 2"]
         domain.write_text("\n".join(listed) + "\n")
         out = str(tmp_path / "top")
-        flags = [f"--domain={domain}", "--k=11", "--noisy_counts", KEY, f"--output={out}"]
+        flags = [
+            f"--domain={domain}",
+            "--k=11",
+            "--noisy_counts",
+            "--mechanism=cdp-peel",
+            KEY,
+            f"--output={out}",
+        ]
         code, _, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
         assert (code, err) == (0, KEY_WARNING)
         true = true_counts()
-        settings = TopKConfig(2.0, 1e-3, 11, public_domain=True, noisy_counts=True)
+        settings = TopKConfig(2.0, 1e-3, 11, mechanism="cdp-peel", public_domain=True, noisy_counts=True)
         items, noisy = public_reference({item: true[item] for item in listed}, settings)
         found = read(out).to_pydict()
         assert found == {"rank": list(range(1, 12)), "item": items, "noisy_count": noisy}

@@ -168,7 +168,7 @@ def test_the_prefix_of_an_output_stands_for_its_files(tmp_path, extension):
     for n in range(3):
         path = tmp_path / f"out-{n:05d}-of-00003.{extension}"
         with open(path, "wb") as file:
-            write_shard(file, pa.array([b"i%d" % n], pa.large_binary()), None, STRING, extension)
+            write_shard(file, pa.array([b"i%d" % n], pa.large_binary()), {}, STRING, extension)
     (tmp_path / "out-notes.txt").write_text("no item")
     ledger = {"format": "dpbeam ledger", "method": "gsu", "parameters": {}}
     for output in ({}, {"output": {"format": extension, "shards": 3}}):

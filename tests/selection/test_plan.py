@@ -16,7 +16,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import LAWS, RunKey
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.plan import _LARGEST_DRAW, SelectionPlan, make_plan
+from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
 from dpbeam.selectors.multi_round import POOL
@@ -281,7 +281,7 @@ def test_noise_beyond_the_fixed_point_range_is_refused(method):
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_at_the_end_of_the_range_does_not_wrap(kind):
     """Draws at the largest allowed scale, on top of 2^32 users, are ordinary 64-bit integers below the stated bound."""
-    spec = NoiseSpec(kind, _LARGEST_DRAW / KINDS[kind].largest)
+    spec = NoiseSpec(kind, LARGEST_DRAW / KINDS[kind].largest)
     fp = np.arange(200_000, dtype=np.uint64).reshape(-1, 2)
     drawn = Keys(RunKey.insecure_fixed("range")).noise(spec, fp)
     assert np.abs(drawn).max() > 3 * spec.scale * UNITS

@@ -32,8 +32,9 @@ SELECTORS = list(selectors())
 
 
 def config(epsilon=1.0, delta=1e-6, k=20, selector="basic", **more):
+    """cdp-peel unless another is asked for; tests/topk/test_gauss_rank.py has the plans of the default."""
     selection = None if selector is None else SelectionConfig(1.0, 0.5, method=selector)
-    return TopKConfig(epsilon, delta, k, selection=selection, **more)
+    return TopKConfig(epsilon, delta, k, **{"mechanism": "cdp-peel", "selection": selection, **more})
 
 
 def verified(plan):
@@ -124,7 +125,13 @@ def test_each_composition_wins_somewhere():
 @pytest.mark.parametrize("accounting", ["basic", "gaussian"])
 def test_a_selection_composed_by_basic_leaves_basic(accounting):
     plan = plan_topk(
-        TopKConfig(1.0, 1e-6, 5, selection=SelectionConfig(1.0, 0.5, method="dp-sips", accounting=accounting))
+        TopKConfig(
+            1.0,
+            1e-6,
+            5,
+            mechanism="cdp-peel",
+            selection=SelectionConfig(1.0, 0.5, method="dp-sips", accounting=accounting),
+        )
     )
     verified(plan)
     assert ("zcdp" in plan.choice_budgets) == (accounting == "gaussian")
@@ -234,7 +241,7 @@ def test_more_budget_is_more_choice():
         ({"k": math.nan}, "--k must be an integer from 1 to 100000, got nan"),
         (
             {"mechanism": "best"},
-            "--mechanism must be one of cdp-peel, pnf-peel, joint, fast-joint, limited-domain, got 'best'",
+            "--mechanism must be one of cdp-peel, pnf-peel, joint, fast-joint, gauss-rank, limited-domain, got 'best'",
         ),
         ({"selector_share": 0.0}, "--selector_share must lie strictly between 0 and 1, got 0.0"),
         ({"selector_share": 1.0}, "--selector_share must lie strictly between 0 and 1, got 1.0"),
@@ -288,7 +295,7 @@ def test_refusals(settings, message):
 
 
 def test_names_are_those_of_the_command_line():
-    assert list(MECHANISMS) == [*UNKNOWN, "limited-domain"]
+    assert list(MECHANISMS) == [*UNKNOWN, "gauss-rank", "limited-domain"]
 
 
 def test_the_default_selector_is_that_of_the_command():

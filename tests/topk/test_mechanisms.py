@@ -29,6 +29,7 @@ from dpbeam.topk import (
     choice_range,
 )
 from dpbeam.topk.fast_joint import fast_joint
+from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.joint import joint
 from dpbeam.topk.limited_domain import limited_domain
 from dpbeam.topk.peeling import cdp_peel, pnf_peel
@@ -126,6 +127,10 @@ def all_mechanisms(k):
         (Joint.calibrate(k, 1.0), lambda m, h, fp: joint(h, fp, m.k, 1.0, KEY, "stage 3")),
         (FastJoint.calibrate(k, 1.0, 0.1), lambda m, h, fp: fast_joint(h, fp, m.k, 1.0, KEY, "stage 3", 0.1)),
         (
+            GaussRank.calibrate(k, 4.0),
+            lambda m, h, fp: cdp_peel(h, fp, m.k, m.epsilon0, KEY, "stage 3/gauss-rank"),
+        ),
+        (
             LimitedDomain.calibrate(k, 1.0, 1e-6, kbar=2 * k),
             lambda m, h, fp: limited_domain(h, fp, m.k, m.epsilon0, m.gap, KEY, 2 * k, "stage 3"),
         ),
@@ -160,7 +165,7 @@ def test_short_domains(tools):
             mechanism.at_most(0)
 
 
-@pytest.mark.parametrize("name", ["cdp-peel", "fast-joint", "joint", "pnf-peel"])
+@pytest.mark.parametrize("name", ["cdp-peel", "fast-joint", "gauss-rank", "joint", "pnf-peel"])
 @pytest.mark.parametrize("k", [1, 25, 120])
 def test_order_of_items_does_not_matter(tools, name, k):
     """Ties everywhere; also k = d."""

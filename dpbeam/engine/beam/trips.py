@@ -67,6 +67,11 @@ def last_broadcast(program: Program, store: RunStore, before: int) -> Columns:
     return {}
 
 
+def last_shard_trip(program: Program, before: int) -> int:
+    """The last trip below `before` that reached the shards: they kept their state when they replied."""
+    return max(trip for trip in range(before) if program.meets(trip) != "blocks")
+
+
 class _BlockDoFn(TripDoFn):
     """What first and later weights share."""
 
@@ -213,7 +218,9 @@ class _SumByItem(TripDoFn):
 
     def _load(self, number: int) -> Shard:
         shard = Shard.from_columns(self._store.read(f"shard-{number}"))
-        shard.state = dict(self._store.read(f"shard-{number}-state-{self._trip - 1}"))
+        shard.state = dict(
+            self._store.read(f"shard-{number}-state-{last_shard_trip(self._program, self._trip)}")
+        )
         shard.broadcast = last_broadcast(self._program, self._store, self._trip)
         if not any(self._program.sum_names(trip) for trip in range(self._trip + 1, self._program.trips)):
             shard.items = self._store.read(f"shard-{number}-items")["items"]
