@@ -28,6 +28,7 @@ RANKS = {
     "dpbeam.selection.ledger": 8,
     "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
+    "dpbeam.review": 8,  # what a ledger proves, and the report of it
     "dpbeam.evaluation": 8,
     "dpbeam.engine.beam": 9,
     "dpbeam.topk.transforms": 10,

@@ -12,19 +12,19 @@ error, also with `--overwrite`, and so is a file that the run reads, whatever na
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from dpbeam.accounting.ledger import ledger_json as to_text
+from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.errors import InputError
 from dpbeam.io.files import (
     delete,
@@ -38,6 +38,7 @@ from dpbeam.io.files import (
 )
 from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, is_local, local_path
+from dpbeam.io.released import describe
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
@@ -73,6 +74,8 @@ class OutputTarget:
         self.ledger_path = _ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()
+        #: What was committed, if `commit` was told of a release.
+        self.release: Release | None = None
 
     def check(self, inputs: Iterable[str] = (), writes: Mapping[str, str] | None = None) -> None:
         """Refuse early, before any work: files in the way, or a place that cannot be written. Leaves no trace.
@@ -171,10 +174,14 @@ class OutputTarget:
             raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None
         return self.staging
 
-    def commit(self, ledger_json: str) -> list[str]:
+    def commit(self, ledger_json: str, release: Release | None = None) -> list[str]:
         """Make the staged shards the output; return the final paths, the ledger last.
 
-        The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards.
+        The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards; and
+        the ledger gets `release`, completed with the day and with what the shards hold.
+
+        Args:
+          release: what is known before.
 
         Raises:
           InputError: files have appeared since `check` that must not be replaced.
@@ -184,6 +191,8 @@ class OutputTarget:
         finals = [f"{self.prefix}-{name}" for name in staged]
         existing = self.existing()
         self._check_free(existing, "has appeared during the run")
+        if release is not None:
+            self.release = replace(release, date=_today())
         # What can run out of space comes first: older output is still whole if it does.
         ledger = FileSystems.join(self.staging, "ledger.json")
         write_atomically(ledger, lambda file: file.write(self._with_output(ledger_json, len(staged))))
@@ -208,9 +217,9 @@ class OutputTarget:
     def _with_output(self, ledger_json: str, shards: int) -> bytes:
         values = json.loads(ledger_json)
         values.setdefault("parameters", {})["output"] = {"format": self.format, "shards": shards}
-        return (
-            json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        ).encode()
+        if self.release is not None:
+            values["release"] = self.release.to_dict()
+        return to_text(values).encode()
 
     def staged_shards(self) -> list[str]:
         """Names (`00000-of-00003.parquet`) of the staged shards, checked to be one whole set."""
@@ -219,6 +228,15 @@ class OutputTarget:
         if not _is_whole(names) or not names[0].endswith(f".{OUTPUT_FORMATS[self.format]}"):
             raise RuntimeError(f"'{self.staging}' does not hold one whole set of shards ({len(names)} found)")
         return names
+
+    def describe_staged(self) -> tuple[Shard, ...]:
+        """What the staged shards hold, under the names that they will have."""
+        stem, found = as_text(os.path.basename(self.prefix)), []
+        for name in self.staged_shards():
+            path = FileSystems.join(self.staging, f"shard-{name}")
+            with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+                found.append(describe(file, f"{stem}-{name}"))
+        return tuple(found)
 
     def abort(self) -> None:
         """Remove the staging folder, if any."""
@@ -279,15 +297,5 @@ def _is_whole(names: list[str]) -> bool:
     return len(sets) == 1 and [int(m[1]) for m in matches] == list(range(next(iter(sets))[0]))
 
 
-def count_released(paths: list[str]) -> int:
-    """Number of items in finished output files; released, hence public."""
-    total = 0
-    for path in paths:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            if path.endswith(".parquet"):
-                total += pq.ParquetFile(pa.BufferReader(file.read())).metadata.num_rows
-            elif path.endswith(".csv"):
-                total += sum(1 for _ in csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))) - 1
-            else:
-                total += sum(chunk.count(b"\n") for chunk in iter(lambda f=file: f.read(1 << 20), b""))
-    return total
+def _today() -> str:
+    return datetime.now(timezone.utc).date().isoformat()
