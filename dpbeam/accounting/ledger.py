@@ -160,6 +160,8 @@ class Ledger:
         """
         try:
             return cls._of(json.loads(text))
+        except json.JSONDecodeError:
+            raise ValueError("not a ledger of dpbeam: no JSON") from None
         except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a ledger of dpbeam: {type(error).__name__}") from None
 
