@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -30,7 +30,7 @@ from dpbeam.errors import InputError, complain
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile, write_atomically
 from dpbeam.io.item_lists import list_files
-from dpbeam.io.output import OutputTarget, read_ledger
+from dpbeam.io.output import OutputTarget, count_released, read_ledger
 from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
@@ -178,10 +178,11 @@ class Job:
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 
     def release(self) -> Release:
-        """What the ledger says of this run besides its settings; the output is added when it is committed."""
+        """What the ledger says of this run and its staged output besides the settings."""
         return Release(
             command=self.command,
             started=self.began,
+            outputs=self.target.describe_staged(),
             release_id=self.given.get("release_id"),
             inputs=self._input_names(),
             input_digest=self.input_digest,
@@ -326,9 +327,9 @@ class Job:
                     work(folder, execute)
                 if "not_private_counts" in self.given:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
-                release = replace(self.release(), outputs=self.target.describe_staged())
+                self.target.release = self.release()
                 with deferring():
-                    paths = self.target.commit(ledger_json, release)
+                    paths = self.target.commit(ledger_json)
                     _removed(private)
                     self._finish(paths, report)
         except BaseException:
@@ -342,7 +343,7 @@ class Job:
     def _finish(self, paths: list[str], report: Report) -> None:
         """Say what was released; trouble here is a warning."""
         try:
-            released = self._items_released()
+            released = count_released(paths[:-1])
             if "result_file" in self.given:
                 _write_result(self.given["result_file"], self._result(paths, released))
             report(paths, released)
@@ -355,11 +356,6 @@ class Job:
         if self.summary is None:
             return list_files(self.given["histogram"], "--histogram")
         return [file.path for file in self.summary.files]
-
-    def _items_released(self) -> int:
-        if self.target.release is None:
-            raise ValueError("nothing was committed")
-        return self.target.release.items_released
 
     def _result(self, paths: list[str], released: int) -> dict[str, Any]:
         """Of --result_file: public values alone, no times."""

@@ -74,7 +74,7 @@ class OutputTarget:
         self.ledger_path = _ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()
-        #: What was committed, if `commit` was told of a release.
+        #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
         self.release: Release | None = None
 
     def check(self, inputs: Iterable[str] = (), writes: Mapping[str, str] | None = None) -> None:
@@ -174,14 +174,11 @@ class OutputTarget:
             raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None
         return self.staging
 
-    def commit(self, ledger_json: str, release: Release | None = None) -> list[str]:
+    def commit(self, ledger_json: str) -> list[str]:
         """Make the staged shards the output; return the final paths, the ledger last.
 
         The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards; and
-        the ledger gets `release`, completed with the day and with what the shards hold.
-
-        Args:
-          release: what is known before.
+        the ledger gets `release`, if there is one.
 
         Raises:
           InputError: files have appeared since `check` that must not be replaced.
@@ -191,8 +188,6 @@ class OutputTarget:
         finals = [f"{self.prefix}-{name}" for name in staged]
         existing = self.existing()
         self._check_free(existing, "has appeared during the run")
-        if release is not None:
-            self.release = replace(release, date=_today())
         # What can run out of space comes first: older output is still whole if it does.
         ledger = FileSystems.join(self.staging, "ledger.json")
         write_atomically(ledger, lambda file: file.write(self._with_output(ledger_json, len(staged))))
@@ -218,7 +213,7 @@ class OutputTarget:
         values = json.loads(ledger_json)
         values.setdefault("parameters", {})["output"] = {"format": self.format, "shards": shards}
         if self.release is not None:
-            values["release"] = self.release.to_dict()
+            values["release"] = replace(self.release, date=_today()).to_dict()
         return to_text(values).encode()
 
     def staged_shards(self) -> list[str]:
@@ -231,12 +226,11 @@ class OutputTarget:
 
     def describe_staged(self) -> tuple[Shard, ...]:
         """What the staged shards hold, under the names that they will have."""
-        stem, found = as_text(os.path.basename(self.prefix)), []
-        for name in self.staged_shards():
-            path = FileSystems.join(self.staging, f"shard-{name}")
-            with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-                found.append(describe(file, f"{stem}-{name}"))
-        return tuple(found)
+        stem = as_text(os.path.basename(self.prefix))
+        return tuple(
+            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}-{name}")
+            for name in self.staged_shards()
+        )
 
     def abort(self) -> None:
         """Remove the staging folder, if any."""
@@ -295,6 +289,16 @@ def _is_whole(names: list[str]) -> bool:
     matches = [SHARD_NAME.fullmatch(name) for name in names]
     sets = {(int(m[2]), m[3]) for m in matches}
     return len(sets) == 1 and [int(m[1]) for m in matches] == list(range(next(iter(sets))[0]))
+
+
+def count_released(paths: list[str]) -> int:
+    """Number of items in finished output files; released, hence public."""
+    return sum(_described(path).rows for path in paths)
+
+
+def _described(path: str) -> Shard:
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return describe(file, as_text(FileSystems.split(path)[1]))
 
 
 def _today() -> str:

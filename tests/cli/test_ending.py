@@ -88,7 +88,7 @@ class TestPrinting:
         def broken(*_):
             raise RuntimeError("no such luck")
 
-        monkeypatch.setattr("dpbeam.cli.job.Job._items_released", broken)
+        monkeypatch.setattr("dpbeam.cli.job.count_released", broken)
         assert main(job(pairs, tmp_path)) == 0
         err = without_progress(capsys.readouterr().err)
         assert err == (
@@ -101,10 +101,10 @@ class TestPrinting:
 
         commit = OutputTarget.commit
 
-        def interrupted(self, *stated):
+        def interrupted(self, ledger):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(os.getpid(), number)
-            return commit(self, *stated)
+            return commit(self, ledger)
 
         monkeypatch.setattr(OutputTarget, "commit", interrupted)
         assert main(job(pairs, tmp_path, "--quiet")) == 0

@@ -134,8 +134,8 @@ def folder_that_stays(monkeypatch):
 
 def permissions_by_input_size(monkeypatch):
     def make(commit):
-        def faulty(self, *stated):
-            paths = commit(self, *stated)
+        def faulty(self, ledger_json):
+            paths = commit(self, ledger_json)
             if os.path.getsize(self._inputs[0]) > 5_000:
                 os.chmod(paths[0], 0o600)
             return paths
