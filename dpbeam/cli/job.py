@@ -72,6 +72,8 @@ _OF_PAIRS = (
     "not_private_counts",
     "num_shards",
 )
+# Flags that name what is read of the users' data.
+_INPUTS = ("input", "agents", "histogram")
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
 _BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6}
 
@@ -191,9 +193,10 @@ class Job:
     def _input_names(self) -> tuple[str, ...] | None:
         """The input as the command names it, never the files that a pattern matches: those may follow the data."""
         wanted = self.given.get("input_names", INPUT_NAMES[0])
-        patterns = [self.given["histogram"]] if self.spec is None else self.given["input"]
+        given = [self.given[name] for name in _INPUTS if name in self.given]
+        patterns = [name for names in given for name in ([names] if isinstance(names, str) else names)]
         # Where each file is a user, their names are data too.
-        if wanted == "none" or (self.spec is not None and self.spec.text_layout == "file"):
+        if wanted == "none" or getattr(self.spec, "text_layout", None) == "file":
             return None
         named = patterns if wanted == "full" else map(_last_part, patterns)
         return tuple(map(as_text, named))

@@ -218,6 +218,35 @@ class TestVerify:
         assert done.stdout == "0 []\n", done.stderr
 
 
+class TestTopK:
+    """Ledgers of another kind: the plan is found again from what the command wrote, and the page is made."""
+
+    def test_with_a_selection(self, made, tmp_path, capsys):
+        flags = ["--user_column=user", "--item_column=item", "--k=5", "--selector=basic", "--noisy_counts"]
+        out = [f"--output={tmp_path / 'top'}", "--epsilon=2", "--delta=1e-3", "--quiet"]
+        assert main(["top-k", "--input", str(made / "pairs.parquet"), *flags, *out]) == 0
+        code, found = verify(capsys, tmp_path / "top.ledger.json", "--contents")
+        assert code == 0 and set(found.values()) == {True} and "settings" in found
+        assert main(["report", str(tmp_path / "top.ledger.json"), "--quiet"]) == 0
+        page = (tmp_path / "top.report.html").read_text()
+        assert 'role="img"' in page and "Peeling" in page and "dpbeam top-k" in page
+
+    def test_of_a_histogram(self, tmp_path, capsys):
+        (tmp_path / "counts.csv").write_text("item,count\n" + "".join(f"i{n},{900 - n}\n" for n in range(20)))
+        flags = [f"--histogram={tmp_path / 'counts.csv'}", "--public_domain", "--k=3", "--mechanism=pnf-peel"]
+        out = [f"--output={tmp_path / 'top'}", "--epsilon=2", "--delta=0", "--quiet"]
+        key = f"--input_digests={tmp_path / 'key'}"
+        assert main(["top-k", *flags, *out, key]) == 0
+        ledger = tmp_path / "top.ledger.json"
+        assert Ledger.from_json(ledger.read_text()).release.inputs == ("counts.csv",)
+        code, found = verify(capsys, ledger, "--contents", key, f"--input={tmp_path / 'counts.csv'}")
+        assert code == 0 and found["input"] is True and found["settings"] is True
+        assert main(["report", str(ledger), "--quiet"]) == 0
+        page = (tmp_path / "top.report.html").read_text()
+        assert 'role="img"' not in page and "by a factor of at most e^2 = 7.39.</strong>" in page
+        assert "what was declared public is public" in page
+
+
 class TestReport:
     def test_a_page_beside_the_ledger(self, copy, capsys):
         argv = ["report", str(copy / "out.ledger.json"), "--contents", "--prepared_by=Ada"]
