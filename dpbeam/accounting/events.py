@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
+from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
@@ -77,6 +77,10 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def choices(self) -> tuple[int, float] | None:
+        """(rounds, epsilon0) where the event is adaptive choices of bounded range epsilon0 and nothing else."""
+        return None
 
     def outside_delta(self) -> float:
         """Probability that is added to delta outside of the factor exp(epsilon)."""
@@ -158,6 +162,39 @@ class LaplaceEvent(Event):
 
     def pure_epsilon(self) -> float:
         return math.nextafter(self.sensitivity / self.scale, math.inf)
+
+
+@event
+@dataclass(frozen=True)
+class CorrelatedGaussianEvent(Event):
+    """`counts` counts, of which one user raises any by 1 each, with Gaussian noise of their own and one noise for all.
+
+    Count i is released as c_i + N(0, sigma^2) + N(0, shared_sigma^2), the second variate being the same for all i. That
+    is the sum of c_i - n/2 + N(0, sigma^2) and n/2 + N(0, shared_sigma^2), n the number of users: one user moves each
+    of these by 1/2 (Lebeda 2024; docs/topk.md).
+    """
+
+    sigma: float
+    shared_sigma: float
+    counts: int
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            sigma=check_positive("sigma", self.sigma),
+            shared_sigma=check_positive("shared_sigma", self.shared_sigma),
+            counts=check_rounds(self.counts, "counts"),
+            label=str(self.label),
+        )
+
+    def gaussian_sigma(self) -> float:
+        """1/sqrt(counts / (4 sigma^2) + 1 / (4 shared_sigma^2)), rounded down."""
+        own = 2 * self.sigma / math.sqrt(self.counts) * (1 - 1e-15)
+        return compose_sigmas([own, 2 * self.shared_sigma])
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.gaussian_sigma())
 
 
 def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
@@ -341,6 +378,9 @@ class PeelingEvent(Event):
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
 
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
+
 
 @event
 @dataclass(frozen=True)
@@ -379,6 +419,9 @@ class LimitedDomainEvent(Event):
 
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
+
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
 
     def outside_delta(self) -> float:
         return self.delta
