@@ -260,7 +260,8 @@ class TestContents:
         assert len(list(root.iter("table"))) >= 5
 
     @pytest.mark.parametrize("method", selectors())
-    def test_every_selector_has_its_curve(self, method):
+    def test_every_selector_has_its_curve(self, method, monkeypatch):
+        monkeypatch.setattr("dpbeam.review.chart._POINTS", 12)
         page = page_of(ledger_of(method))
         assert 'role="img"' in page and len(tree(page)) == 2
 
