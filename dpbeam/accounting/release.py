@@ -30,16 +30,21 @@ class Shard:
       rows: number of released items in it.
       sha256: of its bytes, hexadecimal.
 
+    Both are None for files that are not released as a whole, as shares that each agent sees alone: there they would
+    tell of the input.
+
     Raises: ValueError on a name with a folder, a negative number, or what is no digest.
     """
 
     name: str
-    rows: int
-    sha256: str
+    rows: int | None
+    sha256: str | None
 
     def __post_init__(self) -> None:
         if not _is_name(self.name):
             raise ValueError("the name of a file must be a string without a folder")
+        if self.rows is None and self.sha256 is None:
+            return
         if type(self.rows) is not int or self.rows < 0:
             raise ValueError("rows must be an integer that is not negative")
         _check_digest("sha256", self.sha256)
@@ -100,9 +105,10 @@ class Release:
             date.fromisoformat(self.date)
 
     @property
-    def items_released(self) -> int:
-        """Number of rows of all files."""
-        return sum(shard.rows for shard in self.outputs)
+    def items_released(self) -> int | None:
+        """Number of rows of all files; None where they are not told."""
+        rows = [shard.rows for shard in self.outputs if shard.rows is not None]
+        return sum(rows) if len(rows) == len(self.outputs) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -15,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
 from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.cli.beam_flags import refused_by_beam
 from dpbeam.cli.checkpoint import checkpointed, settings_digest
@@ -179,12 +180,14 @@ class Job:
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 
-    def release(self) -> Release:
+    def release(self, ledger_json: str) -> Release:
         """What the ledger says of this run and its staged output besides the settings."""
+        # Under this relation every agent sees its own row alone: the rest of the output is as private as the input.
+        public = json.loads(ledger_json)["neighbouring_relation"] != REPLACE_ONE_AGENT
         return Release(
             command=self.command,
             started=self.began,
-            outputs=self.target.describe_staged(),
+            outputs=self.target.describe_staged(contents=public),
             release_id=self.given.get("release_id"),
             inputs=self._input_names(),
             input_digest=self.input_digest,
@@ -330,7 +333,7 @@ class Job:
                     work(folder, execute)
                 if "not_private_counts" in self.given:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
-                self.target.release = self.release()
+                self.target.release = self.release(ledger_json)
                 with deferring():
                     paths = self.target.commit(ledger_json)
                     _removed(private)

@@ -224,12 +224,14 @@ class OutputTarget:
             raise RuntimeError(f"'{self.staging}' does not hold one whole set of shards ({len(names)} found)")
         return names
 
-    def describe_staged(self) -> tuple[Shard, ...]:
-        """What the staged shards hold, under the names that they will have."""
-        stem = as_text(os.path.basename(self.prefix))
+    def describe_staged(self, *, contents: bool = True) -> tuple[Shard, ...]:
+        """The staged shards under the names that they will have, with what they hold if `contents`."""
+        stem, names = as_text(os.path.basename(self.prefix)), self.staged_shards()
+        if not contents:
+            return tuple(Shard(f"{stem}-{name}", None, None) for name in names)
         return tuple(
             replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}-{name}")
-            for name in self.staged_shards()
+            for name in names
         )
 
     def abort(self) -> None:
@@ -293,7 +295,7 @@ def _is_whole(names: list[str]) -> bool:
 
 def count_released(paths: list[str]) -> int:
     """Number of items in finished output files; released, hence public."""
-    return sum(_described(path).rows for path in paths)
+    return sum(_described(path).rows or 0 for path in paths)
 
 
 def _described(path: str) -> Shard:

@@ -119,9 +119,15 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
         return [Statement("output", False, text)]
     files = f"{len(shards)} files" if len(shards) > 1 else "one file"
     rows = ledger.release.items_released
-    found = [Statement("output", True, f"{files} in place; the ledger counts {rows} released items")]
+    counted = "" if rows is None else f"; the ledger counts {rows} released items"
+    found = [Statement("output", True, f"{files} in place{counted}")]
     if not contents:
         return [*found, Statement("contents", None, "not asked for (--contents)")]
+    if rows is None:
+        return [
+            *found,
+            Statement("contents", None, "the ledger holds no digests: the output is not released as a whole"),
+        ]
     different = [shard.name for name, shard in shards.items() if _described(name, shard.name) != shard]
     if different:
         text = (

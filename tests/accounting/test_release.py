@@ -31,6 +31,15 @@ def test_items_of_all_files():
     assert replace(RELEASE, outputs=shards).items_released == 7 and RELEASE.items_released == 3
 
 
+def test_files_that_are_not_released_as_a_whole_have_no_contents():
+    release = replace(RELEASE, outputs=(Shard("x", None, None),))
+    ledger = ledger_of(release=release)
+    assert Ledger.from_json(ledger.to_json()) == ledger and release.items_released is None
+    for half in ((3, None), (None, "ab" * 32)):
+        with pytest.raises(ValueError):
+            Shard("x", *half)
+
+
 @pytest.mark.parametrize(
     "name,value",
     [

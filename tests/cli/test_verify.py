@@ -69,6 +69,23 @@ class TestLedger:
         assert 0 <= (today - started).total_seconds() < 3_600
         assert stat.S_IMODE(os.stat(made / "key").st_mode) == 0o600
 
+    def test_rows_of_agents_leave_no_digest(self, made, tmp_path, monkeypatch, capsys):
+        """Where each agent sees its own row alone, the bytes of all rows are as private as the input."""
+        from dataclasses import replace
+
+        from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
+        from dpbeam.cli import select
+
+        honest = select._ledger
+        changed = lambda plan, job: replace(honest(plan, job), neighbouring_relation=REPLACE_ONE_AGENT)  # noqa: E731
+        monkeypatch.setattr(select, "_ledger", changed)
+        out = tmp_path / "x"
+        assert main(["select", "--input", str(made / "pairs.parquet"), *FLAGS, f"--output={out}"]) == 0
+        (shard,) = json.loads(Path(f"{out}.ledger.json").read_text())["release"]["outputs"]
+        assert shard == {"name": "x-00000-of-00001.parquet", "rows": None, "sha256": None}
+        code, found = verify(capsys, f"{out}.ledger.json", "--contents")
+        assert code == 0 and found["output"] is True and found["contents"] is None
+
     @pytest.mark.parametrize("how,expected", [("base", ["p*.parquet"]), ("full", None), ("none", None)])
     def test_names_of_the_input_are_those_of_the_command(self, how, expected, made, tmp_path):
         pattern = str(made / "p*.parquet")

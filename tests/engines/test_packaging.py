@@ -47,7 +47,9 @@ def _index() -> dict[str, str]:
 
 def pip(environment, *arguments, cwd):
     """Install into an environment, or say what is missing."""
-    done = run([environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", *arguments], cwd)
+    done = run(
+        [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", *arguments], cwd
+    )
     if done.returncode and re.search("Could not find a version|connection|resolve", done.stderr, re.I):
         message = "needs a package index"
         pytest.fail(f"{message}: {done.stderr[-2000:]}") if os.environ.get("CI") else pytest.skip(message)

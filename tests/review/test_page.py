@@ -247,6 +247,11 @@ class TestContents:
         page = page_of(ledger_of(release=None))
         assert "does not tell when" in page and "Committed" not in page and "Items released" not in page
 
+    def test_contents_that_are_not_public_are_not_told(self):
+        release = replace(RELEASE, outputs=(Shard("x", None, None),))
+        body = text_of(tree(page_of(ledger_of(release=release))))
+        assert "not told: each agent sees its own row alone" in body
+
     def test_another_relation_and_a_pure_guarantee(self):
         ledger = ledger_of(
             "laplace", neighbouring_relation=REPLACE_ONE_AGENT, privacy_unit="one agent: one row"
