@@ -23,8 +23,9 @@ from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selection.report import PROBABILITIES, plan_report
 
 _NEIGHBOURS = {
-    ADD_REMOVE_ONE_USER: "Whether all data of {unit} are in the input or not",
-    REPLACE_ONE_AGENT: "Whatever stands in the row of {unit}",
+    ADD_REMOVE_ONE_USER: "Whether all data of {unit} are in the input or not, the probability of any output",
+    # Joint differential privacy: the agent's own share follows from its own row.
+    REPLACE_ONE_AGENT: "Whatever stands in the row of {unit}, the probability of what all others see together",
 }
 _COMPOSITIONS = {
     "basic": "epsilons and deltas of the parts add up",
@@ -81,7 +82,7 @@ def guarantee(ledger: Ledger) -> str:
     if ledger.epsilon < 20:
         factor += f" = {2.718281828459045**ledger.epsilon:.3g}"
     rest = f", but for a probability of {number(ledger.delta)}" if ledger.delta else ""
-    return f"{start}, the probability of any output changes by a factor of at most {factor}{rest}."
+    return f"{start} changes by a factor of at most {factor}{rest}."
 
 
 def stages(event: ComposedEvent) -> tuple[Stage, ...]:

@@ -256,7 +256,9 @@ class TestContents:
         ledger = ledger_of(
             "laplace", neighbouring_relation=REPLACE_ONE_AGENT, privacy_unit="one agent: one row"
         )
-        assert facts.guarantee(ledger).startswith("Whatever stands in the row of one agent, the probability")
+        assert facts.guarantee(ledger).startswith(
+            "Whatever stands in the row of one agent, the probability of what all others see together changes by"
+        )
         assert facts.guarantee(replace(ledger, delta=0.0)).endswith("at most e^1 = 2.72.")
 
     @pytest.mark.parametrize("path", OLD, ids=lambda path: path.name.split(".")[0])
