@@ -60,6 +60,7 @@ class TestEqualsTheCommand:
         mine = json.loads(found.ledger.to_json())
         for values in (mine, ledger):
             values.pop("parameters")
+        assert ledger.pop("release")["command"] == "select"
         assert mine == ledger
 
     def test_parameters_of_the_ledger(self, tmp_path):

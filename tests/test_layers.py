@@ -34,6 +34,7 @@ RANKS = {
     "dpbeam.topk": 8,
     "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
     "dpbeam.packing": 9,
+    "dpbeam.review": 9,  # what a ledger proves, and the report of it
     "dpbeam.evaluation": 9,
     "dpbeam.engine.beam": 10,
     "dpbeam.topk.transforms": 11,

@@ -1,9 +1,10 @@
 """The ledger of a run: what was promised, what was done, and the proof by recomputation.
 
-Design. A ledger holds public values only, each a function of the settings and never of the data, so two
-neighbouring inputs write identical bytes. Before it is written (and after it is read) `verify`
+Design. A ledger holds public values only. Each is a function of the settings and never of the data, but for the section
+`release`, which is added when the output is committed and says what that was (`release.py`); so two neighbouring
+inputs that release the same write the same bytes, times apart. Before it is written (and after it is read) `verify`
 recomputes the guarantee from the events and refuses one that exceeds what was declared (fail closed).
-The JSON is deterministic: sorted keys, shortest exact numbers, no time, no place.
+The JSON is deterministic: sorted keys, shortest exact numbers, no time and no place outside of `release`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from dpbeam.accounting.accountant import Guarantee, account
 from dpbeam.accounting.events import ComposedEvent, UnknownEventError, event_from_dict, event_to_dict
 from dpbeam.accounting.gaussian import check_positive
+from dpbeam.accounting.release import Release
 
 ADD_REMOVE_ONE_USER = "add/remove one user"
 REPLACE_ONE_AGENT = "replace the row of one agent"
@@ -73,6 +76,7 @@ class Ledger:
       versions: names and versions of the software, as strings.
       code_revision: of dpbeam, empty if unknown.
       public_items: whether a list of public items was released without budget.
+      release: what was committed, when, from which input; None before, and in ledgers of early versions.
 
     Raises: ValueError on a value that is not public JSON or is out of range.
     """
@@ -90,6 +94,7 @@ class Ledger:
     versions: dict = field(default_factory=dict)
     code_revision: str = ""
     public_items: bool = False
+    release: Release | None = None
 
     def __post_init__(self):
         if type(self.events) is not ComposedEvent:
@@ -107,6 +112,8 @@ class Ledger:
             raise ValueError(f"key_source must be {KEY_FROM_OS!r} or {KEY_FIXED_TEST!r}")
         if type(self.public_items) is not bool:
             raise ValueError("public_items must be True or False")
+        if self.release is not None and type(self.release) is not Release:
+            raise ValueError("release must be a Release or None")
         for name in ("parameters", "versions"):
             if type(getattr(self, name)) is not dict:
                 raise ValueError(f"{name} must be a dictionary")
@@ -137,9 +144,39 @@ class Ledger:
         self.verify()
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["events"] = event_to_dict(self.events)
+        if self.release is None:
+            del values["release"]
+        else:
+            values["release"] = self.release.to_dict()
         values["format"] = _FORMAT
         values["format_version"] = _FORMAT_VERSION
-        return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return ledger_json(values)
+
+    @classmethod
+    def parse(cls, text: str) -> Ledger:
+        """Reads a ledger without verifying it, for who looks at what is wrong with it.
+
+        Raises: ValueError if the text is not a ledger with exactly the known fields, or states what cannot be.
+        """
+        try:
+            return cls._of(json.loads(text))
+        except json.JSONDecodeError:
+            raise ValueError("not a ledger of dpbeam: no JSON") from None
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a ledger of dpbeam: {type(error).__name__}") from None
+
+    @classmethod
+    def _of(cls, values: Any) -> Ledger:
+        known = {item.name for item in fields(cls)} | {"format", "format_version"}
+        if not isinstance(values, dict) or not known - {"release"} <= set(values) <= known:
+            raise ValueError("not a ledger of dpbeam: its fields are not exactly the known ones")
+        stated = (values.pop("format"), values.pop("format_version"))
+        if stated != (_FORMAT, _FORMAT_VERSION):
+            raise ValueError(f"not a ledger of a known version: {stated}")
+        values["events"] = event_from_dict(values["events"])
+        if "release" in values:
+            values["release"] = Release.from_dict(values["release"])
+        return cls(**values)
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
@@ -147,14 +184,11 @@ class Ledger:
 
         Raises: ValueError if the text is not a ledger with exactly the known fields; as `verify` does.
         """
-        values = json.loads(text)
-        known = {item.name for item in fields(cls)} | {"format", "format_version"}
-        if not isinstance(values, dict) or set(values) != known:
-            raise ValueError("not a ledger of dpbeam: its fields are not exactly the known ones")
-        stated = (values.pop("format"), values.pop("format_version"))
-        if stated != (_FORMAT, _FORMAT_VERSION):
-            raise ValueError(f"not a ledger of a known version: {stated}")
-        values["events"] = event_from_dict(values["events"])
-        ledger = cls(**values)
+        ledger = cls.parse(text)
         ledger.verify()
         return ledger
+
+
+def ledger_json(values: dict) -> str:
+    """A ledger's plain values as the text of its file."""
+    return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"

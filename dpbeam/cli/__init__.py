@@ -17,6 +17,8 @@ COMMANDS = {
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
+    "verify": ("dpbeam.cli.verify", "recompute the guarantee of a ledger and check its output"),
+    "report": ("dpbeam.cli.report", "a page to sign, made from a ledger"),
     "synth": ("dpbeam.cli.synth", "generate synthetic (user, item) data"),
     "clean": ("dpbeam.cli.clean", "remove what killed runs left behind"),
     "completion": ("dpbeam.cli.completion", "completion of commands and flags for bash or zsh"),

@@ -20,7 +20,7 @@ _OF_BEAM = (
     "spark_master_url",
     "prism_location",
 )
-_FILES = ("FILE", "FILE.yaml", "PATTERN", "PREFIX")
+_FILES = ("FILE", "FILE.yaml", "KEYFILE", "LEDGER", "PATTERN", "PREFIX")
 _FOLDERS = ("DIR",)
 
 

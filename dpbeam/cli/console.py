@@ -145,6 +145,11 @@ def _put(text: str) -> OSError | None:
     return None
 
 
+def visible(text: str) -> str:
+    """Text of a file as it may go to a terminal: control characters would command it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def set_verbosity(*, verbose: bool) -> None:
     """Keep Beam's log and stack traces off the terminal unless asked for."""
     _State.verbose = verbose

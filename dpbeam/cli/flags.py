@@ -21,6 +21,8 @@ from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, select
 #: Never from a file: it would be forgotten there, and a file is shared.
 _COMMAND_LINE_ONLY = ("insecure_test_key",)
 _SIMILAR = 0.75
+#: How the ledger names the input; the first is the default.
+INPUT_NAMES = ("base", "full", "none")
 
 BeamFlags = dict[str, list[str]]
 """Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""
@@ -286,6 +288,17 @@ def add_output_flags(parser: FlagParser) -> None:
     )
     group.add_argument(
         "--result_file", metavar="FILE", help="what the run has released, as JSON: outputs, ledger, counts"
+    )
+    group.add_argument(
+        "--input_names",
+        metavar="HOW",
+        choices=INPUT_NAMES,
+        help="how the ledger names --input: base, the last part of what is given (default), full, or none",
+    )
+    group.add_argument(
+        "--input_digests",
+        metavar="KEYFILE",
+        help="put a digest of the input into the ledger, under the secret key in this file, made if absent",
     )
     group.add_argument(
         "--users_at_least",

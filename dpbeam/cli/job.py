@@ -9,21 +9,26 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
+from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.cli.beam_flags import refused_by_beam
 from dpbeam.cli.checkpoint import checkpointed, settings_digest
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
 from dpbeam.cli.console import tell, warn
+from dpbeam.cli.flags import INPUT_NAMES
 from dpbeam.cli.progress import Progress
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, complain
+from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile, write_atomically
 from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget, count_released, read_ledger
@@ -68,6 +73,8 @@ _OF_PAIRS = (
     "not_private_counts",
     "num_shards",
 )
+# Flags that name what is read of the users' data.
+_INPUTS = ("input", "agents", "histogram")
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
 _BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6}
 
@@ -85,6 +92,8 @@ class Job:
       temp_location: where the run's private folder goes.
       key: the run's key.
       started: monotonic time at which the job was made.
+      began: the same as UTC, for the ledger.
+      input_digest: of the input, for the ledger, if it was asked for.
     """
 
     command: str
@@ -96,6 +105,8 @@ class Job:
     temp_location: str
     key: RunKey = field(repr=False)
     started: float = field(default_factory=time.monotonic)
+    began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
+    input_digest: InputDigest | None = None
 
     @classmethod
     def create(
@@ -181,6 +192,30 @@ class Job:
         )
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
+
+    def release(self, ledger_json: str) -> Release:
+        """What the ledger says of this run and its staged output besides the settings."""
+        # Under this relation every agent sees its own row alone: the rest of the output is as private as the input.
+        public = json.loads(ledger_json)["neighbouring_relation"] != REPLACE_ONE_AGENT
+        return Release(
+            command=self.command,
+            started=self.began,
+            outputs=self.target.describe_staged(contents=public),
+            release_id=self.given.get("release_id"),
+            inputs=self._input_names(),
+            input_digest=self.input_digest,
+        )
+
+    def _input_names(self) -> tuple[str, ...] | None:
+        """The input as the command names it, never the files that a pattern matches: those may follow the data."""
+        wanted = self.given.get("input_names", INPUT_NAMES[0])
+        given = [self.given[name] for name in _INPUTS if name in self.given]
+        patterns = [name for names in given for name in ([names] if isinstance(names, str) else names)]
+        # Where each file is a user, their names are data too.
+        if wanted == "none" or getattr(self.spec, "text_layout", None) == "file":
+            return None
+        named = patterns if wanted == "full" else map(_last_part, patterns)
+        return tuple(map(as_text, named))
 
     @property
     def pairs_estimate(self) -> int:
@@ -305,6 +340,9 @@ class Job:
         warn_of_leftovers(self.temp_location, self.target.prefix)
         compute_once()
         try:
+            if "input_digests" in self.given:
+                key = digest_key(self.given["input_digests"], make=True)
+                self.input_digest = digest_input(self._input_paths(), key)
             with contextlib.ExitStack() as private:
                 folder = private.enter_context(folder_of_run)
                 owner.mark(self.target.prepare())
@@ -312,6 +350,7 @@ class Job:
                     work(folder, execute)
                 if "not_private_counts" in self.given:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
+                self.target.release = self.release(ledger_json)
                 with deferring():
                     paths = self.target.commit(ledger_json)
                     _removed(private)
@@ -335,6 +374,11 @@ class Job:
             self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
         except Exception as error:
             warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
+
+    def _input_paths(self) -> list[str]:
+        if self.summary is None:
+            return list_files(self.given["histogram"], "--histogram")
+        return [file.path for file in self.summary.files]
 
     def _result(self, paths: list[str], released: int) -> dict[str, Any]:
         """Of --result_file: public values alone, no times."""
@@ -379,6 +423,10 @@ def _removed(private: contextlib.ExitStack) -> None:
         private.close()
     except Exception as error:
         warn(f"the output is complete, but the run's private folder could not be removed: {error}")
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2] or path
 
 
 def _lists(given: dict[str, Any]) -> list[str]:

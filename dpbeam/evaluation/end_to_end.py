@@ -12,7 +12,8 @@ command runs on Beam under fixed keys, and every byte that comes out is held aga
   that hardly depends on the key, copies are not trials: there E is "this copy releases what it released under the
   first key", over the other keys.
 
-Times are no part of it (they are not protected); "elapsed" lines are blanked, and so is the code's revision in ledgers.
+Times are no part of it (they are not protected): "elapsed" lines and the times in ledgers are blanked, and so is the
+code's revision in ledgers.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ Rows = list[tuple[str, str]]
 _ELAPSED = re.compile(r"^elapsed: .*$", re.MULTILINE)
 # Of the checkout that runs; a commit in the midst of an audit is no side channel.
 _REVISION = re.compile(rb'"code_revision": "[^"]*"')
+_TIMES = re.compile(rb'"(date|started)": "[^"]*"')
 _OFTEN = 60  # users of an item that is released for sure at the audit's budgets
 _MANY = 1_000  # items of a newcomer that only a side channel could tell of
 
@@ -154,7 +156,7 @@ def _tree(folder: Path) -> Iterator[tuple[str, tuple[int, bytes]]]:
     for path in sorted(folder.rglob("*")):
         data = path.read_bytes() if path.is_file() else b""
         if path.name.endswith(".ledger.json"):
-            data = _REVISION.sub(b'"code_revision": ""', data)
+            data = _TIMES.sub(rb'"\1": ""', _REVISION.sub(b'"code_revision": ""', data))
         yield str(path.relative_to(folder)), (path.lstat().st_mode, data)
 
 

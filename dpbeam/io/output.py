@@ -12,19 +12,19 @@ error, also with `--overwrite`, and so is a file that the run reads, whatever na
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from dpbeam.accounting.ledger import ledger_json as to_text
+from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.errors import InputError
 from dpbeam.io.files import (
     delete,
@@ -38,6 +38,7 @@ from dpbeam.io.files import (
 )
 from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, is_local, local_path
+from dpbeam.io.released import describe
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
@@ -77,6 +78,8 @@ class OutputTarget:
         self.ledger_path = _ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()
+        #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
+        self.release: Release | None = None
 
     def check(self, inputs: Iterable[str] = (), writes: Mapping[str, str] | None = None) -> None:
         """Refuse early, before any work: files in the way, or a place that cannot be written. Leaves no trace.
@@ -191,7 +194,8 @@ class OutputTarget:
     def commit(self, ledger_json: str) -> list[str]:
         """Make the staged shards the output; return the final paths, the ledger last.
 
-        The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards.
+        The pipeline must have succeeded. The ledger's parameters get `output`: the format and number of shards; and
+        the ledger gets `release`, if there is one.
 
         Raises:
           InputError: files have appeared since `check` that must not be replaced.
@@ -233,9 +237,9 @@ class OutputTarget:
         if self.extras:
             output["extras"] = list(self.extras)
         values.setdefault("parameters", {})["output"] = output
-        return (
-            json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        ).encode()
+        if self.release is not None:
+            values["release"] = replace(self.release, date=_today()).to_dict()
+        return to_text(values).encode()
 
     def staged_shards(self) -> list[str]:
         """Names (`00000-of-00003.parquet`) of the staged shards, checked to be one whole set."""
@@ -244,6 +248,16 @@ class OutputTarget:
         if not _is_whole(names) or not names[0].endswith(f".{OUTPUT_FORMATS[self.format]}"):
             raise RuntimeError(f"'{self.staging}' does not hold one whole set of shards ({len(names)} found)")
         return names
+
+    def describe_staged(self, *, contents: bool = True) -> tuple[Shard, ...]:
+        """The staged shards under the names that they will have, with what they hold if `contents`."""
+        stem, names = as_text(os.path.basename(self.prefix)), self.staged_shards()
+        if not contents:
+            return tuple(Shard(f"{stem}-{name}", None, None) for name in names)
+        return tuple(
+            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}-{name}")
+            for name in names
+        )
 
     def abort(self) -> None:
         """Remove the staging folder, if any."""
@@ -314,13 +328,13 @@ def _is_whole(names: list[str]) -> bool:
 
 def count_released(paths: list[str]) -> int:
     """Number of items in finished output files; released, hence public."""
-    total = 0
-    for path in paths:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            if path.endswith(".parquet"):
-                total += pq.ParquetFile(pa.BufferReader(file.read())).metadata.num_rows
-            elif path.endswith(".csv"):
-                total += sum(1 for _ in csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))) - 1
-            else:
-                total += sum(chunk.count(b"\n") for chunk in iter(lambda f=file: f.read(1 << 20), b""))
-    return total
+    return sum(_described(path).rows or 0 for path in paths)
+
+
+def _described(path: str) -> Shard:
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return describe(file, as_text(FileSystems.split(path)[1]))
+
+
+def _today() -> str:
+    return datetime.now(timezone.utc).date().isoformat()

@@ -1,5 +1,6 @@
 """Written shards: content, order, layout, and the transform that writes them."""
 
+import hashlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from dpbeam.errors import InputError
 from dpbeam.io import sinks
 from dpbeam.io.formats import OUTPUT_FORMATS, shard_name
 from dpbeam.io.item_lists import read_items
-from dpbeam.io.output import count_released
+from dpbeam.io.released import describe
 from dpbeam.io.sinks import (
     OutputColumns,
     WriteReleased,
@@ -149,7 +150,9 @@ def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, d
     columns = OutputColumns(tuple(f"c{p}" for p in range(len(kinds))), kinds)
     path = tmp_path_factory.mktemp("items") / f"a.{extension}"
     path.write_bytes(written(items, columns, format=format))
-    assert count_released([str(path)]) == len(rows)
+    with open(path, "rb") as file:
+        found = describe(file, path.name)
+    assert (found.rows, found.sha256) == (len(rows), hashlib.sha256(path.read_bytes()).hexdigest())
     back = read_items(str(path), columns, "--public_items")
     assert sorted(back.to_pylist()) == sorted(items.to_pylist())
 
@@ -269,7 +272,8 @@ def test_nothing_released(tmp_path, format):
     write(tmp_path, [], WEIGHTED, format)
     (name,) = os.listdir(tmp_path)
     assert name == f"shard-{shard_name(0, 1, format)}"
-    assert count_released([str(tmp_path / name)]) == 0
+    with open(tmp_path / name, "rb") as file:
+        assert describe(file, name).rows == 0
     if format == "parquet":
         assert table((tmp_path / name).read_bytes()).schema.names == ["item", "noisy_weight"]
 

@@ -1,0 +1,70 @@
+"""Which input a release was made from, provable by its owner and by nobody else.
+
+Guarantee. A plain digest of private files would tell them from every guess, so the ledger gets
+HMAC-SHA-256(k, SHA-256(file 1) || SHA-256(file 2) || ...) with k = HMAC-SHA-256(K, nonce): K, 256 secret bits, stays
+with the owner, the nonce is fresh in every run. Without K it cannot be told from random bits, nor the number of files
+or whether two runs read the same, if HMAC-SHA-256 is a pseudo-random function; so it adds nothing but that assumption
+to the guarantee. Whoever learns K can test guesses of the whole input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable
+
+from dpbeam.accounting.release import InputDigest
+from dpbeam.errors import InputError
+from dpbeam.io.released import opened
+
+_USE = b"dpbeam input digest"
+_CHUNK = 1 << 20
+
+
+def digest_key(path: str, *, make: bool, flag: str = "--input_digests") -> bytes:
+    """The 32 secret bytes of a key file, 64 hexadecimal digits.
+
+    Args:
+      make: write a fresh one, readable by its owner alone, where there is none.
+
+    Raises:
+      InputError: naming the flag; never the key.
+    """
+    try:
+        if make and not os.path.lexists(path):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+                new.write(secrets.token_hex(32) + "\n")
+        with open(path, encoding="ascii") as file:
+            key = bytes.fromhex(file.read(200).strip())
+    except OSError as error:
+        raise InputError(f"{flag}: cannot use '{path}': {error.strerror}") from None
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise InputError(f"{flag}: '{path}' is no key file: 64 hexadecimal digits")
+    return key
+
+
+def digest_input(paths: Iterable[str], key: bytes, nonce: bytes | None = None) -> InputDigest:
+    """The keyed digest of all files, in the order of their paths; reads all of them once.
+
+    Args:
+      nonce: 32 bytes of an earlier digest, to compare with it; fresh by default.
+
+    Raises:
+      InputError: a file cannot be read.
+    """
+    nonce = secrets.token_bytes(32) if nonce is None else nonce
+    digest = hmac.new(hmac.digest(key, _USE + nonce, "sha256"), digestmod="sha256")
+    for path in sorted(paths):
+        content = hashlib.sha256()
+        try:
+            with opened(path) as file:
+                while chunk := file.read(_CHUNK):
+                    content.update(chunk)
+        except OSError as error:
+            raise InputError(f"--input: cannot read '{path}': {error.strerror}") from None
+        digest.update(content.digest())
+    return InputDigest(nonce.hex(), digest.hexdigest())

@@ -1,0 +1,166 @@
+"""Finished output as who checks it sees it: its ledger, files, rows and digests.
+
+Needs no Beam for files of this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.accounting.release import Shard
+from dpbeam.errors import InputError
+from dpbeam.io.paths import is_local, local_path
+from dpbeam.review.verification import Statement
+
+_CHUNK = 1 << 20
+
+
+def describe(file: BinaryIO, name: str) -> Shard:
+    """The rows and the digest of an output file, of which the name tells the format; released, hence public.
+
+    Memory: the file's size for Parquet, a megabyte for the other formats.
+    """
+    if name.endswith(".parquet"):
+        data = file.read()
+        return Shard(name, _parquet_rows(data), hashlib.sha256(data).hexdigest())
+    quotes = name.endswith(".csv")
+    digest, rows, outside = hashlib.sha256(), 0, True
+    for chunk in iter(lambda: file.read(_CHUNK), b""):
+        digest.update(chunk)
+        # A line break between quotes is part of a value (RFC 4180).
+        parts = chunk.split(b'"') if quotes else [chunk]
+        rows += sum(part.count(b"\n") for part in parts[0 if outside else 1 :: 2])
+        outside ^= len(parts) % 2 == 0
+    return Shard(name, rows - quotes, digest.hexdigest())
+
+
+def _parquet_rows(data: bytes) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file to read, here or on a filesystem of Beam's.
+
+    Raises: OSError if there is none, or if it cannot be read.
+    """
+    if is_local(path):
+        with open(path, "rb") as file:
+            yield file
+        return
+    from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            yield file
+    except (BeamIOError, ValueError, ImportError) as error:
+        raise OSError(None, str(error)) from None
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file, here or on a filesystem of Beam's."""
+    if is_local(path):
+        return os.path.isfile(path)
+    from apache_beam.io.filesystems import FileSystems
+
+    return bool(FileSystems.exists(path))
+
+
+LEDGER_SUFFIX = ".ledger.json"
+_LARGEST_LEDGER = 64 << 20
+
+
+def read_ledger_text(path: str) -> str:
+    """The text of a ledger's file.
+
+    Raises:
+      InputError: there is none, it cannot be read, or it is no text.
+    """
+    try:
+        with opened(local_path(path, "LEDGER")) as file:
+            data = file.read(_LARGEST_LEDGER + 1)
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or 'no such file'}") from None
+    try:
+        if len(data) > _LARGEST_LEDGER:
+            raise ValueError("too large")
+        return data.decode()
+    except ValueError:
+        raise InputError(f"'{path}': not a ledger of dpbeam") from None
+
+
+def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statement]:
+    """Whether the files that a ledger names lie beside it, and, if asked, whether they are what the run wrote.
+
+    Args:
+      path: of the ledger; the output lies in its folder.
+      contents: read the files.
+    """
+    if ledger.release is None:
+        text = "the ledger does not name its files, as those of early versions"
+        return [Statement("output", None, text)]
+    folder = local_path(path, "LEDGER").rpartition("/")[0]
+    shards = {f"{folder}/{shard.name}" if folder else shard.name: shard for shard in ledger.release.outputs}
+    stated = ledger.parameters.get("output")
+    if not isinstance(stated, dict) or stated.get("shards") != len(shards) or not shards:
+        return [Statement("output", False, "the ledger contradicts itself on the number of files")]
+    missing = [shard.name for name, shard in shards.items() if not exists(name)]
+    if missing:
+        text = f"{len(missing)} of {len(shards)} files are missing, the first: {missing[0]}"
+        return [Statement("output", False, text)]
+    files = f"{len(shards)} files" if len(shards) > 1 else "one file"
+    rows = ledger.release.items_released
+    counted = "" if rows is None else f"; the ledger counts {rows} released items"
+    found = [Statement("output", True, f"{files} in place{counted}")]
+    if not contents:
+        return [*found, Statement("contents", None, "not asked for (--contents)")]
+    if rows is None:
+        return [
+            *found,
+            Statement("contents", None, "the ledger holds no digests: the output is not released as a whole"),
+        ]
+    different = [shard.name for name, shard in shards.items() if _described(name, shard.name) != shard]
+    if different:
+        text = (
+            f"{len(different)} of {len(shards)} files are not what the run wrote, the first: {different[0]}"
+        )
+        return [*found, Statement("contents", False, text)]
+    return [*found, Statement("contents", True, "digests and numbers of rows are those of the ledger")]
+
+
+def _described(path: str, name: str) -> Shard | None:
+    """What a file holds; None where it cannot be read as what it is called."""
+    try:
+        with opened(path) as file:
+            return describe(file, name)
+    except (OSError, ValueError):
+        return None
+
+
+def check_digest(ledger: Ledger, patterns: Sequence[str], key_file: str) -> Statement:
+    """Whether the input is the one that the run was made from.
+
+    Raises:
+      InputError: there is no such input, or the key cannot be used.
+    """
+    from dpbeam.io.digests import digest_input, digest_key
+    from dpbeam.io.files import match_files
+
+    key = digest_key(key_file, make=False)
+    stated = ledger.release and ledger.release.input_digest
+    if not stated:
+        return Statement("input", None, "the ledger holds no digest of the input")
+    paths = [file.path for file in match_files(patterns)]
+    found = digest_input(paths, key, bytes.fromhex(stated.nonce))
+    if found == stated:
+        return Statement("input", True, f"its digest is that of the ledger ({len(paths)} files)")
+    return Statement("input", False, "its digest is not that of the ledger: other files, or another key")

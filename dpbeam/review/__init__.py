@@ -1,0 +1,1 @@
+"""For who answers for a release: what its ledger proves, and a page to sign."""

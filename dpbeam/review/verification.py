@@ -1,0 +1,143 @@
+"""What a ledger proves, statement by statement, and what nobody can tell from it.
+
+The guarantee is recomputed from the events by the accountant, as `Ledger.verify` does before a ledger is written; here
+each part of it is told apart, for the person who reads. Nothing is looked at but the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpbeam.accounting.events import (
+    ComposedEvent,
+    Event,
+    InconsistentEventError,
+    UnknownEventError,
+)
+from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.review.families import calibrated_anew
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One thing that was looked at.
+
+    Attributes:
+      name: one word.
+      holds: None if it was not or cannot be checked.
+      text: what was found.
+    """
+
+    name: str
+    holds: bool | None
+    text: str
+
+    @property
+    def verdict(self) -> str:
+        """`holds` in words."""
+        return {True: "holds", False: "does not hold", None: "not checked"}[self.holds]
+
+
+def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
+    """A ledger, and every statement that follows from it alone; no ledger where what it states cannot be.
+
+    Raises: ValueError if the text is not a ledger that this version knows.
+    """
+    try:
+        ledger = Ledger.parse(text)
+    except InconsistentEventError as error:
+        return None, [Statement("thresholds", False, str(error))]
+    return ledger, [*_guarantee(ledger), _key(ledger), _settings(ledger)]
+
+
+def _guarantee(ledger: Ledger) -> list[Statement]:
+    """Guarantee, thresholds and noise, of which the accountant names the one that fails."""
+    declared = f"epsilon {ledger.epsilon:.9g} and delta {ledger.delta:.9g}"
+    unknown = Statement("guarantee", None, f"{declared} are declared; the events cannot be added up")
+    try:
+        spent = ledger.verify()
+    except OverspentLedgerError as error:
+        return [Statement("guarantee", False, str(error)), *_noise(ledger.events)]
+    except InconsistentEventError as error:
+        return [unknown, Statement("thresholds", False, str(error))]
+    except UnknownEventError as error:
+        return [unknown, Statement("composition", False, str(error))]
+    except (ValueError, ArithmeticError) as error:
+        return [unknown, Statement("noise", False, str(error))]
+    found = f"the events cost epsilon {spent.epsilon:.9g} and delta {spent.delta:.9g}, recomputed"
+    return [
+        Statement("guarantee", True, f"{found}; {declared} are declared"),
+        *_thresholds(ledger.events),
+        *_noise(ledger.events),
+    ]
+
+
+def leaves(event: ComposedEvent) -> Iterator[Event]:
+    """The simple events of a tree, in order."""
+    for part in event.parts:
+        if type(part) is ComposedEvent:
+            yield from leaves(part)
+        else:
+            yield part
+
+
+def _thresholds(event: ComposedEvent) -> list[Statement]:
+    found = [leaf for leaf in leaves(event) if leaf.is_threshold]
+    if not found:
+        return []
+    text = (
+        f"of {len(found)} stated, each is at least what its noise and its delta require"
+        if len(found) > 1
+        else "as high as noise and delta require, recomputed"
+    )
+    return [Statement("thresholds", True, text)]
+
+
+def _noise(event: ComposedEvent) -> list[Statement]:
+    drawn = [leaf.noise for leaf in leaves(event) if leaf.noise is not None]
+    if not drawn:
+        return []
+    rounds = f"{len(drawn)} rounds" if len(drawn) > 1 else "one round"
+    kinds = ", ".join(dict.fromkeys(noise.kind for noise in drawn))
+    return [Statement("noise", True, f"{kinds}, {rounds}; its cost is part of the guarantee")]
+
+
+def _key(ledger: Ledger) -> Statement:
+    text = (
+        "fresh from the operating system" if ledger.private else f"{ledger.key_source}; nothing is protected"
+    )
+    return Statement("key", ledger.private, text)
+
+
+def _settings(ledger: Ledger) -> Statement:
+    found = calibrated_anew(ledger)
+    if found is not None and found.same:
+        return Statement(
+            "settings", True, "calibrated anew, they give the noise and thresholds of the ledger"
+        )
+    text = (
+        "no calibration is known for this kind of ledger"
+        if found is None
+        else "this version of dpbeam calibrates them otherwise; what is proved rests on the events alone"
+    )
+    return Statement("settings", None, text)
+
+
+def not_proved(ledger: Ledger, *, contents: bool) -> list[str]:
+    """What remains to be trusted or checked elsewhere.
+
+    Args:
+      contents: whether the digests of the output were checked.
+    """
+    found = [
+        "that the run did what the ledger states: tests and audit of dpbeam speak for that",
+        "that nobody has written the ledger by hand: it carries no signature",
+        f"that the privacy unit is right for the people in the data: {ledger.privacy_unit}",
+        "what other releases from the same data have spent",
+    ]
+    if not contents:
+        found.insert(2, "that the output is what the run wrote: --contents compares digests and rows")
+    if ledger.public_items or ledger.parameters.get("public_domain"):
+        found.append("that what was declared public is public")
+    return found

@@ -1,0 +1,74 @@
+"""The digest of an input: only its owner's key makes anything of it."""
+
+import hashlib
+import hmac
+import os
+import stat
+
+import pytest
+
+from dpbeam.errors import InputError
+from dpbeam.io.digests import digest_input, digest_key
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, data in {"b": b"two", "a": b"one", "c": b""}.items():
+        (tmp_path / name).write_bytes(data)
+    return [str(tmp_path / name) for name in "bac"]
+
+
+def test_the_definition(files):
+    found = digest_input(files, KEY)
+    key = hmac.new(KEY, b"dpbeam input digest" + bytes.fromhex(found.nonce), hashlib.sha256).digest()
+    parts = b"".join(hashlib.sha256(data).digest() for data in (b"one", b"two", b""))
+    assert found.hmac_sha256 == hmac.new(key, parts, hashlib.sha256).hexdigest()
+    assert digest_input(reversed(files), KEY, bytes.fromhex(found.nonce)) == found
+
+
+def test_two_runs_and_two_keys_differ(files):
+    found = [digest_input(files, key).hmac_sha256 for key in (KEY, KEY, bytes(32))]
+    assert len(set(found)) == 3
+    again = digest_input(files, bytes(32), bytes(32))
+    assert digest_input(files, KEY, bytes(32)).hmac_sha256 != again.hmac_sha256
+
+
+@pytest.mark.parametrize("change", [b"onf", b"on", b"onee"])
+def test_a_changed_byte_shows(files, change):
+    before = digest_input(files, KEY, bytes(32))
+    with open(files[1], "wb") as file:
+        file.write(change)
+    assert digest_input(files, KEY, bytes(32)) != before
+
+
+def test_bytes_that_move_to_the_next_file_show(files):
+    before = digest_input(files, KEY, bytes(32))
+    for path, data in zip(sorted(files), (b"on", b"etwo", b"")):
+        with open(path, "wb") as file:
+            file.write(data)
+    assert digest_input(files, KEY, bytes(32)) != before
+
+
+def test_a_key_is_made_once_and_is_the_owners_alone(tmp_path):
+    path = str(tmp_path / "key")
+    made = digest_key(path, make=True)
+    assert len(made) == 32 and digest_key(path, make=True) == digest_key(path, make=False) == made
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert digest_key(str(tmp_path / "other"), make=True) != made
+
+
+@pytest.mark.parametrize("text", ["", "ab" * 31, "ab" * 33, "x" * 64, "é" * 64])
+def test_what_is_no_key(tmp_path, text):
+    path = tmp_path / "key"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"^--input_digests: '.*key' is no key file: 64 hexadecimal digits$"):
+        digest_key(str(path), make=True)
+
+
+def test_no_key_and_no_input(tmp_path):
+    with pytest.raises(InputError, match=r"--input_digests: cannot use '.*none': No such file"):
+        digest_key(str(tmp_path / "none"), make=False)
+    with pytest.raises(InputError, match=r"--input: cannot read '.*none': No such file"):
+        digest_input([str(tmp_path / "none")], KEY)
