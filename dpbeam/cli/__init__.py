@@ -14,6 +14,7 @@ COMMANDS = {
     "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
+    "budget": ("dpbeam.cli.budget", "accounts of what all runs on a dataset have spent"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
     "synth": ("dpbeam.cli.synth", "generate synthetic (user, item) data"),
     "clean": ("dpbeam.cli.clean", "remove what killed runs left behind"),

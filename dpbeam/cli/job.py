@@ -14,11 +14,13 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from dpbeam.accounting.ledger import KEY_FROM_OS
 from dpbeam.cli.beam_flags import refused_by_beam
-from dpbeam.cli.checkpoint import checkpointed, settings_digest
+from dpbeam.cli.charge import Uncharged, open_charge
+from dpbeam.cli.checkpoint import can_go_on, checkpointed, settings_digest
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
-from dpbeam.cli.console import tell, warn
+from dpbeam.cli.console import NothingToDo, tell, warn
 from dpbeam.cli.progress import Progress
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
@@ -26,7 +28,7 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, complain
 from dpbeam.io.files import InputFile, write_atomically
 from dpbeam.io.item_lists import list_files
-from dpbeam.io.output import OutputTarget, count_released, read_ledger
+from dpbeam.io.output import OutputTarget, count_released, read_ledger, shards_named
 from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
@@ -84,6 +86,7 @@ class Job:
       beam_arguments: Beam's flags, completed for the runner.
       temp_location: where the run's private folder goes.
       key: the run's key.
+      charge: the account that the run is charged to.
       started: monotonic time at which the job was made.
     """
 
@@ -95,6 +98,7 @@ class Job:
     beam_arguments: list[str]
     temp_location: str
     key: RunKey = field(repr=False)
+    charge: Uncharged
     started: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -105,6 +109,7 @@ class Job:
           InputError: the first fault found, naming its flag, file or column.
         """
         target = _target(given)
+        charge = _charge(command, given, target)
         _check_counts(given)
         _check_checkpoint(given, spec)
         summary = preflight(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
@@ -114,7 +119,8 @@ class Job:
             _check_files(given, inputs)
             patterns = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
             temp_location = check_runner(beam_arguments, patterns, target.prefix, given.get("checkpoint"))
-            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, run_key(given))
+            key = run_key(given)
+            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key, charge)
             job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
         except BaseException:
             summary.release()
@@ -130,11 +136,12 @@ class Job:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
         target = _target(given)
+        charge = _charge(command, given, target)
         target.check(_lists(given), _other_files(given))
         _check_files(given, _lists(given))
         temp_location = check_runner(beam_arguments, [], given["output"])
         arguments = complete(beam_arguments)
-        return cls(command, given, None, None, target, arguments, temp_location, run_key(given))
+        return cls(command, given, None, None, target, arguments, temp_location, run_key(given), charge)
 
     @property
     def reading(self) -> tuple[InputSpec, InputSummary]:
@@ -188,6 +195,18 @@ class Job:
         """A line for the person at the terminal, unless --quiet."""
         if not self.quiet:
             tell(text)
+
+    def end_dry_run(self, ledger_json: str) -> int:
+        """Say what the run would be charged, and that nothing was done; the exit code, 0.
+
+        Raises:
+          InputError: its account would refuse the run.
+        """
+        note = self.charge.preview(ledger_json)
+        if note:
+            self.say(note)
+        self.say("dry run: nothing was read or written")
+        return 0
 
     def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
         """The input's pairs; with --not_private_counts also counts what reading drops."""
@@ -287,7 +306,11 @@ class Job:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
         warn_of_leftovers(self.temp_location, self.target.prefix)
         compute_once()
+        if self.charge.note:
+            self.say(self.charge.note)
+        folder = None
         try:
+            self.charge.reserve(ledger_json)
             with contextlib.ExitStack() as private:
                 folder = private.enter_context(folder_of_run)
                 owner.mark(self.target.prepare())
@@ -296,40 +319,34 @@ class Job:
                 if "not_private_counts" in self.given:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
                 with deferring():
-                    paths = self.target.commit(ledger_json)
+                    paths = self.charge.publish(self.target, ledger_json)
                     _removed(private)
                     self._finish(paths, report)
         except BaseException:
-            self.target.abort()
+            self.charge.failed(self.target, kept=folder is not None and self._can_go_on(folder))
             raise
         finally:
             if self.summary is not None:
                 self.summary.release()
         return 0
 
+    def _can_go_on(self, folder: RunFolder) -> bool:
+        try:
+            return "checkpoint" in self.given and can_go_on(folder)
+        except Exception:  # storage that does not answer denies nothing
+            return True
+
     def _finish(self, paths: list[str], report: Report) -> None:
         """Say what was released; trouble here is a warning."""
         try:
             released = count_released(paths[:-1])
             if "result_file" in self.given:
-                _write_result(self.given["result_file"], self._result(paths, released))
+                _write_result(self.given["result_file"], _result(self.command, self.target, paths, released))
             report(paths, released)
             self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
             self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
         except Exception as error:
             warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
-
-    def _result(self, paths: list[str], released: int) -> dict[str, Any]:
-        """Of --result_file: public values alone, no times."""
-        ledger = read_ledger(self.target.prefix)
-        return {
-            "command": self.command,
-            "outputs": paths[:-1],
-            "ledger": paths[-1],
-            "items_released": released,
-            "private": not self.key.insecure,
-            **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
-        }
 
     def _progress(self, passes: int, rounds: int) -> Progress:
         name = "round" if rounds == passes else "pass"
@@ -362,6 +379,29 @@ def _removed(private: contextlib.ExitStack) -> None:
         private.close()
     except Exception as error:
         warn(f"the output is complete, but the run's private folder could not be removed: {error}")
+
+
+def _charge(command: str, given: dict[str, Any], target: OutputTarget) -> Uncharged:
+    """The account of the run; where the release is out already, the result file that a first run could not write."""
+    try:
+        return open_charge(command, given, target)
+    except NothingToDo:
+        if "result_file" in given and not os.path.lexists(given["result_file"]):
+            _restore_result(command, given, target)
+        raise
+
+
+def _restore_result(command: str, given: dict[str, Any], target: OutputTarget) -> None:
+    ledger = None if given.get("dry_run", False) else read_ledger(target.prefix)
+    if ledger is None or (ledger["parameters"].get("account") or {}).get("release_id") != given["release_id"]:
+        return
+    paths = shards_named(target.prefix, ledger)
+    try:
+        result = _result(command, target, [*paths, target.ledger_path], count_released(paths))
+    except (OSError, ValueError) as error:
+        warn(f"--result_file: the output '{target.prefix}' cannot be read: {error}")
+        return
+    _write_result(given["result_file"], result)
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -498,6 +538,21 @@ def _write_counts(path: str, counts: bytes) -> None:
             file.write("\n")
     except OSError as error:
         raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None
+
+
+def _result(command: str, target: OutputTarget, paths: list[str], released: int) -> dict[str, Any]:
+    """Of --result_file: public values alone, no times."""
+    ledger = read_ledger(target.prefix)
+    account = ledger["parameters"].get("account")
+    return {
+        "command": command,
+        "outputs": paths[:-1],
+        "ledger": paths[-1],
+        "items_released": released,
+        "private": ledger["key_source"] == KEY_FROM_OS,
+        **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
+        **({} if account is None else {"budget": account}),
+    }
 
 
 def _write_result(path: str, result: dict[str, Any]) -> None:

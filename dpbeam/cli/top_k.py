@@ -125,7 +125,7 @@ def _run(argv: list[str]) -> int:
     ledger = _ledger(plan, job).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
-        return _print_plan(plan, job)
+        return _print_plan(plan, job, ledger)
     return _execute(plan, job, ledger)
 
 
@@ -159,7 +159,7 @@ def _check_domain(given: dict[str, Any]) -> None:
         )
 
 
-def _print_plan(plan: TopKPlan, job: Job) -> int:
+def _print_plan(plan: TopKPlan, job: Job, ledger: str) -> int:
     from dpbeam.cli.tables import print_topk_plan
     from dpbeam.topk.report import topk_report
 
@@ -167,8 +167,7 @@ def _print_plan(plan: TopKPlan, job: Job) -> int:
         print_topk_plan(topk_report(plan))
     if "histogram" in job.given:
         job.say(_HISTOGRAM_NOTE[plan.config.public_domain])
-    job.say("dry run: nothing was read or written")
-    return 0
+    return job.end_dry_run(ledger)
 
 
 _HISTOGRAM_NOTE = {
