@@ -216,23 +216,10 @@ class Account:
         self.limits: list[Limit] = []
         self.releases: dict[str, Release] = {}
         for entry in entries:
-            self._take(entry)
+            self.take(entry)
 
-    @property
-    def exists(self) -> bool:
-        return bool(self.entries)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the amounts that are held against the limit."""
-        return COMPOSITIONS[self.composition]
-
-    @property
-    def cohorts(self) -> list[str]:
-        """All cohorts that ever had a limit; the empty one is that of the others."""
-        return sorted({limit.cohort for limit in self.limits})
-
-    def _take(self, entry: Entry) -> None:
+    def take(self, entry: Entry) -> None:
+        """Fold one more entry. Raises as the class does."""
         if entry.number != len(self.entries) + 1 or (entry.kind == "create") != (entry.number == 1):
             raise ValueError(f"entry {entry.number} of account '{self.dataset}' is out of place")
         details = entry.details
@@ -264,6 +251,20 @@ class Account:
             case _:
                 raise ValueError(f"entry {entry.number} of account '{self.dataset}' is of unknown kind")
         self.entries.append(entry)
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the amounts that are held against the limit."""
+        return COMPOSITIONS[self.composition]
+
+    @property
+    def cohorts(self) -> list[str]:
+        """All cohorts that ever had a limit; the empty one is that of the others."""
+        return sorted({limit.cohort for limit in self.limits})
 
     def _change(self, entry: Entry, **values: Any) -> None:
         key = str(entry.release_id)

@@ -35,7 +35,7 @@ VERSION = 1
 #: How long a writer waits for the others.
 WAIT_SECONDS = 60
 _LONGEST_NAME = 200
-_LOCK_SPACE = 0x64706265  # "dpbe": the first half of our advisory locks
+_LOCK_SPACE = 0x64706265  # "dpbe": the upper half of the numbers of our advisory locks
 
 _tables = sa.MetaData()
 _store = sa.Table(
@@ -170,9 +170,9 @@ class BudgetStore:
 
     def _lock(self, connection: sa.Connection, dataset: str) -> None:
         if not self._lite:  # SQLite has the whole file locked by now
-            key = zlib.crc32(dataset.encode()) - (1 << 31)
+            key = sa.literal(_LOCK_SPACE << 32 | zlib.crc32(dataset.encode()), sa.BigInteger)
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_SPACE, key)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
     def datasets(self) -> list[str]:
         """All accounts, by name."""
@@ -236,23 +236,23 @@ class BudgetStore:
         with _told(self.place), self._writing() as connection:
             self._lock(connection, dataset)
             account = _read(connection, dataset)
-            rows = []
-            for number, draft in enumerate(drafts(account), len(account.entries) + 1):
+            found = drafts(account)
+            for draft in found:
                 if draft.release_id is not None:
                     check_name("--release_id", draft.release_id)
-                row = {
-                    "number": number,
-                    "at": _now(),
-                    "kind": draft.kind,
-                    "release_id": draft.release_id,
-                    "details": json.dumps(dict(draft.details), sort_keys=True, allow_nan=False),
+                entry = Entry(
+                    len(account.entries) + 1,
+                    _now(),
+                    draft.kind,
+                    draft.release_id,
                     **vars(by),
-                }
-                rows.append({"dataset": dataset, "ledger": draft.ledger, **row})
-            if not rows:
-                return account
-            connection.execute(_entries.insert(), rows)
-            return _read(connection, dataset)
+                    details=draft.details,
+                )
+                account.take(entry)
+                details = json.dumps(dict(draft.details), sort_keys=True, allow_nan=False)
+                row = {**vars(entry), "dataset": dataset, "details": details, "ledger": draft.ledger}
+                connection.execute(_entries.insert(), row)
+            return account
 
 
 def check_name(flag: str, name: str) -> None:
