@@ -258,6 +258,8 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
                 "stays spent; try where those files are, or take another release id"
             )
         target.finish()
+    else:
+        target.tidy()
     store.change(dataset, lambda account: account.commit(release.id, release.attempt), by)
 
 

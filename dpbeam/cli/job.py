@@ -231,6 +231,7 @@ class Job:
         report: Report,
         passes: int = 0,
         rounds: int = 0,
+        first: Callable[[], object] | None = None,
     ) -> int:
         """Build and run a pipeline, then publish its output; a failure leaves neither output nor private files.
 
@@ -241,17 +242,18 @@ class Job:
           build: adds the job's transforms, which write to `target.staging`.
           report: tells the person what was released, from the final paths (the ledger last) and the number of items.
           passes, rounds: of the selection, for messages on the way.
+          first: reads what the launcher itself reads of the input, once that is paid for.
 
         Returns:
           The exit code, 0.
         """
-        return self._publish(
-            self._folder(),
-            lambda folder, execute: execute(lambda pipeline: build(pipeline, folder)),
-            ledger_json,
-            report,
-            self._progress(passes, rounds),
-        )
+
+        def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+            if first is not None:
+                first()
+            execute(lambda pipeline: build(pipeline, folder))
+
+        return self._publish(self._folder(), work, ledger_json, report, self._progress(passes, rounds))
 
     def run_program(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -240,25 +241,23 @@ def _ledger(plan: TopKPlan, job: Job) -> Ledger:
 
 
 def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:
-    histogram = domain = None
-    if "histogram" in job.given:
-        from dpbeam.io.histograms import read_histogram
-
-        histogram = read_histogram(job.given["histogram"])
+    domain = None
     if "domain" in job.given:
         from dpbeam.io.item_lists import read_items
         from dpbeam.io.sinks import OutputColumns
 
         spec, summary = job.reading
         domain = read_items(job.given["domain"], OutputColumns.of(spec, summary.kinds), "--domain")
-    build = _histogram_job(plan, job, histogram) if histogram else _input_job(plan, job, domain)
+    read = _histogram_reader(job)
+    build = _histogram_job(plan, job, read) if "histogram" in job.given else _input_job(plan, job, domain)
     trips = plan.selection.program.trips if plan.selection else 1
     rounds = len(plan.selection.rounds) if plan.selection else 1
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
-    return job.run(build, ledger, report=report, passes=trips, rounds=rounds)
+    first = read if "histogram" in job.given else None
+    return job.run(build, ledger, report=report, passes=trips, rounds=rounds, first=first)
 
 
 def _report(plan: TopKPlan, job: Job, paths: list[str], released: int) -> None:
@@ -306,7 +305,14 @@ def _input_job(plan: TopKPlan, job: Job, domain: pa.Array | None) -> Build:
     return build
 
 
-def _histogram_job(plan: TopKPlan, job: Job, histogram: Histogram) -> Build:
+def _histogram_reader(job: Job) -> Callable[[], Histogram]:
+    """Reads the histogram, once."""
+    from dpbeam.io.histograms import read_histogram
+
+    return functools.cache(lambda: read_histogram(job.given["histogram"]))
+
+
+def _histogram_job(plan: TopKPlan, job: Job, read: Callable[[], Histogram]) -> Build:
     """The job graph for a given histogram: choose and write."""
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
@@ -314,9 +320,8 @@ def _histogram_job(plan: TopKPlan, job: Job, histogram: Histogram) -> Build:
     from dpbeam.topk.program import histogram as columns_of
     from dpbeam.topk.transforms import ChooseTopK
 
-    items, counts, kinds = histogram
-
     def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
+        items, counts, kinds = read()
         given = columns_of(items, counts, kinds.metadata()[METADATA_KEY])
         ranking = pipeline | "ChooseTopK" >> ChooseTopK(folder, plan, given)
         columns = OutputColumns(("item",), kinds.item)

@@ -227,9 +227,15 @@ class OutputTarget:
             if undo:
                 delete_quietly([self.ledger_path, *finals, self._journal_path])
             raise
-        delete_quietly([self._journal_path])
-        self.abort()
+        self.tidy()
         return [*finals, self.ledger_path]
+
+    def tidy(self) -> None:
+        """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
+        journal = _read_json(self._journal_path)
+        if journal is not None and journal.get("staging") == os.path.basename(self.staging):
+            delete_quietly([self._journal_path])
+        self.abort()
 
     @property
     def can_finish(self) -> bool:
