@@ -472,17 +472,16 @@ def told(release: Release) -> str:
 
 
 def windows(account: Account, days: Days | None = None) -> Iterator[Standing]:
-    """The windows that have charges, and those of the given days."""
+    """The windows that have charges, those of the given days, and the budgets that never renew."""
     for cohort in account.cohorts:
-        wanted = {days} if days else set()
         charges = [
             r.charge for r in account.releases.values() if r.counts and r.charge.cohort in ("", cohort)
         ]
-        wanted |= {charge.days or Days(date.min, date.min) for charge in charges}
-        found = {}
-        for day in {day for span in wanted for day in span}:
+        spans = {charge.days for charge in charges} | {days}
+        found: dict[Days, Limit] = {}
+        for day in {date.min, *(day for span in spans if span is not None for day in span)}:
             limit = account.limit_on(cohort, day)
-            if limit is not None:
+            if limit is not None and (day != date.min or not limit.dated):
                 found[limit.window(day)] = limit
         for span in sorted(found):
             yield account.standing(found[span], span)
