@@ -11,11 +11,11 @@ attempt and fences the one before: only the latest attempt may publish.
 Composition, the rule of the limit:
 
   basic  epsilons and deltas add up to at most the limit's. Valid for runs whose settings were chosen after looking at
-         earlier releases (Rogers, Roth, Ullman and Vadhan 2016, "Privacy odometers and filters", section 3).
+         earlier releases (Rogers, Roth, Ullman and Vadhan 2016, "Privacy odometers and filters").
   zcdp   rhos add up to at most rho, and the deltas of thresholds, which stand outside, to at most half of the
          limit's; rho is the largest that implies (epsilon, delta/2)-DP. Valid for adaptively chosen settings, because
          both totals are fixed beforehand: the filter of approximate zCDP (Whitehouse, Ramdas, Rogers and Wu 2023,
-         "Fully-adaptive composition in differential privacy", Theorem 1). No rule takes the better of the two kinds
+         "Fully-adaptive composition in differential privacy"). No rule takes the better of the two kinds
          at each run, or trades rho for delta on the way: for neither is a valid filter known to us.
 
 Limits are data: each holds for a cohort of users, for days, and for every calendar period anew; the latest that covers

@@ -13,6 +13,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -60,21 +61,17 @@ def store_url(request, tmp_path) -> str:
     if getattr(request, "param", "sqlite") == "sqlite":
         return f"sqlite:///{tmp_path}/budget.db"
     server = request.getfixturevalue("postgresql")
-    return _database(server)
+    return database(server)
 
 
-def _database(server: str) -> str:
-    """A fresh database."""
+def database(server: str) -> str:
+    """URL of a fresh database."""
     import psycopg
 
-    name = f"t{_database.made}"  # type: ignore[attr-defined]
-    _database.made += 1  # type: ignore[attr-defined]
+    name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(server.format("postgres"), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return server.format(name)
-
-
-_database.made = 0  # type: ignore[attr-defined]
 
 
 def _programs() -> pathlib.Path | None:

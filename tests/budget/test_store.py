@@ -20,7 +20,7 @@ from dpbeam.budget.charges import charge_of, make_limit
 from dpbeam.budget.history import compose
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.errors import InputError
-from tests.budget.conftest import STORES
+from tests.budget.conftest import STORES, database
 from tests.budget.entries import HOLDER, nobody_lives
 from tests.support.examples import ROOT
 
@@ -78,6 +78,25 @@ def test_entries_are_only_added(store_url):
     assert len(store.account("logs").entries) == 3
     source = pathlib.Path(stores.__file__).read_text()
     assert not any(call in source for call in (".update()", ".delete()", "DROP "))
+
+
+@pytest.mark.engines
+def test_a_role_that_runs_jobs_needs_little(postgresql):
+    """SELECT and INSERT; it can change nothing, not even without the triggers, and open no store."""
+    import psycopg
+
+    url = database(postgresql)
+    reserve(opened(url), "a")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("CREATE ROLE runner LOGIN")
+        owner.execute("GRANT SELECT, INSERT ON dpbeam_budget, dpbeam_budget_entries TO runner")
+        owner.execute("ALTER TABLE dpbeam_budget_entries DISABLE TRIGGER ALL")
+    theirs = url.replace("dpbeam@", "runner@")
+    reserve(BudgetStore(theirs), "b")
+    with psycopg.connect(theirs) as runner, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runner.execute("DELETE FROM dpbeam_budget_entries")
+    with psycopg.connect(url) as owner:
+        assert owner.execute("SELECT count(*) FROM dpbeam_budget_entries").fetchone() == (4,)
 
 
 @everywhere
