@@ -11,13 +11,12 @@ TESTS = pathlib.Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("test", "need"),
+    ("test", "need", "ci"),
     [
-        ("test_rounds.py::test_ctrl_c_cancels_the_job_on_the_cluster", "needs Java 17"),
-        ("test_rounds.py::test_same_bytes_on_every_engine[prism]", "needs Go 1.24 or later"),
+        ("test_rounds.py::test_ctrl_c_cancels_the_job_on_the_cluster", "needs Java 17", "true"),
+        ("test_rounds.py::test_same_bytes_on_every_engine[prism]", "needs Go 1.24 or later", ""),
     ],
 )
-@pytest.mark.parametrize("ci", ["", "true"])
 def test_what_is_missing_is_named(test, need, ci, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME" and not k.startswith("PYTEST_")}
     done = subprocess.run(

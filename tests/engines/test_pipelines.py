@@ -33,8 +33,11 @@ SELECTING = (
 RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster")
 
 
-def combinations() -> list[tuple[str, str, int]]:
-    """(engine, pipeline, shards): every engine, every selector twice or more, top-k on one engine of each kind."""
+def combinations() -> list:
+    """(engine, pipeline, shards): every engine, every selector twice or more, top-k on one engine of each kind.
+
+    Of those on the runner in this process the first runs where no engine is asked for.
+    """
     methods = list(selectors())
     rounds = max(2, -(-2 * len(methods) // len(SELECTING)))
     chosen = [
@@ -43,7 +46,12 @@ def combinations() -> list[tuple[str, str, int]]:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    return [*dict.fromkeys(chosen), *((engine, "top-k", 3) for engine in RANKING)]
+    found = [*dict.fromkeys(chosen), *((engine, "top-k", 3) for engine in RANKING)]
+    first = next(row for row in found if row[0] == "direct-2")
+    return [
+        pytest.param(*row, marks=pytest.mark.engines) if row[0] == "direct-2" and row != first else row
+        for row in found
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from dpbeam.evaluation.end_to_end import (
 from dpbeam.evaluation.neighbours import Neighbours
 from dpbeam.io.output import OutputTarget
 from dpbeam.randomness import RunKey
-from dpbeam.selection import transforms
+from dpbeam.selection import plan as plans
 from dpbeam.selectors.base import all_novel
 from dpbeam.selectors.registry import find, selectors
 
@@ -65,14 +65,14 @@ def wrapped(monkeypatch, owner, name, make):
 
 
 def shards_by_input_size(monkeypatch):
-    def make(build):
-        def faulty(pipeline, folder, plan, job, public):
+    def make(execute):
+        def faulty(plan, job, public, ledger):
             job.given["num_output_shards"] = 1 + size_of(job) // 5_000
-            build(pipeline, folder, plan, job, public)
+            return execute(plan, job, public, ledger)
 
         return faulty
 
-    wrapped(monkeypatch, select, "_build", make)
+    wrapped(monkeypatch, select, "_execute", make)
 
 
 def ledger_with_input_size(monkeypatch):
@@ -200,7 +200,7 @@ def test_a_threshold_for_one_novel_item_is_seen(tmp_path, monkeypatch):
 
         return faulty
 
-    wrapped(monkeypatch, transforms, "make_plan", make)
+    wrapped(monkeypatch, plans, "make_plan", make)
     settings = {**SETTINGS, "max_items_per_user": 64}
     result = audited(tmp_path, copies=400, cases=(), settings=settings)
     worst = max(result.findings, key=lambda f: f.lower)
