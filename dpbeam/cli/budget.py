@@ -87,18 +87,19 @@ def _run(argv: Sequence[str]) -> int:
     if verb != "show":
         require(given, "dataset")
     with needing_store():
-        from dpbeam.budget.store import BudgetStore
+        from dpbeam.budget.store import BudgetStore, check_name
+    if verb == "create":  # nothing is made for a wrong flag
+        check_name("--dataset", given["dataset"])
+        _limit_of(_composition(given), given)
     store = BudgetStore(given["budget"], create=verb == "create")
     return _DO[verb](store, given)
 
 
 def _create(store: BudgetStore, given: dict[str, Any]) -> int:
-    from dpbeam.budget.account import COMPOSITIONS, Draft, limit_draft
+    from dpbeam.budget.account import Draft, limit_draft
     from dpbeam.budget.store import Actor
 
-    composition = given.get("composition", "basic")
-    if composition not in COMPOSITIONS:
-        raise InputError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
+    composition = _composition(given)
     limit = _limit_of(composition, given)
 
     def drafts(account: Account) -> list[Draft]:
@@ -107,6 +108,15 @@ def _create(store: BudgetStore, given: dict[str, Any]) -> int:
     store.create(given["dataset"], drafts, Actor.this("budget create"))
     _say(given, f"account of dataset '{given['dataset']}' opened in {store.place}: {_spelled(limit)}")
     return 0
+
+
+def _composition(given: dict[str, Any]) -> str:
+    from dpbeam.budget.account import COMPOSITIONS
+
+    composition = given.get("composition", "basic")
+    if composition not in COMPOSITIONS:
+        raise InputError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
+    return str(composition)
 
 
 def _set_limit(store: BudgetStore, given: dict[str, Any]) -> int:

@@ -129,9 +129,7 @@ def test_wrong_usage(argv, message, capsys):
 def test_wrong_accounts_leave_none(more, message, capsys):
     assert budget("create", "--epsilon=1", "--delta=1e-6", *more) == 2
     assert f"dpbeam budget: error: {message}" in capsys.readouterr().err
-    if os.path.exists("b.db"):
-        assert budget("show", "--json", dataset="") == 0
-        assert json.loads(capsys.readouterr().out) == []
+    assert os.listdir() == []
 
 
 def test_an_account_is_opened_once(capsys):
