@@ -100,4 +100,4 @@ class AccountMachine(RuleBasedStateMachine):
 
 
 TestAccountMachine = AccountMachine.TestCase
-TestAccountMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAccountMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
