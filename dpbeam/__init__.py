@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
     from dpbeam.front import Selection, select
+    from dpbeam.packing.config import Market, PackingConfig, Resource
+    from dpbeam.packing.front import Packed, pack
+    from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
@@ -25,7 +28,12 @@ __version__ = "0.1.0"
 __all__ = [
     "InputError",
     "Ledger",
+    "Market",
+    "Packed",
+    "Packing",
+    "PackingConfig",
     "ReleasedItem",
+    "Resource",
     "RunFolder",
     "SelectPartitions",
     "Selection",
@@ -33,19 +41,26 @@ __all__ = [
     "TopKConfig",
     "TopKItems",
     "__version__",
+    "pack",
     "select",
 ]
 
 _HOME = {
     "InputError": "errors",
     "Ledger": "accounting.ledger",
+    "Market": "packing.config",
+    "Packed": "packing.front",
+    "Packing": "packing.transforms",
+    "PackingConfig": "packing.config",
     "ReleasedItem": "selection.transforms",
+    "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",
     "Selection": "front",
     "SelectionConfig": "selection.config",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
+    "pack": "packing.front",
     "select": "front",
 }
 

@@ -29,9 +29,11 @@ RANKS = {
     "dpbeam.selection.ledger": 8,
     "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
+    "dpbeam.packing": 8,
     "dpbeam.evaluation": 8,
     "dpbeam.engine.beam": 9,
     "dpbeam.topk.transforms": 10,
+    "dpbeam.packing.transforms": 10,
     "dpbeam.selection": 10,
     "dpbeam.io": 11,
     "dpbeam.runners": 11,

@@ -12,15 +12,18 @@ Composition kinds:
             added outside exp(epsilon): off the event that a novel item passes, both neighbours release
             the same function of the noisy weights.
   pure      epsilons of epsilon-DP noises add; thresholds as above.
-  zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above.
+  zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above. Where the parts are one event of
+            choices of bounded range, Gaussian noise and pure parts, and nothing else, their exact composition
+            (bounded_range.py) is taken where it is cheaper.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dpbeam.accounting.bounded_range import choices_delta, largest_range
 from dpbeam.accounting.events import (
     ComposedEvent,
     Event,
@@ -31,7 +34,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.zcdp import zcdp_delta
+from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
 _COSTS = {"gaussian": "gaussian_sigma", "pure": "pure_epsilon", "zcdp": "zcdp_rho"}
@@ -135,7 +138,49 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
     pure = [mechanism.pure_epsilon() for mechanism in mechanisms]
     if None not in pure and math.fsum(pure) <= epsilon:
         return 0.0
-    return zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
+    bound = zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
+    choices = [mechanism.choices() for mechanism in mechanisms if mechanism.choices() is not None]
+    others = _beside_choices([mechanism for mechanism in mechanisms if mechanism.choices() is None])
+    if len(choices) != 1 or others is None:
+        return bound
+    [(rounds, epsilon0)] = choices
+    return min(bound, choices_delta(epsilon, epsilon0, rounds, *others))
+
+
+def _beside_choices(mechanisms: list[Event]) -> tuple[float, tuple[float, ...]] | None:
+    """(sigma, epsilons) of Gaussian and pure mechanisms as `bounded_range` takes them; None if there are others."""
+    sigmas, epsilons = [], []
+    for mechanism in mechanisms:
+        sigma, epsilon = mechanism.gaussian_sigma(), mechanism.pure_epsilon()
+        if sigma is not None:
+            sigmas.append(sigma)
+        elif epsilon is not None and mechanism.choices() is None:
+            epsilons.append(epsilon)
+        else:
+            return None
+    return (compose_sigmas(sigmas) if sigmas else math.inf), tuple(epsilons)
+
+
+def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, delta: float) -> float:
+    """The largest epsilon0 of `rounds` choices that fit (epsilon, delta) beside other parts; 0 if none fits.
+
+    Args:
+      parts: what else a zcdp composition holds, thresholds included; may be empty.
+
+    Returns: rounded down; `account` finds at most delta for a zcdp composition with these choices in it.
+
+    Raises: as `account`.
+    """
+    leaves = _leaves(ComposedEvent("zcdp", tuple(parts)), "zcdp") if parts else []
+    mechanisms = [leaf for leaf in leaves if not leaf.is_threshold]
+    others = _beside_choices(mechanisms)
+    left = (delta - math.fsum(leaf.outside_delta() for leaf in leaves)) * (1 - 1e-12)
+    if left <= 0:
+        pure = others is not None and math.isinf(others[0])
+        return max(0.0, (epsilon - math.fsum(others[1])) / rounds * (1 - 1e-14)) if pure else 0.0
+    rho = zcdp_rho(epsilon, left) - math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15)
+    found = math.sqrt(8 * rho / rounds) * (1 - 1e-12) if rho > 0 else 0.0
+    return found if others is None else max(found, largest_range(epsilon, left, rounds, *others))
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

@@ -23,9 +23,9 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
+from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import L1, NoiseSpec
+from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
@@ -61,7 +61,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | CountNoise | None:
+    def noise(self) -> NoiseSpec | CountNoise | FilteredNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -77,6 +77,10 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def choices(self) -> tuple[int, float] | None:
+        """(rounds, epsilon0) where the event is adaptive choices of bounded range epsilon0 and nothing else."""
+        return None
 
     def outside_delta(self) -> float:
         """Probability that is added to delta outside of the factor exp(epsilon)."""
@@ -135,6 +139,36 @@ class GaussianEvent(Event):
 
 @event
 @dataclass(frozen=True)
+class GaussianFilterEvent(Event):
+    """All Gaussian noise that passed one privacy filter (`FilteredNoise`).
+
+    Round t answers a query of l2-sensitivity `sensitivity` with noise of scale s_t, chosen from the answers before it,
+    and sum_t (sensitivity / s_t)^2 <= 1 / sigma^2 whatever the answers are. All rounds together are then exactly as
+    private as one Gaussian mechanism of standard deviation `sigma` at sensitivity 1 (Smith and Thakurta 2022;
+    docs/packing.md has the argument).
+    """
+
+    sigma: float
+    sensitivity: float
+    label: str = ""
+
+    def __post_init__(self):
+        noise = FilteredNoise(self.sigma, self.sensitivity)
+        _set(self, sigma=noise.sigma, sensitivity=noise.sensitivity, label=str(self.label))
+
+    @property
+    def noise(self) -> FilteredNoise:
+        return FilteredNoise(self.sigma, self.sensitivity)
+
+    def gaussian_sigma(self) -> float:
+        return self.sigma
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.sigma, 1.0)
+
+
+@event
+@dataclass(frozen=True)
 class LaplaceEvent(Event):
     """Laplace noise of density exp(-|x|/scale)/(2 scale) on every coordinate of a query of this l1-sensitivity."""
 
@@ -158,6 +192,39 @@ class LaplaceEvent(Event):
 
     def pure_epsilon(self) -> float:
         return math.nextafter(self.sensitivity / self.scale, math.inf)
+
+
+@event
+@dataclass(frozen=True)
+class CorrelatedGaussianEvent(Event):
+    """`counts` counts, of which one user raises any by 1 each, with Gaussian noise of their own and one noise for all.
+
+    Count i is released as c_i + N(0, sigma^2) + N(0, shared_sigma^2), the second variate being the same for all i. That
+    is the sum of c_i - n/2 + N(0, sigma^2) and n/2 + N(0, shared_sigma^2), n the number of users: one user moves each
+    of these by 1/2 (Lebeda 2024; docs/topk.md).
+    """
+
+    sigma: float
+    shared_sigma: float
+    counts: int
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            sigma=check_positive("sigma", self.sigma),
+            shared_sigma=check_positive("shared_sigma", self.shared_sigma),
+            counts=check_rounds(self.counts, "counts"),
+            label=str(self.label),
+        )
+
+    def gaussian_sigma(self) -> float:
+        """1/sqrt(counts / (4 sigma^2) + 1 / (4 shared_sigma^2)), rounded down."""
+        own = 2 * self.sigma / math.sqrt(self.counts) * (1 - 1e-15)
+        return compose_sigmas([own, 2 * self.shared_sigma])
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.gaussian_sigma())
 
 
 def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
@@ -341,6 +408,9 @@ class PeelingEvent(Event):
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
 
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
+
 
 @event
 @dataclass(frozen=True)
@@ -379,6 +449,9 @@ class LimitedDomainEvent(Event):
 
     def zcdp_rho(self) -> float:
         return self.rounds * bounded_range_zcdp(self.epsilon0)
+
+    def choices(self) -> tuple[int, float]:
+        return self.rounds, self.epsilon0
 
     def outside_delta(self) -> float:
         return self.delta

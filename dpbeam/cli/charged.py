@@ -154,7 +154,7 @@ class RunCharge(Uncharged):
         values["parameters"]["account"] = self.described = self._mark(self._attempt)
         marked = json.dumps(values)
         target.stage(marked)
-        output = {"format": target.format, "overwrite": target.overwrite}
+        output = {"format": target.format, "overwrite": target.overwrite, "extras": list(target.extras)}
         output |= {name: absolute(getattr(target, name)) for name in ("prefix", "staging")}
         # If the answer is lost the entry may still be there; then nothing of the staged output may be removed.
         self._published = True
@@ -247,7 +247,9 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
             f"--release_id: '{release.id}' is being published by {told(release)}, which still runs"
         )
     output = release.output
-    target = OutputTarget(output["prefix"], output["format"], overwrite=output["overwrite"])
+    target = OutputTarget(
+        output["prefix"], output["format"], overwrite=output["overwrite"], extras=output["extras"]
+    )
     target.staging = output["staging"]
     mark = _mark(store, dataset, release.id, release.attempt)
     if _marked(read_ledger(target.prefix)) != mark:

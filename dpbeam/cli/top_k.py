@@ -86,7 +86,9 @@ def add_choice_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--selector_share", type=float, metavar="X", help="its share of the budget (default 0.5)"
     )
-    group.add_argument("--kbar", type=int, metavar="N", help="limited-domain: counts that take part; 0: all")
+    group.add_argument(
+        "--kbar", type=int, metavar="N", help="limited-domain: counts that take part (default 10 k; 0: all)"
+    )
     group.add_argument(
         "--noisy_count_share", type=float, metavar="X", help="share of --noisy_counts (default 0.2)"
     )

@@ -2,8 +2,8 @@
 
 Stages: a selection releases the domain, the exact counts of its items are taken over everybody's full set, and a
 known-domain mechanism chooses k of them. Two ways to compose the stages are calibrated, and the one that leaves the
-choice more budget is used: basic composition, and zCDP, where a Gaussian selection costs 1/(2 sigma^2) and k choices of
-bounded range epsilon0 cost k epsilon0^2/8.
+choice more budget is used: basic composition, and all stages as one, named "zcdp", where a Gaussian selection costs
+1/(2 sigma^2), k choices of bounded range epsilon0 cost k epsilon0^2/8, or their exact composition if that is less.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import account, largest_choice_range
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -28,6 +28,7 @@ DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
+_KBAR_FACTOR = 10  # docs/topk.md has the comparison
 _BISECTIONS = 50
 
 
@@ -44,7 +45,7 @@ class TopKConfig:
       selector_share: share of epsilon and delta that the selection gets.
       public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
-      kbar: of limited-domain, how many of the largest counts take part; None: k; 0: all.
+      kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
       max_items_per_user: of limited-domain with kbar = 0.
       beta: pruning failure of fast-joint (utility only).
     """
@@ -168,21 +169,33 @@ def _at_epsilon(event, epsilon: float):
     )
     if pure:
         return event
-    return ComposedEvent("gaussian" if type(event) is GaussianEvent else "zcdp", (event,), epsilon=epsilon)
+    gaussian = event.gaussian_sigma() is not None
+    return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
 def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
-    """The largest choice that fits (epsilon, delta) when all stages are added up in zCDP; None if none fits."""
+    """The largest choice that fits (epsilon, delta) when all stages are composed as one.
+
+    None if none fits, or where there is no other stage.
+    """
     if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
     fixed = () if selection is None else (replace(selection.event, epsilon=None),)
     fixed += () if counts is None else (counts.event,)
+
+    if not fixed:
+        return None
 
     def fits(parameter: float) -> tuple[Mechanism, ComposedEvent] | None:
         mechanism = _with_parameter(config, parameter)
         event = ComposedEvent("zcdp", (*fixed, *mechanism.events), epsilon=config.epsilon, label="top-k")
         return (mechanism, event) if account(event).delta <= config.delta * (1 - 1e-12) else None
 
+    choices = _with_parameter(config, config.epsilon).events[0].choices()
+    if choices is not None:
+        budget = largest_choice_range(fixed, choices[0], config.epsilon, config.delta)
+        exact = fits(budget) if budget > 0 else None
+        return None if exact is None else (*exact, budget)
     low, high, best = 0.0, 4.0 * config.epsilon, None
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -203,8 +216,7 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
         return Joint.calibrate(config.k, epsilon)
     if config.mechanism == FastJoint.name:
         return FastJoint.calibrate(config.k, epsilon, config.beta)
-    kbar = None if config.kbar == 0 else (config.kbar or config.k)
-    return LimitedDomain.calibrate(config.k, epsilon, delta, kbar, config.max_items_per_user)
+    return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
 
 
 def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
@@ -277,6 +289,8 @@ def _resolved_limited(config: TopKConfig) -> TopKConfig:
         raise InputError(
             f"--max_items_per_user must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
         )
+    if config.kbar is None:
+        config = replace(config, kbar=_KBAR_FACTOR * config.k)
     if config.kbar == 0 and largest is None:
         config = replace(config, max_items_per_user=_LIMITED_DOMAIN_ITEMS)
     return config

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.bounded_range import choices_delta
 from dpbeam.accounting.events import (
     ComposedEvent,
+    CorrelatedGaussianEvent,
     CumulativeThresholdEvent,
     GaussianEvent,
     InconsistentEventError,
@@ -107,7 +109,9 @@ def test_selection_and_peeling_in_one_zcdp_composition():
     selection = ComposedEvent("gaussian", (GaussianEvent(sigma), threshold_event(sigma, 5e-6)))
     peel = PeelingEvent(math.sqrt(8 * rho / 2 / 50) * (1 - 1e-12), 50)
     got = account(ComposedEvent("zcdp", (selection, peel)), 1.0)
-    assert got.delta == pytest.approx(1e-5, rel=1e-8)
+    assert got.delta == pytest.approx(choices_delta(1.0, peel.epsilon0, 50, sigma) + 5e-6, rel=1e-12)
+    plain = ZCDPEvent(peel.zcdp_rho())
+    assert account(ComposedEvent("zcdp", (selection, plain)), 1.0).delta == pytest.approx(1e-5, rel=1e-8)
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 200])
@@ -181,7 +185,7 @@ def test_limited_domain_costs_its_peeling_and_its_delta(rounds):
     for epsilon in (0.1, 1.0, 30.0):
         got = account(ComposedEvent("zcdp", (event,), epsilon=epsilon))
         assert got.epsilon == epsilon
-        assert got.delta == pytest.approx(zcdp_delta(rounds * 0.2**2 / 8, epsilon) + 3e-7, rel=1e-9)
+        assert got.delta == pytest.approx(choices_delta(epsilon, 0.2, rounds) + 3e-7, rel=1e-12)
 
 
 def test_limited_domain_keeps_its_delta_beside_pure_epsilon():
@@ -295,6 +299,20 @@ def test_bad_events(make):
         make()
 
 
+def test_correlated_gaussian_is_two_gaussian_mechanisms():
+    """Half of each of k counts, and half of a number of users: mu^2 = k/(4 sigma^2) + 1/(4 shared_sigma^2)."""
+    event = CorrelatedGaussianEvent(3.0, 2.0, 9)
+    two = (GaussianEvent(3.0, 1.5), GaussianEvent(2.0, 0.5, round=2))
+    apart = ComposedEvent("gaussian", two, epsilon=0.7)
+    together = ComposedEvent("gaussian", (event,), epsilon=0.7)
+    assert account(together).delta == pytest.approx(account(apart).delta, rel=1e-9)
+    assert event.gaussian_sigma() <= (9 / 36 + 1 / 16) ** -0.5 and event.noise is None
+    assert event.zcdp_rho() == pytest.approx((9 / 36 + 1 / 16) / 2) and event.pure_epsilon() is None
+    for bad in ((0.0, 1.0, 2), (1.0, math.inf, 2), (1.0, 1.0, 0)):
+        with pytest.raises(ValueError):
+            CorrelatedGaussianEvent(*bad)
+
+
 def test_round_trip_through_plain_values():
     event = ComposedEvent(
         "zcdp",
@@ -303,6 +321,7 @@ def test_round_trip_through_plain_values():
             CumulativeThresholdEvent((None, 1.5), (0.25, 0.75), 1e-3, 0.5, np.int64(7)),
             PeelingEvent(0.1, 3),
             LimitedDomainEvent(0.1, 3, np.float64(200.0), 1e-6, np.int64(4)),
+            CorrelatedGaussianEvent(3.0, np.float64(2.0), np.int64(4)),
             PureEvent(0.2),
             ZCDPEvent(0.3),
         ),

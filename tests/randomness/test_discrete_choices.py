@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbeam.randomness import exponential, gumbel
-from dpbeam.randomness.discrete import gumbel_peel, largest_of_groups
+from dpbeam.randomness.discrete import choices, gumbel_peel, largest_of_groups
 from dpbeam.randomness.discrete.choices import GUMBEL_SPREAD, _errors
 from tests.support.exact import ChosenBits, item_bits
 from tests.support.statistics import FALSE_ALARM
@@ -136,6 +136,67 @@ def test_floats_stay_within_their_error(word, lead, epsilon, members):
                 error = abs(mpmath.mpf(float((leads + noise)[0])) - exact - true)
                 assert error <= _errors(bits, leads, noise)[0]
                 assert abs(true) < GUMBEL_SPREAD + math.log(members)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.02, 0.5, 3.0])
+@pytest.mark.parametrize("kind", ["all equal", "few values", "power law", "one far"])
+def test_the_sieve_leaves_every_choice_as_it_is(monkeypatch, epsilon, kind):
+    """With and without: bit by bit, for several k, a stop mark, and words at both ends."""
+    rng, n = np.random.default_rng(7), 3000
+    counts = {
+        "all equal": np.full(n, 11),
+        "few values": rng.integers(0, 4, n),
+        "power law": (4000 / np.arange(1, n + 1) ** 0.9).astype(np.int64),
+        "one far": np.where(np.arange(n) == 5, 40, rng.integers(0, 30, n)),
+    }[kind]
+    ends = dict(
+        zip(range(0, n, 300), [0, 1, LAST, LAST - 1, 1 << 64, LAST - (1 << 64), 1 << 127, 3, LAST - 5, 0])
+    )
+    looked_at = []
+    monkeypatch.setattr(
+        choices, "_errors", lambda words, *more: looked_at.append(len(words)) or _errors(words, *more)
+    )
+    for bits in (item_bits(n + 1), ChosenBits(n + 1, {0: ends})):
+        for k in (1, 7, 100, n // 8):
+            for stop in (None, Fraction(int(counts.max())) + 1):
+                found = []
+                for start in (0, 10**9):
+                    monkeypatch.setattr(choices, "_SIEVE_FROM", start)
+                    found.append(gumbel_peel(counts, epsilon, bits, k, stop).tolist())
+                assert found[0] == found[1]
+    if kind == "power law" and epsilon == 0.02:  # and it does leave out most
+        monkeypatch.setattr(choices, "_SIEVE_FROM", 0)
+        gumbel_peel(counts, epsilon, item_bits(n), 5)
+        assert looked_at[-1] < 100
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.floats(-8, 1).map(lambda x: 10.0**x),
+    st.integers(1, 12),
+    st.integers(1, 200),
+)
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_the_sieve_on_random_histograms(seed, epsilon, k, spread):
+    counts = np.random.default_rng(seed).integers(0, spread, 160)
+    bits = item_bits(160, seed=str(seed))
+    kept = choices._contenders(counts, np.arange(160), epsilon, bits, k)
+    assert set(slow_peel(counts, epsilon, bits, k)) <= set(kept.tolist())
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.7])
+@pytest.mark.parametrize("word", [1 << 100, 1 << 127, LAST - (1 << 90), LAST - (1 << 70)])
+def test_the_sieve_keeps_who_wins_by_a_hair(epsilon, word):
+    """Item 10 is one count behind the best of the largest and wins by the last digits; all others have none."""
+    words = dict.fromkeys(range(20), 1) | {0: word, 10: rival(word, 1, epsilon) + 2}
+    counts = np.where(np.arange(20) < 4, 51, 50)
+    bits = ChosenBits(20, {0: words})
+    assert 10 in choices._contenders(counts, np.arange(20), epsilon, bits, 1)
+    assert gumbel_peel(counts, epsilon, bits, 1).tolist() == [10]
+    low = ChosenBits(
+        20, {0: dict.fromkeys(range(4), 0) | {10: 2}}
+    )  # hardly any noise is as small as the floor's
+    assert len(choices._contenders(np.full(20, 9), np.arange(20), epsilon, low, 1)) == 20
 
 
 def test_the_spread_bounds_the_noise():

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PeelingEvent, PureEvent, UnknownEventError
+from dpbeam.accounting.bounded_range import choices_delta
+from dpbeam.accounting.events import (
+    ComposedEvent,
+    GaussianEvent,
+    PeelingEvent,
+    PureEvent,
+    UnknownEventError,
+    ZCDPEvent,
+)
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.accounting.zcdp import zcdp_delta
 from dpbeam.randomness import RunKey
@@ -45,9 +53,9 @@ def test_peeling_costs_its_budget(k, epsilon, delta):
 
 def test_numeric_conversion_gains():
     """The figures of the docstring."""
-    assert choice_range(1, 1e-6, 100) / choice_range(1, 1e-6, 100, True) == pytest.approx(1.18, abs=0.005)
+    assert choice_range(1, 1e-6, 100) / choice_range(1, 1e-6, 100, True) == pytest.approx(1.265, abs=0.005)
     assert choice_range(0.1, 1e-6, 100) / choice_range(0.1, 1e-6, 100, True) == pytest.approx(
-        1.334, abs=0.005
+        1.447, abs=0.005
     )
     assert choice_range(1, 0.0, 100) == pytest.approx(0.01)
 
@@ -64,10 +72,12 @@ def test_pure_mechanisms_cost_epsilon(cls, k):
 
 @pytest.mark.parametrize("cls", [Joint, FastJoint])
 def test_a_joint_choice_is_one_of_bounded_range(cls):
-    """Beside a Gaussian stage it costs epsilon^2/8 of zCDP, not epsilon^2/2."""
+    """Beside a Gaussian stage it costs less than epsilon^2/8 of zCDP, and epsilon^2/8 beside zCDP alone."""
     (event,) = cls.calibrate(50, 0.7).events
-    composed = ComposedEvent("zcdp", (event, GaussianEvent(5.0)), epsilon=1.0)
+    composed = ComposedEvent("zcdp", (event, ZCDPEvent(1 / 50)), epsilon=1.0)
     assert account(composed).delta == pytest.approx(zcdp_delta(0.7**2 / 8 + 1 / 50, 1.0), rel=1e-9)
+    exact = account(ComposedEvent("zcdp", (event, GaussianEvent(5.0)), epsilon=1.0)).delta
+    assert exact == choices_delta(1.0, 0.7, 1, 5.0) < 0.2 * account(composed).delta
 
 
 def test_limited_domain_halves_delta():
@@ -80,6 +90,19 @@ def test_limited_domain_halves_delta():
     peeling = PeelingEvent(mechanism.epsilon0, 10)
     assert account(ComposedEvent("zcdp", (peeling,), epsilon=1.0)).delta + mechanism.stop_delta <= 1e-5
     assert 0.99e-5 < account(ComposedEvent("zcdp", mechanism.events, epsilon=1.0)).delta <= 1e-5
+
+
+@pytest.mark.parametrize(("k", "pure"), [(1, True), (2, True), (5, False), (50, False)])
+def test_few_choices_of_limited_domain_are_pure(k, pure):
+    """Then the mark gets all of delta; the mark is the lower of the two."""
+    mechanism = LimitedDomain.calibrate(k, 1.0, 1e-5, kbar=10 * k)
+    assert mechanism.stop_delta == (1e-5 if pure else 5e-6)
+    assert (mechanism.epsilon0 * k <= 1.0) == pure
+    halves = 1 + math.log(10 * k / 5e-6) / choice_range(1.0, 5e-6, k)
+    whole = 1 + math.log(10 * k / 1e-5) / (1.0 / k)
+    assert mechanism.gap == pytest.approx(min(halves, whole), rel=1e-9)
+    spent = account(ComposedEvent("zcdp", mechanism.events, epsilon=1.0)).delta
+    assert spent == 1e-5 if pure else 1e-5 * (1 - 1e-3) <= spent <= 1e-5
 
 
 def test_accountant_refuses_what_it_does_not_know():

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, CorrelatedGaussianEvent, GaussianEvent, PureEvent
 from dpbeam.accounting.gaussian import gaussian_delta, gaussian_sigma
 from dpbeam.randomness import RunKey
-from dpbeam.topk.noisy_counts import NoisyCounts
+from dpbeam.topk.noisy_counts import CORRELATED, NoisyCounts
 
 KEY = RunKey.insecure_fixed("noisy")
 N = 40_000
@@ -60,6 +60,85 @@ def test_laplace_is_pure_private_for_k_counts():
     assert 4 / release.scale <= 0.5 and release.event == PureEvent(4 / release.scale, label="noisy counts")
 
 
+@pytest.mark.parametrize("k", [2, 10, 30, 1000])
+def test_correlated_is_calibrated_to_lebedas_deviation(k):
+    mu = 1 / gaussian_sigma(1.0, 1e-6)
+    release = NoisyCounts.calibrate(k, 1.0, 1e-6, noise=CORRELATED)
+    own, shared = release.parts
+    assert release.scale == release.deviation == pytest.approx((1 + math.sqrt(k)) / (2 * mu), rel=1e-9)
+    assert math.hypot(own, shared) == pytest.approx(release.scale, rel=1e-9)
+    assert release.event == CorrelatedGaussianEvent(own, shared, k, label="noisy counts")
+    assert mu * (1 - 1e-9) < 1 / release.event.gaussian_sigma() <= mu
+    spent = account(ComposedEvent("gaussian", (release.event,), epsilon=1.0))
+    assert 0.99e-6 < spent.delta <= 1e-6
+    gain = NoisyCounts.calibrate(k, 1.0, 1e-6, noise="gaussian").deviation / release.deviation
+    assert gain == pytest.approx(2 * math.sqrt(k) / (1 + math.sqrt(k)), rel=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 30])
+@pytest.mark.parametrize("own,shared", [(1.0, 1.0), (5.0, 0.3), (0.2, 3.0), (None, None)])
+def test_no_user_moves_correlated_counts_by_more_than_is_charged(k, own, shared):
+    """mu^2 = x' Sigma^-1 x for every number of items that a user may hold, Sigma = own^2 I + shared^2 11'.
+
+    What is charged is met at the calibrated ratio where (k + sqrt k)/2 is a whole number, and nearly met elsewhere.
+    """
+    if own is None:
+        own, shared = NoisyCounts(CORRELATED, k, 3.0).parts
+    covariance = own**2 * np.eye(k) + shared**2 * np.ones((k, k))
+    inverse = np.linalg.inv(covariance)
+    loss = [float(x @ inverse @ x) for x in (np.arange(k) < held for held in range(1, k + 1))]
+    charged = CorrelatedGaussianEvent(own, shared, k).gaussian_sigma() ** -2
+    assert max(loss) <= charged * (1 + 1e-9)
+    if (own, shared) == NoisyCounts(CORRELATED, k, 3.0).parts:
+        assert max(loss) >= charged * (1 - 1.01 / (k + math.sqrt(k)) ** 2)
+        assert k == 1 or charged < 0.9 * (k / 3.0**2)  # independent noise of this width would be dearer
+
+
+@pytest.fixture(scope="module")
+def correlated_noise(tools):
+    """(3000, 8): the noise of eight counts under 3,000 keys, of deviation 20 and parts in the ratio of k = 4."""
+    release = NoisyCounts(CORRELATED, 8, 20.0)
+    counts, fp = np.arange(8) * 100, tools.fingerprints_of(8)
+    keys = [RunKey.insecure_fixed(f"shared {i}") for i in range(3000)]
+    return release, np.array([release.release(counts, fp, key) - counts for key in keys])
+
+
+def test_correlated_noise_has_its_covariance(correlated_noise):
+    """Variances, covariances and the worst user's direction, each within 6 standard errors (false alarm 1e-6)."""
+    release, noise = correlated_noise
+    n, k = noise.shape
+    own, shared = release.parts
+    observed = noise.T @ noise / n  # the mean is 0 by symmetry
+    wanted = own**2 * np.eye(k) + shared**2 * np.ones((k, k))
+    error = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / n)
+    assert np.all(np.abs(observed - wanted) < 6 * error + 1 / 12)
+    assert np.all(np.abs(noise.mean(axis=0)) < 6 * release.deviation / math.sqrt(n))
+    for x in (np.ones(k), np.arange(k) < 3, np.array([1, -1, 0, 0, 0, 0, 0, 0])):
+        assert abs(np.mean((noise @ x) ** 2) / (x @ wanted @ x) - 1) < 6 * math.sqrt(2 / n) + 0.01
+
+
+def test_correlated_noise_is_gaussian_and_the_worst_user_keeps_its_bound(correlated_noise):
+    """The likelihood ratio of a user of all, of half and of one item, on drawn noise, against the charged curve.
+
+    P(L > eps) - e^eps P'(L > eps), L the loss: estimates of delta at eps = .05, .1 and .2, 5.5 standard errors.
+    """
+    release, noise = correlated_noise
+    n, k = noise.shape
+    own, shared = release.parts
+    inverse = np.linalg.inv(own**2 * np.eye(k) + shared**2 * np.ones((k, k)))
+    sigma = release.event.gaussian_sigma()
+    for held in (k, 5, 1):
+        x = (np.arange(k) < held).astype(float)
+        mu2 = float(x @ inverse @ x)
+        loss = -(noise @ inverse @ x) + mu2 / 2  # ln p(z)/p(z - x)
+        assert stats.kstest((loss - mu2 / 2) / math.sqrt(mu2), "norm").pvalue > 1e-7
+        for epsilon in (0.05, 0.1, 0.2):
+            gain = np.maximum(-np.expm1(epsilon - loss), 0.0)
+            assert gain.mean() - 5.5 * gain.std() / math.sqrt(n) <= gaussian_delta(epsilon, sigma)
+        if held == 5:
+            assert abs(mu2 / release.event.gaussian_sigma() ** -2 - 1) < 0.01
+
+
 @pytest.mark.parametrize("k", [1, 30, 1000])
 def test_gaussian_is_calibrated_to_sqrt_k(k):
     release = NoisyCounts.calibrate(k, 1.0, 1e-6, noise="gaussian")
@@ -73,10 +152,15 @@ def test_gaussian_is_calibrated_to_sqrt_k(k):
 
 def test_the_smaller_noise_is_taken():
     for k in range(1, 30):
-        both = [NoisyCounts.calibrate(k, 1.0, 1e-6, noise=noise) for noise in ("laplace", "gaussian")]
+        all_three = [
+            NoisyCounts.calibrate(k, 1.0, 1e-6, noise=noise) for noise in ("laplace", "gaussian", CORRELATED)
+        ]
         best = NoisyCounts.calibrate(k, 1.0, 1e-6)
-        assert best.deviation == min(release.deviation for release in both)
-        assert best.noise == ("laplace" if k <= 8 else "gaussian")
+        assert best.deviation == min(release.deviation for release in all_three)
+        assert best.noise == ("laplace" if k <= 4 else CORRELATED)
+    assert NoisyCounts.calibrate(1, 1.0, 0.5).noise == "gaussian"  # one count has nothing to share
+    assert NoisyCounts.calibrate(20, 1e-16, 1e-17, noise="gaussian").scale > 2.0**54
+    assert NoisyCounts.calibrate(20, 1e-16, 1e-17).noise == "gaussian"  # half counts would be off the grid
 
 
 def test_a_retry_releases_the_same_numbers(tools):
@@ -92,9 +176,11 @@ def test_refused(tools):
     release = NoisyCounts.calibrate(2, 1.0, 0.0)
     with pytest.raises(ValueError, match="counts are 3, but the noise was calibrated for k = 2"):
         release.release(np.array([1, 2, 3]), tools.fingerprints_of(3), KEY)
-    with pytest.raises(ValueError, match="noise must be 'gaussian' or 'laplace'"):
+    with pytest.raises(ValueError, match="noise must be 'correlated gaussian', 'gaussian' or 'laplace'"):
         NoisyCounts("uniform", 1, 1.0)
     with pytest.raises(ValueError, match="scale must be finite and positive"):
         NoisyCounts("laplace", 1, 0.0)
+    with pytest.raises(ValueError, match="too wide for correlated noise"):
+        NoisyCounts(CORRELATED, 2, 2.0**54)
     with pytest.raises(ValueError, match="delta"):
         NoisyCounts.calibrate(1, 1.0, 0.0, noise="gaussian")
