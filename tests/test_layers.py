@@ -17,6 +17,7 @@ RANKS = {
     "dpbeam.data": 0,
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,
+    "dpbeam.budget": 2,  # accounts of budget over runs; knows accounting alone
     "dpbeam.kernels": 3,
     "dpbeam.frames": 4,  # columns in memory, for the front door
     "dpbeam.engine": 4,

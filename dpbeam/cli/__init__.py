@@ -16,6 +16,7 @@ COMMANDS = {
     "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
+    "budget": ("dpbeam.cli.budget", "accounts of what all runs on a dataset have spent"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
     "verify": ("dpbeam.cli.verify", "recompute the guarantee of a ledger and check its output"),
     "report": ("dpbeam.cli.report", "a page to sign, made from a ledger"),

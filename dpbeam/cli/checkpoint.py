@@ -70,6 +70,11 @@ def checkpointed(folder: str, key: RunKey, digest: str, trips: int) -> Iterator[
     run.remove()
 
 
+def can_go_on(run: RunFolder) -> bool:
+    """Whether the folder of a run that has failed stays, with a checkpoint to go on from."""
+    return run.store.exists(_SETTINGS)
+
+
 def _resumed(folder: str, digest: str, trips: int) -> RunFolder | None:
     other = False
     for path in _folders(folder):

@@ -28,6 +28,10 @@ class OutputLostError(Exception):
     """The product of a command could not be printed."""
 
 
+class NothingToDo(Exception):
+    """What the command is asked for is done already; it ends with 0."""
+
+
 class _State:
     command = ""
     verbose = False
@@ -48,6 +52,8 @@ def run_command(command: str, body: Callable[[], int], *, verbose: bool = False)
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         return _fail("interrupted", 1)
+    except NothingToDo:
+        return 0
     except OutputLostError as error:
         return _fail(str(error), 1)
     except Exception as error:

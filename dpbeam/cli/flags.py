@@ -307,6 +307,34 @@ def add_output_flags(parser: FlagParser) -> None:
         help="how many users there publicly are; --delta is held against it",
     )
     parser.add_switch("dry_run", "check everything, print the plan, read no data")
+    add_account_flags(parser)
+
+
+def add_store_flags(parser: FlagParser) -> None:
+    """Which account."""
+    group = parser.add_argument_group("account of the budget")
+    group.add_argument(
+        "--budget", metavar="URL", help="store of accounts: a file of SQLite, or postgresql://HOST/NAME"
+    )
+    group.add_argument("--dataset", metavar="NAME", help="whose account is charged")
+    group.add_argument(
+        "--release_id", metavar="ID", help="name of the release; a retry gives the same one and pays nothing"
+    )
+
+
+def add_account_flags(parser: FlagParser) -> None:
+    """The account that a run is charged to; every command that releases has them."""
+    add_store_flags(parser)
+    group = parser.add_argument_group("what an account is told of the data")
+    group.add_argument(
+        "--budget_cohort", metavar="NAME", help="the cohort that all users of the input belong to"
+    )
+    group.add_argument(
+        "--budget_period",
+        metavar="DAY or FIRST:LAST",
+        help="days of the data that are read, where the budget renews",
+    )
+    parser.add_switch("charge_test_key", "charge a run with --insecure_test_key too")
 
 
 def add_checkpoint_flags(parser: FlagParser) -> None:

@@ -100,8 +100,7 @@ def _run(argv: list[str]) -> int:
 
         if not job.quiet:
             print_hitting_set_plan(hitting_set_report(plan))
-        job.say("dry run: nothing was read or written")
-        return 0
+        return job.end_dry_run(ledger)
     return _execute(plan, job, ledger)
 
 

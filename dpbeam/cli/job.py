@@ -15,13 +15,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
+from dpbeam.accounting.ledger import KEY_FROM_OS, REPLACE_ONE_AGENT
 from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.cli.beam_flags import refused_by_beam
-from dpbeam.cli.checkpoint import checkpointed, settings_digest
+from dpbeam.cli.charge import Uncharged, open_charge
+from dpbeam.cli.checkpoint import can_go_on, checkpointed, settings_digest
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
-from dpbeam.cli.console import tell, warn
+from dpbeam.cli.console import NothingToDo, tell, warn
 from dpbeam.cli.flags import INPUT_NAMES
 from dpbeam.cli.progress import Progress
 from dpbeam.engine.beam import owner
@@ -31,7 +32,7 @@ from dpbeam.errors import InputError, complain
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile, write_atomically
 from dpbeam.io.item_lists import list_files
-from dpbeam.io.output import OutputTarget, count_released, read_ledger
+from dpbeam.io.output import OutputTarget, count_released, read_ledger, shards_named
 from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
@@ -91,6 +92,7 @@ class Job:
       beam_arguments: Beam's flags, completed for the runner.
       temp_location: where the run's private folder goes.
       key: the run's key.
+      charge: the account that the run is charged to.
       started: monotonic time at which the job was made.
       began: the same as UTC, for the ledger.
       input_digest: of the input, for the ledger, if it was asked for.
@@ -104,6 +106,7 @@ class Job:
     beam_arguments: list[str]
     temp_location: str
     key: RunKey = field(repr=False)
+    charge: Uncharged
     started: float = field(default_factory=time.monotonic)
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
     input_digest: InputDigest | None = None
@@ -129,6 +132,7 @@ class Job:
           InputError: the first fault found, naming its flag, file or column.
         """
         target = _target(given, extras)
+        charge = _charge(command, given, target)
         _check_counts(given)
         _check_checkpoint(given, spec)
         summary = look(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
@@ -138,7 +142,8 @@ class Job:
             _check_files(given, inputs)
             patterns = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
             temp_location = check_runner(beam_arguments, patterns, target.prefix, given.get("checkpoint"))
-            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, run_key(given))
+            key = run_key(given)
+            job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key, charge)
             job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
         except BaseException:
             summary.release()
@@ -154,11 +159,12 @@ class Job:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
         target = _target(given)
+        charge = _charge(command, given, target)
         target.check(_lists(given), _other_files(given))
         _check_files(given, _lists(given))
         temp_location = check_runner(beam_arguments, [], given["output"])
         arguments = complete(beam_arguments)
-        return cls(command, given, None, None, target, arguments, temp_location, run_key(given))
+        return cls(command, given, None, None, target, arguments, temp_location, run_key(given), charge)
 
     @property
     def reading(self) -> tuple[InputSpec, InputSummary]:
@@ -237,6 +243,18 @@ class Job:
         if not self.quiet:
             tell(text)
 
+    def end_dry_run(self, ledger_json: str, done: str = "nothing was read or written") -> int:
+        """Say what the run would be charged, and that it was not done; the exit code, 0.
+
+        Raises:
+          InputError: its account would refuse the run.
+        """
+        note = self.charge.preview(ledger_json)
+        if note:
+            self.say(note)
+        self.say(f"dry run: {done}")
+        return 0
+
     def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
         """The input's pairs; with --not_private_counts also counts what reading drops."""
         wanted = "not_private_counts" in self.given
@@ -260,6 +278,7 @@ class Job:
         report: Report,
         passes: int = 0,
         rounds: int = 0,
+        first: Callable[[], object] | None = None,
     ) -> int:
         """Build and run a pipeline, then publish its output; a failure leaves neither output nor private files.
 
@@ -270,17 +289,18 @@ class Job:
           build: adds the job's transforms, which write to `target.staging`.
           report: tells the person what was released, from the final paths (the ledger last) and the number of items.
           passes, rounds: of the selection, for messages on the way.
+          first: reads what the launcher itself reads of the input, once that is paid for.
 
         Returns:
           The exit code, 0.
         """
-        return self._publish(
-            self._folder(),
-            lambda folder, execute: execute(lambda pipeline: build(pipeline, folder)),
-            ledger_json,
-            report,
-            self._progress(passes, rounds),
-        )
+
+        def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+            if first is not None:
+                first()
+            execute(lambda pipeline: build(pipeline, folder))
+
+        return self._publish(self._folder(), work, ledger_json, report, self._progress(passes, rounds))
 
     def run_program(
         self,
@@ -339,7 +359,11 @@ class Job:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
         warn_of_leftovers(self.temp_location, self.target.prefix)
         compute_once()
+        if self.charge.note:
+            self.say(self.charge.note)
+        folder = None
         try:
+            self.charge.reserve(ledger_json)
             if "input_digests" in self.given:
                 key = digest_key(self.given["input_digests"], make=True)
                 self.input_digest = digest_input(self._input_paths(), key)
@@ -352,23 +376,29 @@ class Job:
                     _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
                 self.target.release = self.release(ledger_json)
                 with deferring():
-                    paths = self.target.commit(ledger_json)
+                    paths = self.charge.publish(self.target, ledger_json)
                     _removed(private)
                     self._finish(paths, report)
         except BaseException:
-            self.target.abort()
+            self.charge.failed(self.target, kept=folder is not None and self._can_go_on(folder))
             raise
         finally:
             if self.summary is not None:
                 self.summary.release()
         return 0
 
+    def _can_go_on(self, folder: RunFolder) -> bool:
+        try:
+            return "checkpoint" in self.given and can_go_on(folder)
+        except Exception:  # storage that does not answer denies nothing
+            return True
+
     def _finish(self, paths: list[str], report: Report) -> None:
         """Say what was released; trouble here is a warning."""
         try:
             released = count_released(paths[:-1])
             if "result_file" in self.given:
-                _write_result(self.given["result_file"], self._result(paths, released))
+                _write_result(self.given["result_file"], _result(self.command, self.target, paths, released))
             report(paths, released)
             self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
             self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
@@ -379,18 +409,6 @@ class Job:
         if self.summary is None:
             return list_files(self.given["histogram"], "--histogram")
         return [file.path for file in self.summary.files]
-
-    def _result(self, paths: list[str], released: int) -> dict[str, Any]:
-        """Of --result_file: public values alone, no times."""
-        ledger = read_ledger(self.target.prefix)
-        return {
-            "command": self.command,
-            "outputs": paths[:-1],
-            "ledger": paths[-1],
-            "items_released": released,
-            "private": not self.key.insecure,
-            **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
-        }
 
     def _progress(self, passes: int, rounds: int) -> Progress:
         name = "round" if rounds == passes else "pass"
@@ -427,6 +445,29 @@ def _removed(private: contextlib.ExitStack) -> None:
 
 def _last_part(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _charge(command: str, given: dict[str, Any], target: OutputTarget) -> Uncharged:
+    """The account of the run; where the release is out already, the result file that a first run could not write."""
+    try:
+        return open_charge(command, given, target)
+    except NothingToDo:
+        if "result_file" in given and not os.path.lexists(given["result_file"]):
+            _restore_result(command, given, target)
+        raise
+
+
+def _restore_result(command: str, given: dict[str, Any], target: OutputTarget) -> None:
+    ledger = None if given.get("dry_run", False) else read_ledger(target.prefix)
+    if ledger is None or (ledger["parameters"].get("account") or {}).get("release_id") != given["release_id"]:
+        return
+    paths = shards_named(target.prefix, ledger)
+    try:
+        result = _result(command, target, [*paths, target.ledger_path], count_released(paths))
+    except (OSError, ValueError) as error:
+        warn(f"--result_file: the output '{target.prefix}' cannot be read: {error}")
+        return
+    _write_result(given["result_file"], result)
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -565,6 +606,21 @@ def _write_counts(path: str, counts: bytes) -> None:
             file.write("\n")
     except OSError as error:
         raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None
+
+
+def _result(command: str, target: OutputTarget, paths: list[str], released: int) -> dict[str, Any]:
+    """Of --result_file: public values alone, no times."""
+    ledger = read_ledger(target.prefix)
+    account = ledger["parameters"].get("account")
+    return {
+        "command": command,
+        "outputs": paths[:-1],
+        "ledger": paths[-1],
+        "items_released": released,
+        "private": ledger["key_source"] == KEY_FROM_OS,
+        **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
+        **({} if account is None else {"budget": account}),
+    }
 
 
 def _write_result(path: str, result: dict[str, Any]) -> None:

@@ -161,7 +161,7 @@ def _run(argv: list[str]) -> int:
         ledger = packing_ledger(plan, fixed_key=job.key.insecure, input_parameters=_columns(spec))
         warn_of_budget(given)
         if given.get("dry_run", False):
-            return _print_plan(plan, job)
+            return _print_plan(plan, job, ledger.to_json())
     except BaseException:
         job.reading[1].release()
         raise
@@ -254,15 +254,14 @@ def _columns(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-def _print_plan(plan: PackingPlan, job: Job) -> int:
+def _print_plan(plan: PackingPlan, job: Job, ledger: str) -> int:
     from dpbeam.cli.tables import print_packing_plan
     from dpbeam.packing.report import packing_report
 
     if not job.quiet:
         print_packing_plan(packing_report(plan))
-    job.say("dry run: nothing was written")
     job.reading[1].release()
-    return 0
+    return job.end_dry_run(ledger, "nothing was written")
 
 
 def _execute(plan: PackingPlan, job: Job, spec: AgentSpec, ledger: str) -> int:

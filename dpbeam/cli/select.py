@@ -83,7 +83,7 @@ def _run(argv: list[str]) -> int:
     ledger = _ledger(plan, job).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
-        return _print_plan(plan, job)
+        return _print_plan(plan, job, ledger)
     return _execute(plan, job, public, ledger)
 
 
@@ -109,7 +109,7 @@ def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
     )
 
 
-def _print_plan(plan: SelectionPlan, job: Job) -> int:
+def _print_plan(plan: SelectionPlan, job: Job, ledger: str) -> int:
     from dpbeam.cli.tables import print_plan
     from dpbeam.selection.report import plan_report
 
@@ -117,8 +117,7 @@ def _print_plan(plan: SelectionPlan, job: Job) -> int:
         print_plan(plan_report(plan))
     spec, summary = job.reading
     job.say(f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}")
-    job.say("dry run: nothing was read or written")
-    return 0
+    return job.end_dry_run(ledger)
 
 
 def _execute(plan: SelectionPlan, job: Job, public: pa.Array | None, ledger: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -130,7 +131,7 @@ def _run(argv: list[str]) -> int:
     ledger = _ledger(plan, job).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
-        return _print_plan(plan, job)
+        return _print_plan(plan, job, ledger)
     return _execute(plan, job, ledger)
 
 
@@ -164,7 +165,7 @@ def _check_domain(given: dict[str, Any]) -> None:
         )
 
 
-def _print_plan(plan: TopKPlan, job: Job) -> int:
+def _print_plan(plan: TopKPlan, job: Job, ledger: str) -> int:
     from dpbeam.cli.tables import print_topk_plan
     from dpbeam.topk.report import topk_report
 
@@ -172,8 +173,7 @@ def _print_plan(plan: TopKPlan, job: Job) -> int:
         print_topk_plan(topk_report(plan))
     if "histogram" in job.given:
         job.say(_HISTOGRAM_NOTE[plan.config.public_domain])
-    job.say("dry run: nothing was read or written")
-    return 0
+    return job.end_dry_run(ledger)
 
 
 _HISTOGRAM_NOTE = {
@@ -246,24 +246,22 @@ def _ledger(plan: TopKPlan, job: Job) -> Ledger:
 
 
 def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:
-    histogram = domain = None
-    if "histogram" in job.given:
-        from dpbeam.io.histograms import read_histogram
-
-        histogram = read_histogram(job.given["histogram"])
+    domain = None
     if "domain" in job.given:
         from dpbeam.io.item_lists import read_items
         from dpbeam.io.sinks import OutputColumns
 
         spec, summary = job.reading
         domain = read_items(job.given["domain"], OutputColumns.of(spec, summary.kinds), "--domain")
-    build = _histogram_job(plan, job, histogram) if histogram else _input_job(plan, job, domain)
+    read = _histogram_reader(job)
+    build = _histogram_job(plan, job, read) if "histogram" in job.given else _input_job(plan, job, domain)
     rounds = len(plan.selection.rounds) if plan.selection else 1
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
 
-    return job.run(build, ledger, report=report, passes=plan.trips, rounds=rounds)
+    first = read if "histogram" in job.given else None
+    return job.run(build, ledger, report=report, passes=plan.trips, rounds=rounds, first=first)
 
 
 def _report(plan: TopKPlan, job: Job, paths: list[str], released: int) -> None:
@@ -311,7 +309,14 @@ def _input_job(plan: TopKPlan, job: Job, domain: pa.Array | None) -> Build:
     return build
 
 
-def _histogram_job(plan: TopKPlan, job: Job, histogram: Histogram) -> Build:
+def _histogram_reader(job: Job) -> Callable[[], Histogram]:
+    """Reads the histogram, once."""
+    from dpbeam.io.histograms import read_histogram
+
+    return functools.cache(lambda: read_histogram(job.given["histogram"]))
+
+
+def _histogram_job(plan: TopKPlan, job: Job, read: Callable[[], Histogram]) -> Build:
     """The job graph for a given histogram: choose and write."""
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
@@ -319,9 +324,8 @@ def _histogram_job(plan: TopKPlan, job: Job, histogram: Histogram) -> Build:
     from dpbeam.topk.program import histogram as columns_of
     from dpbeam.topk.transforms import ChooseTopK
 
-    items, counts, kinds = histogram
-
     def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
+        items, counts, kinds = read()
         given = columns_of(items, counts, kinds.metadata()[METADATA_KEY])
         ranking = pipeline | "ChooseTopK" >> ChooseTopK(folder, plan, given)
         columns = OutputColumns(("item",), kinds.item)

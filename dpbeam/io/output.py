@@ -201,35 +201,84 @@ class OutputTarget:
           InputError: files have appeared since `check` that must not be replaced.
           RuntimeError: the staged shards are not one whole set.
         """
+        self.stage(ledger_json)
+        return self.finish(undo=True)
+
+    def stage(self, ledger_json: str) -> None:
+        """All of a commit that can be refused; nothing leaves the staging folder. Raises as `commit`."""
         staged = self.staged_shards()
-        finals = [f"{self.prefix}-{name}" for name in staged]
-        further = [f"{self.prefix}.{name}" for name in self.extras]
-        existing = self.existing()
-        self._check_free(existing, "has appeared during the run")
+        self._check_free(self.existing(), "has appeared during the run")
         # What can run out of space comes first: older output is still whole if it does.
-        ledger = FileSystems.join(self.staging, "ledger.json")
-        write_atomically(ledger, lambda file: file.write(self._with_output(ledger_json, len(staged))))
-        names = sorted(
-            {path[len(self.prefix) :] for path in [*existing, *finals, *further]} - {".commit.json"}
-        )
-        journal = json.dumps({"format": _COMMIT, "files": names}, indent=2).encode()
-        write_atomically(self._journal_path, lambda file: file.write(journal))
+        ledger = self._with_output(ledger_json, len(staged))
+        write_atomically(self._staged_ledger, lambda file: file.write(ledger))
+
+    def finish(self, *, undo: bool = False) -> list[str]:
+        """Put what is staged in place; return the final paths, the ledger last.
+
+        It may be called again after it was cut short at any step, also by another process with the same `staging`, and
+        then goes on.
+
+        Args:
+          undo: where a rename fails, leave none of the output, and not what could be gone on from.
+
+        Raises:
+          InputError: files are in the way that must not be replaced.
+        """
+        ledger = _read_json(self._staged_ledger)
+        if ledger is None:
+            raise RuntimeError(f"'{self.staging}' holds no staged output")
+        shards, further = shards_named(self.prefix, ledger), _extras_named(self.prefix, ledger)
+        finals = [*shards, *further]
+        staged = {final: self._staged_shard(final) for final in shards}
+        staged |= {final: self.staged_extra(final[len(self.prefix) + 1 :]) for final in further}
+        waiting = [final for final in finals if FileSystems.exists(staged[final])]
+        existing = self.existing()
+        journal = _read_json(self._journal_path)
+        if journal is None or journal.get("staging") != os.path.basename(self.staging):
+            self._check_free(existing, "has appeared during the run")
+            journal = self._write_journal([*existing, *finals])
+        replaced = {self.prefix + name for name in journal["files"]} - (set(finals) - set(waiting))
         # Old ledger first: from here on nothing looks finished until the new one is there.
         for path in existing:
-            if path != self._journal_path:
+            if path in replaced and path != self._journal_path:
                 delete(path)
         try:
-            for name, final in zip(staged, finals):
-                rename(FileSystems.join(self.staging, f"shard-{name}"), final)
-            for name, final in zip(self.extras, further):
-                rename(self.staged_extra(name), final)
-            rename(ledger, self.ledger_path)
+            for final in waiting:
+                rename(staged[final], final)
+            rename(self._staged_ledger, self.ledger_path)
         except (BeamIOError, OSError):
-            delete_quietly([self.ledger_path, *finals, *further, self._journal_path])
+            if undo:
+                delete_quietly([self.ledger_path, *finals, self._journal_path])
             raise
-        delete_quietly([self._journal_path])
+        self.tidy()
+        return [*shards, self.ledger_path]
+
+    def tidy(self) -> None:
+        """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
+        journal = _read_json(self._journal_path)
+        if journal is not None and journal.get("staging") == os.path.basename(self.staging):
+            delete_quietly([self._journal_path])
         self.abort()
-        return [*finals, self.ledger_path]
+
+    @property
+    def can_finish(self) -> bool:
+        """Whether the staging folder holds what `finish` needs."""
+        return FileSystems.exists(self._staged_ledger)
+
+    @property
+    def _staged_ledger(self) -> str:
+        return FileSystems.join(self.staging, "ledger.json")
+
+    def _staged_shard(self, final: str) -> str:
+        return FileSystems.join(self.staging, f"shard-{final[len(self.prefix) + 1 :]}")
+
+    def _write_journal(self, paths: list[str]) -> dict[str, Any]:
+        """Note what a commit may leave behind."""
+        names = sorted({path[len(self.prefix) :] for path in paths} - {".commit.json"})
+        journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
+        text = json.dumps(journal, indent=2).encode()
+        write_atomically(self._journal_path, lambda file: file.write(text))
+        return journal
 
     def _with_output(self, ledger_json: str, shards: int) -> bytes:
         values = json.loads(ledger_json)

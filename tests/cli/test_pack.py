@@ -321,3 +321,15 @@ def test_killed_it_goes_on_from_its_checkpoint(folder):
     pack(folder)
     assert allocations(folder, "resumed") == allocations(folder)
     assert not os.listdir(kept)
+
+
+def test_a_run_is_charged_to_its_account(folder, capsys):
+    store = f"--budget={folder / 'accounts.db'}"
+    assert main(["budget", "create", store, "--dataset=d", "--epsilon=8", "--delta=1e-4", "--quiet"]) == 0
+    account = [store, "--dataset=d", "--charge_test_key"]
+    assert pack(folder, *account, "--release_id=r") == 0
+    before = Path(f"{folder / 'out'}.prices.parquet").stat().st_mtime_ns
+    assert pack(folder, *account, "--release_id=r") == 0  # out already, and left as it is
+    assert Path(f"{folder / 'out'}.prices.parquet").stat().st_mtime_ns == before
+    assert pack(folder, *account, "--release_id=other", output="out2") == 2
+    assert "this run needs epsilon 8, and 0 of 8 is left" in capsys.readouterr().err

@@ -371,3 +371,42 @@ def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
         assert left == (["old0", "old1", "old2"] if overwrite and fails_at <= 2 else None)
         if left is None:
             assert os.listdir(os.path.dirname(prefix)) == []
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_another_process_finishes_what_was_cut_short(at, old, tmp_path, monkeypatch):
+    """With what was staged, whatever was in place: shards, further files, and older output beside them."""
+    prefix = str(tmp_path / "out")
+
+    def staged(text: str) -> OutputTarget:
+        target = OutputTarget(prefix, "text", overwrite=True, extras=("more.bin",))
+        target.prepare()
+        for number in range(2):
+            pathlib.Path(target.staging, f"shard-{number:05}-of-00002.txt").write_text(text)
+        pathlib.Path(target.staged_extra("more.bin")).write_text(text)
+        target.stage('{"format": "dpbeam ledger", "parameters": {}}')
+        return target
+
+    if old:
+        staged("old").finish()
+    first = staged("new")
+    renamed = []
+
+    def limited(source, final):
+        renamed.append(final)
+        if len(renamed) == at:
+            raise OSError(28, "No space left on device")
+        os.rename(source, final)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("dpbeam.io.output.rename", limited)
+        with pytest.raises(OSError):
+            first.finish()
+    assert first.can_finish and not os.path.exists(first.ledger_path)
+    second = OutputTarget(prefix, "text", overwrite=True, extras=("more.bin",))
+    second.staging = first.staging
+    paths = second.finish()
+    assert paths == [f"{prefix}-00000-of-00002.txt", f"{prefix}-00001-of-00002.txt", f"{prefix}.ledger.json"]
+    assert {pathlib.Path(path).read_text() for path in [*paths[:-1], f"{prefix}.more.bin"]} == {"new"}
+    assert len(os.listdir(tmp_path)) == 4

@@ -1,0 +1,340 @@
+"""Where accounts are kept: one table of entries that are only ever added, in SQLite or PostgreSQL.
+
+Whoever appends to an account holds its lock from before it reads the entries until its own is committed: in SQLite the
+write lock of the file (BEGIN IMMEDIATE, waiting up to a minute), in PostgreSQL an advisory lock of the dataset. The
+entry's number is part of the primary key, so two writers that knew the same entries could not both append, even
+without the lock. Triggers refuse UPDATE, DELETE and TRUNCATE. In PostgreSQL a role that runs jobs needs SELECT and
+INSERT alone.
+
+No connection is held while a job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import socket
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, SQLAlchemyError
+
+from dpbeam import __version__
+from dpbeam.budget.account import Account, Draft, Entry
+from dpbeam.errors import InputError
+
+VERSION = 1
+#: How long a writer waits for the others.
+WAIT_SECONDS = 60
+_LONGEST_NAME = 200
+_LOCK_SPACE = 0x64706265  # "dpbe": the upper half of the numbers of our advisory locks
+
+_tables = sa.MetaData()
+_store = sa.Table(
+    "dpbeam_budget",
+    _tables,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("store", sa.String(32), nullable=False),
+)
+_entries = sa.Table(
+    "dpbeam_budget_entries",
+    _tables,
+    sa.Column("dataset", sa.String(_LONGEST_NAME), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.String(20), nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("release_id", sa.String(_LONGEST_NAME)),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("command", sa.Text, nullable=False),
+    sa.Column("software", sa.Text, nullable=False),
+    sa.Column("details", sa.Text, nullable=False),
+    sa.Column("ledger", sa.Text),
+)
+_READ = [column for column in _entries.columns if column.name not in ("dataset", "ledger")]
+
+_REFUSED = "entries of dpbeam are never changed or removed"
+_PROTECT = {
+    "sqlite": [
+        f"CREATE TRIGGER {{table}}_{verb} BEFORE {verb.upper()} ON {{table}} "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSED}'); END"
+        for verb in ("update", "delete")
+    ],
+    "postgresql": [
+        "CREATE OR REPLACE FUNCTION dpbeam_budget_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{_REFUSED}'; END $$",
+        "CREATE TRIGGER {table}_only_added BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+        "FOR EACH STATEMENT EXECUTE FUNCTION dpbeam_budget_append_only()",
+    ],
+}
+_SCHEMES = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+
+Decide = Callable[[Account], "Draft | None"]
+
+
+class BudgetStoreError(RuntimeError):
+    """The store cannot be reached, or does not answer."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who changes an account: user, machine, command and version of the software. Nothing about data."""
+
+    who: str
+    host: str
+    command: str
+    software: str
+
+    @classmethod
+    def this(cls, command: str) -> Actor:
+        """The user of this process."""
+        try:
+            who = getpass.getuser()
+        except (KeyError, OSError):  # a container without that user
+            who = f"uid {os.getuid()}"
+        return cls(who, socket.gethostname(), command, f"dpbeam {__version__}")
+
+
+class BudgetStore:
+    """Accounts in one database.
+
+    Args:
+      url: a path, `sqlite:///PATH` or `postgresql://...`.
+      create: make what is missing.
+
+    Raises:
+      InputError: no URL of a store, no store there, or one of another version.
+      BudgetStoreError: it cannot be reached.
+    """
+
+    def __init__(self, url: str, *, create: bool = False):
+        self._url = _checked(url)
+        self.place = self._url.render_as_string(hide_password=True)
+        self._lite = self._url.get_backend_name() == "sqlite"
+        if self._lite:
+            _check_file(str(self._url.database), create)
+        self._engine = self._connected()
+        with _told(self.place):
+            self.id = self._opened(create)
+
+    def _connected(self) -> sa.Engine:
+        # No pool: a job takes hours between two statements.
+        wait = {"timeout": WAIT_SECONDS} if self._lite else {"connect_timeout": WAIT_SECONDS // 2}
+        engine = sa.create_engine(self._url, poolclass=sa.NullPool, connect_args=wait)
+        if self._lite:
+            # The driver would begin transactions by itself, and too late.
+            sa.event.listen(engine, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
+            sa.event.listen(engine, "begin", _begin)
+        return engine
+
+    def _opened(self, create: bool) -> str:
+        if create:
+            with self._writing() as connection:
+                self._lock(connection, "")
+                if not sa.inspect(connection).has_table(_store.name):
+                    self._make(connection)
+        with self._engine.begin() as connection:
+            if not sa.inspect(connection).has_table(_store.name):
+                raise InputError(
+                    f"--budget: '{self.place}' holds no budget store; make one: dpbeam budget create"
+                )
+            version, store = connection.execute(sa.select(_store.c.version, _store.c.store)).one()
+        if version != VERSION:
+            raise InputError(
+                f"--budget: the store in '{self.place}' has version {version}, this dpbeam knows version {VERSION}"
+            )
+        return str(store)
+
+    def _make(self, connection: sa.Connection) -> None:
+        _tables.create_all(connection)
+        for table in _tables.tables:
+            for statement in _PROTECT[self._url.get_backend_name()]:
+                connection.exec_driver_sql(statement.format(table=table))
+        connection.execute(_store.insert().values(version=VERSION, store=uuid.uuid4().hex))
+
+    def _writing(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        return self._engine.execution_options(dpbeam_writes=True).begin()
+
+    def _lock(self, connection: sa.Connection, dataset: str) -> None:
+        if not self._lite:  # SQLite has the whole file locked by now
+            key = sa.literal(_LOCK_SPACE << 32 | zlib.crc32(dataset.encode()), sa.BigInteger)
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+
+    def datasets(self) -> list[str]:
+        """All accounts, by name."""
+        with _told(self.place), self._engine.begin() as connection:
+            names = sa.select(_entries.c.dataset).where(_entries.c.number == 1).order_by(_entries.c.dataset)
+            return [str(name) for name in connection.execute(names).scalars()]
+
+    def account(self, dataset: str) -> Account:
+        """The account of a dataset as it is now.
+
+        Raises:
+          InputError: there is none.
+        """
+        with _told(self.place), self._engine.begin() as connection:
+            account = _read(connection, dataset)
+        return self._existing(account)
+
+    def _existing(self, account: Account) -> Account:
+        if not account.exists:
+            raise InputError(
+                f"--dataset: there is no account of dataset '{account.dataset}' in '{self.place}'; open it: dpbeam "
+                "budget create"
+            )
+        return account
+
+    def ledgers(self, dataset: str) -> dict[str, str]:
+        """The ledger of every release id: that of what was published, otherwise of the latest reservation."""
+        wanted = sa.select(_entries.c.release_id, _entries.c.ledger).where(
+            _entries.c.dataset == dataset, _entries.c.ledger.is_not(None)
+        )
+        with _told(self.place), self._engine.begin() as connection:
+            return {
+                str(key): str(text) for key, text in connection.execute(wanted.order_by(_entries.c.number))
+            }
+
+    def create(self, dataset: str, drafts: Callable[[Account], list[Draft]], by: Actor) -> Account:
+        """Open an account.
+
+        Args:
+          drafts: all of its first entries, of which it has all or none.
+
+        Raises:
+          InputError: there is one.
+        """
+        check_name("--dataset", dataset)
+        return self._append(dataset, drafts, by)
+
+    def change(self, dataset: str, decide: Decide, by: Actor) -> Account:
+        """Append what `decide` says of the account as nobody else changes it; the account thereafter.
+
+        Raises: InputError where there is no account; as `decide` does; BudgetStoreError.
+        """
+
+        def drafts(account: Account) -> list[Draft]:
+            draft = decide(self._existing(account))
+            return [] if draft is None else [draft]
+
+        return self._append(dataset, drafts, by)
+
+    def _append(self, dataset: str, drafts: Callable[[Account], list[Draft]], by: Actor) -> Account:
+        with _told(self.place), self._writing() as connection:
+            self._lock(connection, dataset)
+            account = _read(connection, dataset)
+            found = drafts(account)
+            for draft in found:
+                if draft.release_id is not None:
+                    check_name("--release_id", draft.release_id)
+                entry = Entry(
+                    len(account.entries) + 1,
+                    _now(),
+                    draft.kind,
+                    draft.release_id,
+                    **vars(by),
+                    details=draft.details,
+                )
+                account.take(entry)
+                details = json.dumps(dict(draft.details), sort_keys=True, allow_nan=False)
+                row = {**vars(entry), "dataset": dataset, "details": details, "ledger": draft.ledger}
+                connection.execute(_entries.insert(), row)
+            return account
+
+
+def check_name(flag: str, name: str) -> None:
+    """Refuse a name that is empty, long, or not printable.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise InputError(f"{flag} must be 1 to {_LONGEST_NAME} printable characters, got {name[:50]!r}")
+
+
+def _read(connection: sa.Connection, dataset: str) -> Account:
+    found = connection.execute(
+        sa.select(*_READ).where(_entries.c.dataset == dataset).order_by(_entries.c.number)
+    )
+    return Account(dataset, [_entry(dict(row)) for row in found.mappings()])
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(**{**row, "details": json.loads(row["details"])})
+
+
+def _checked(url: str) -> sa.URL:
+    """The URL for the driver that we use; a path becomes one of SQLite."""
+    if not url:
+        raise InputError("--budget: the name of the store is empty")
+    if "://" not in url:
+        return sa.URL.create("sqlite", database=os.path.abspath(os.path.expanduser(url)))
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InputError(
+            "--budget: this is no URL of a database; expected a path, sqlite:///PATH or postgresql://..."
+        ) from None
+    if found.drivername not in _SCHEMES:
+        raise InputError(
+            f"--budget: '{found.drivername}' is not supported; take a path, sqlite:///PATH or postgresql://..."
+        )
+    if found.drivername == "sqlite":
+        if not found.database or found.database == ":memory:" or found.database.startswith("file:"):
+            raise InputError("--budget: a store of SQLite is a file: sqlite:///PATH")
+        return found.set(database=os.path.abspath(found.database))
+    return found.set(drivername=_SCHEMES[found.drivername])
+
+
+def _check_file(path: str, create: bool) -> None:
+    """SQLite would make an empty file where there is none."""
+    if os.path.isdir(path):
+        raise InputError(f"--budget: '{path}' is a folder; give the name of a file")
+    if not create and not os.path.exists(path):
+        raise InputError(f"--budget: there is no budget store '{path}'; make one: dpbeam budget create")
+    if create and not os.path.isdir(os.path.dirname(path)):
+        raise InputError(f"--budget: '{os.path.dirname(path)}' is no folder")
+
+
+def _begin(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("dpbeam_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextlib.contextmanager
+def _told(place: str) -> Iterator[None]:
+    """Trouble of the database in one line that names the place, without its password."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise BudgetStoreError(
+            f"--budget: another run changed '{place}' at the same time: {_reason(error)}"
+        ) from None
+    except DatabaseError as error:
+        raise BudgetStoreError(f"--budget: '{place}': {_reason(error)}") from None
+    except SQLAlchemyError as error:
+        raise BudgetStoreError(f"--budget: '{place}': {type(error).__name__}") from None
+    except ImportError as error:
+        raise InputError(f"--budget: '{place}' needs {error.name}; install dpbeam[budget]") from None
+
+
+def _reason(error: DatabaseError) -> str:
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    return lines[0] if lines else type(error.orig).__name__

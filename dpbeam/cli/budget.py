@@ -1,0 +1,306 @@
+"""`dpbeam budget VERB`: accounts of what all runs on a dataset have spent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.charge import needing_store
+from dpbeam.cli.console import emit, run_command, tell
+from dpbeam.cli.flags import FlagParser, add_store_flags, nearest, require
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpbeam.budget.account import Account, Limit, Release, Standing
+    from dpbeam.budget.history import Composition
+    from dpbeam.budget.store import BudgetStore
+
+#: Verb -> (its flags beside --budget and --dataset, one line of help).
+VERBS = {
+    "create": (
+        ("epsilon", "delta", "composition", "cohort", "period", "starts", "ends"),
+        "open an account with its limit",
+    ),
+    "limit": (("epsilon", "delta", "cohort", "period", "starts", "ends"), "set another limit from now on"),
+    "show": (("budget_period", "json"), "what is spent, reserved and left, and which releases are open"),
+    "history": (("json",), "every entry, and what all releases cost together"),
+    "resolve": (("release_id",), "bring a release whose run died to its end"),
+}
+
+
+def make_parser() -> FlagParser:
+    lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
+    parser = FlagParser(
+        "budget", f"Accounts of what all runs on a dataset have spent. Verbs: {lines}.", beam=False
+    )
+    parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
+    add_store_flags(parser)
+    group = parser.add_argument_group("limit")
+    group.add_argument("--epsilon", type=float, metavar="EPS", help="the most that all runs may spend")
+    group.add_argument("--delta", type=float, metavar="DELTA", help="the same of delta")
+    group.add_argument(
+        "--composition",
+        metavar="NAME",
+        help="basic (default): sums; zcdp: sums of rho, which let many runs spend less",
+    )
+    group.add_argument(
+        "--cohort",
+        metavar="NAME",
+        help="of users with a budget of their own, disjoint from all other cohorts",
+    )
+    group.add_argument(
+        "--period",
+        metavar="NAME",
+        help="renew the budget for each: day, week, month, quarter, year of the data",
+    )
+    group.add_argument("--starts", metavar="DAY", help="first day of the data that it is for, as 2026-01-31")
+    group.add_argument("--ends", metavar="DAY", help="last day")
+    parser.add_argument(
+        "--budget_period",
+        metavar="DAY or FIRST:LAST",
+        help="show: days of the data (default: those with charges)",
+    )
+    parser.add_switch("json", "print JSON instead of tables")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point; returns the exit code."""
+    return run_command("budget", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    given, _ = make_parser().parse(argv)
+    verb = given.pop("verb", None)
+    if verb not in VERBS:
+        close = nearest(verb, VERBS) if verb else None
+        mend = f"did you mean {close}?" if close else f"one of {', '.join(VERBS)}"
+        raise InputError(f"unknown verb '{verb}'; {mend}" if verb else f"give a verb: {mend}")
+    for name in given:
+        if name not in (*VERBS[verb][0], "budget", "dataset", "quiet", "verbose"):
+            raise InputError(f"--{name} does not apply to budget {verb}")
+    require(given, "budget")
+    if verb != "show":
+        require(given, "dataset")
+    with needing_store():
+        from dpbeam.budget.store import BudgetStore, check_name
+    if verb == "create":  # nothing is made for a wrong flag
+        check_name("--dataset", given["dataset"])
+        _limit_of(_composition(given), given)
+    store = BudgetStore(given["budget"], create=verb == "create")
+    return _DO[verb](store, given)
+
+
+def _create(store: BudgetStore, given: dict[str, Any]) -> int:
+    from dpbeam.budget.account import Draft, limit_draft
+    from dpbeam.budget.store import Actor
+
+    composition = _composition(given)
+    limit = _limit_of(composition, given)
+
+    def drafts(account: Account) -> list[Draft]:
+        return [account.create(composition), limit_draft(limit)]
+
+    store.create(given["dataset"], drafts, Actor.this("budget create"))
+    _say(given, f"account of dataset '{given['dataset']}' opened in {store.place}: {_spelled(limit)}")
+    return 0
+
+
+def _composition(given: dict[str, Any]) -> str:
+    from dpbeam.budget.account import COMPOSITIONS
+
+    composition = given.get("composition", "basic")
+    if composition not in COMPOSITIONS:
+        raise InputError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
+    return str(composition)
+
+
+def _set_limit(store: BudgetStore, given: dict[str, Any]) -> int:
+    from dpbeam.budget.account import limit_draft
+    from dpbeam.budget.store import Actor
+
+    limit = _limit_of(store.account(given["dataset"]).composition, given)
+    store.change(given["dataset"], lambda account: limit_draft(limit), Actor.this("budget limit"))
+    _say(given, f"dataset '{given['dataset']}': {_spelled(limit)}")
+    return 0
+
+
+def _limit_of(composition: str, given: dict[str, Any]) -> Limit:
+    from dpbeam.budget.charges import make_limit
+    from dpbeam.budget.periods import Days, parse_day
+    from dpbeam.budget.store import check_name
+
+    require(given, "epsilon", "delta")
+    cohort = given.get("cohort", "")
+    if cohort:
+        check_name("--cohort", cohort)
+    first = parse_day(given["starts"], "--starts") if "starts" in given else date.min
+    last = parse_day(given["ends"], "--ends") if "ends" in given else date.max
+    if last < first:
+        raise InputError(f"--ends: {last} is before --starts={first}")
+    days, period = Days(first, last), given.get("period", "")
+    return make_limit(composition, given["epsilon"], given["delta"], cohort=cohort, period=period, days=days)
+
+
+def _spelled(limit: Limit) -> str:
+    parts = [f"epsilon {limit.epsilon:g}, delta {limit.delta:g}"]
+    if limit.cohort:
+        parts.append(f"for cohort '{limit.cohort}'")
+    if limit.period:
+        parts.append(f"for every {limit.period} of the data")
+    if limit.days.first != date.min:
+        parts.append(f"from {limit.days.first}")
+    if limit.days.last != date.max:
+        parts.append(f"to {limit.days.last}")
+    return " ".join(parts)
+
+
+def _show(store: BudgetStore, given: dict[str, Any]) -> int:
+    from dpbeam.budget.periods import parse_days
+
+    days = parse_days(given["budget_period"], "--budget_period") if "budget_period" in given else None
+    names = [given["dataset"]] if "dataset" in given else store.datasets()
+    found = [_standing(store.account(name), days) for name in names]
+    if given.get("json", False):
+        emit(json.dumps(found[0] if "dataset" in given else found, indent=2))
+        return 0
+    from dpbeam.cli.tables import show
+
+    show(lambda console: _draw_standing(found, console))
+    return 0
+
+
+def _standing(account: Account, days: Any) -> dict[str, Any]:
+    from dpbeam.budget.account import COMMITTED, windows
+
+    open_releases = [r for r in account.releases.values() if r.counts and r.state != COMMITTED]
+    return {
+        "dataset": account.dataset,
+        "composition": account.composition,
+        "limits": [_spelled(limit) for limit in account.limits],
+        "budgets": [_budget(standing) for standing in windows(account, days)],
+        "open": [_open_release(release) for release in open_releases],
+    }
+
+
+def _budget(standing: Standing) -> dict[str, Any]:
+    limit = standing.limit
+    amounts = {"limit": limit.amounts, "spent": standing.spent, "reserved": standing.reserved}
+    return {
+        "cohort": limit.cohort,
+        "days": str(standing.days) if limit.dated else "",
+        **{
+            name: {key: float(value) for key, value in values.items()}
+            for name, values in {**amounts, "left": standing.left}.items()
+        },
+    }
+
+
+def _open_release(release: Release) -> dict[str, Any]:
+    from dpbeam.budget.account import told
+
+    return {"release_id": release.id, "state": release.state, "holder": told(release)}
+
+
+def _draw_standing(found: list[dict[str, Any]], console: Console) -> None:
+    from rich.table import Table
+
+    for account in found:
+        table = Table("budget", "amount", "limit", "spent", "reserved", "left", title=account["dataset"])
+        for row in account["budgets"]:
+            place = " ".join(part for part in (row["cohort"], row["days"]) if part) or "all"
+            for name in row["limit"]:
+                values = [f"{row[what][name]:.6g}" for what in ("limit", "spent", "reserved", "left")]
+                table.add_row(place, name, *values)
+        console.print(table)
+        for text in account["limits"]:
+            console.print(f"limit: {text}", highlight=False, soft_wrap=True)
+        for release in account["open"]:
+            console.print(
+                f"{release['state']}: release '{release['release_id']}', {release['holder']}; dpbeam budget resolve "
+                "ends it if that process is dead",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _history(store: BudgetStore, given: dict[str, Any]) -> int:
+    from dpbeam.budget.history import compose
+
+    account = store.account(given["dataset"])
+    together = compose(account, account.releases.values(), store.ledgers(account.dataset))
+    if given.get("json", False):
+        entries = [{**vars(entry), "details": dict(entry.details)} for entry in account.entries]
+        emit(json.dumps({"entries": entries, "together": _together(together)}, indent=2))
+        return 0
+    from dpbeam.cli.tables import show
+
+    show(lambda console: _draw_history(account, together, console))
+    return 0
+
+
+def _together(found: Composition) -> dict[str, Any]:
+    tight = {"epsilon": found.tight_epsilon, "delta": found.tight_delta}
+    return {
+        "releases": found.releases,
+        "private": found.private,
+        "basic": {"epsilon": float(found.epsilon), "delta": float(found.delta)},
+        "tightest": None if found.tight_epsilon is None else tight,
+    }
+
+
+def _draw_history(account: Account, together: Composition, console: Console) -> None:
+    from rich.table import Table
+
+    from dpbeam.budget.amounts import text
+
+    table = Table("entry", "at (UTC)", "who", "host", "command", "what", "release", title=account.dataset)
+    for entry in account.entries:
+        what = entry.kind
+        if entry.kind == "reserve":
+            charge = entry.details["charge"]
+            what = f"reserve epsilon {charge['epsilon']:g}, delta {charge['delta']:g}"
+        table.add_row(
+            str(entry.number), entry.at, entry.who, entry.host, entry.command, what, entry.release_id or ""
+        )
+    console.print(table)
+    lines = [
+        f"{together.releases} releases count; sums: epsilon {text(together.epsilon)}, delta {text(together.delta)}"
+    ]
+    if together.tight_epsilon is not None:
+        lines.append(
+            f"the tightest that their noise allows, where no setting was chosen by what earlier runs released: epsilon "
+            f"{together.tight_epsilon:.6g}, delta {together.tight_delta:g}"
+        )
+    if not together.private:
+        lines.append("NOT PRIVATE: a release with a fixed test key is among them")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _resolve(store: BudgetStore, given: dict[str, Any]) -> int:
+    require(given, "release_id")
+    from dpbeam.budget.store import Actor
+    from dpbeam.cli.charged import resolve
+
+    found = resolve(store, given["dataset"], given["release_id"], Actor.this("budget resolve"))
+    _say(given, f"release '{given['release_id']}' of dataset '{given['dataset']}' {found}")
+    return 0
+
+
+def _say(given: dict[str, Any], text: str) -> None:
+    if not given.get("quiet", False):
+        tell(text)
+
+
+_DO: dict[str, Callable[[BudgetStore, dict[str, Any]], int]] = {
+    "create": _create,
+    "limit": _set_limit,
+    "show": _show,
+    "history": _history,
+    "resolve": _resolve,
+}

@@ -1,0 +1,61 @@
+"""kill -9 at every step of a run that is charged to an account, then the same command again, twice.
+
+One release fits into the account. Whatever was seen of the output when the process died is in the output that the retry
+leaves, byte by byte; it is charged once; and the next retry changes nothing.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.budget.conftest import STORES, postgresql, store_url  # noqa: F401  (fixtures)
+from tests.support.examples import ROOT
+from tests.support.kill_at import SHARDS
+
+
+def kills(folder, store: str, *more: str) -> list[dict]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.kill_at", str(folder), store, *more],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# Overwriting takes every step that there is; the others wait for --engines.
+@pytest.mark.parametrize("store_url", STORES, indirect=True)
+@pytest.mark.parametrize(
+    "how", [["overwrite"], pytest.param([], marks=pytest.mark.engines)], ids=["overwrite", "new"]
+)
+def test_killed_at_every_step(how, tmp_path, store_url):  # noqa: F811
+    steps = kills(tmp_path, store_url, *how)
+    # reserve, run, stage and its file, publish, journal, renames and ledger, removals, commit, count
+    assert len(steps) >= 1 + 1 + 2 + 1 + 1 + SHARDS + 1 + 2 + 1 + 1 + (SHARDS + 1) * len(how)
+    states = [step["after"]["state"] for step in steps]
+    assert set(states) == {None, "reserved", "publishing", "committed"}
+    partly = 0
+    for step in steps:
+        assert step["killed"] == -signal.SIGKILL
+        assert (step["retry"], step["again"]) == (0, 0), step["step"]
+        retried = step["retried"]
+        assert (retried["state"], retried["charged"], len(retried["shards"])) == ("committed", 1, SHARDS), (
+            step["step"]
+        )
+        assert retried["ledger"]["release_id"] == "night" and retried["left"] == []
+        seen = {path: text for path, text in step["after"]["shards"].items() if step["old"].get(path) != text}
+        assert seen.items() <= retried["shards"].items(), f"step {step['step']} drew again what was out"
+        assert not set(step["old"].items()) & set(retried["shards"].items())
+        assert step["result"]["budget"] == retried["ledger"]
+        assert step["at_last"] == retried
+        if step["after"]["ledger"] is not False:  # it stands for a whole output, old or new
+            assert len(step["after"]["shards"]) == SHARDS and len(seen) in (0, SHARDS)
+        partly += 0 < len(seen) < SHARDS
+    assert partly == SHARDS - 1  # one died with half of the output in place

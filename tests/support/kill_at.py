@@ -1,0 +1,148 @@
+"""A run with an account, killed with SIGKILL at every step that anybody outside can see, and then given again.
+
+    python -m tests.support.kill_at FOLDER STORE [overwrite]
+
+Prints a JSON list with what was found for each step. The command is `dpbeam select` as it is, but for the pipeline,
+which writes shards of random lines: what two runs draw is never the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.budget.store import BudgetStore
+from dpbeam.cli import job, main
+from dpbeam.engine.beam import owner
+from dpbeam.io import output
+
+SHARDS = 2
+_STEPS = [
+    (BudgetStore, "change"),
+    *((job, name) for name in ("run_and_wait", "count_released")),
+    (output.OutputTarget, "stage"),
+    *((output, name) for name in ("write_atomically", "rename", "delete", "delete_quietly")),
+]
+
+
+def draw(*_: object) -> None:
+    """Stands for the pipeline: random lines in the staging folder of this process."""
+    mine = owner.Owner.this_process()
+    for folder in glob.glob("*.staging-*"):
+        if owner.owner_of(folder) == mine:
+            for number in range(SHARDS):
+                pathlib.Path(folder, f"shard-{number:05}-of-{SHARDS:05}.txt").write_text(
+                    os.urandom(8).hex() + "\n"
+                )
+
+
+def killed_at(step: int) -> None:
+    """This process dies before the `step`-th of its steps; what follows the last is the result file's."""
+    seen = [0]
+
+    def moment() -> None:
+        seen[0] += 1
+        if seen[0] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for where, name in _STEPS:
+        setattr(where, name, _around(getattr(where, name), moment))
+
+
+def _around(function: Callable[..., Any], moment: Callable[[], None]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **values: Any) -> Any:
+        moment()
+        return function(*args, **values)
+
+    return wrapped
+
+
+def in_child(work: Callable[[], int]) -> int:
+    """Exit code of `work` in a process of its own, negative if it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        with contextlib.suppress(BaseException):
+            try:
+                code = work()
+            except BaseException:
+                traceback.print_exc()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
+    """What somebody outside sees: of the account, and of the output."""
+    account = BudgetStore(store).account(dataset)
+    release = account.releases.get("night")
+    charged = [entry for entry in account.entries if entry.kind == "reserve"]
+    shards = {path: pathlib.Path(path).read_text() for path in sorted(glob.glob(f"{prefix}-*.txt"))}
+    ledger = pathlib.Path(f"{prefix}.ledger.json")
+    if ledger.exists():
+        Ledger.from_json(ledger.read_text())
+    return {
+        "state": release and release.state,
+        "charged": len(charged),
+        "shards": shards,
+        "ledger": ledger.exists() and json.loads(ledger.read_text())["parameters"].get("account"),
+        "left": sorted(glob.glob(f"{prefix}.commit.json")),
+    }
+
+
+def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
+    """One release killed at one step and given twice more; None if the run ended before."""
+    name = f"k{step}"
+    flags = ["--epsilon=0.5", "--delta=1e-6", f"--output={name}", "--output_format=text", "--quiet"]
+    run = ["select", "--input=pairs.csv", "--user_column=u", "--item_column=i", *flags, "--method=basic"]
+    charged = [
+        *run,
+        f"--budget={store}",
+        f"--dataset={name}",
+        "--release_id=night",
+        f"--result_file={name}.json",
+    ]
+    if overwrite:
+        if step == 1:
+            assert in_child(lambda: main([*run, "--output=old"])) == 0
+        for path in glob.glob("old[-.]*"):
+            shutil.copy(path, name + path.removeprefix("old"))
+        charged.append("--overwrite")
+    old = {path: pathlib.Path(path).read_text() for path in glob.glob(f"{name}-*.txt")}
+    limit = ["--epsilon=0.5", "--delta=1e-6", "--quiet"]  # one release fits, and no other
+    assert main(["budget", "create", f"--budget={store}", f"--dataset={name}", *limit]) == 0
+
+    def killed() -> int:
+        killed_at(step)
+        return main(charged)
+
+    code = in_child(killed)
+    if code == 0:
+        return None
+    found = {"step": step, "killed": code, "old": old, "after": state(store, name, name)}
+    found["retry"] = in_child(lambda: main(charged))
+    found["retried"] = state(store, name, name)
+    result = pathlib.Path(f"{name}.json")
+    found["result"] = json.loads(result.read_text()) if result.exists() else None
+    found["again"] = in_child(lambda: main(charged))
+    found["at_last"] = state(store, name, name)
+    return found
+
+
+if __name__ == "__main__":
+    os.chdir(sys.argv[1])
+    job.run_and_wait = draw
+    pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
+    steps: list[dict[str, Any]] = []
+    while one := scenario(len(steps) + 1, sys.argv[2], "overwrite" in sys.argv[3:]):
+        steps.append(one)
+    print(json.dumps(steps))
