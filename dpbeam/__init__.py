@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dpbeam.hitting.config import HittingSetConfig
     from dpbeam.hitting.front import RankedItems, hitting_set
     from dpbeam.hitting.transforms import HittingSet
+    from dpbeam.packing.config import Market, PackingConfig, Resource
+    from dpbeam.packing.front import Packed, pack
+    from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
@@ -30,8 +33,13 @@ __all__ = [
     "HittingSetConfig",
     "InputError",
     "Ledger",
+    "Market",
+    "Packed",
+    "Packing",
+    "PackingConfig",
     "RankedItems",
     "ReleasedItem",
+    "Resource",
     "RunFolder",
     "SelectPartitions",
     "Selection",
@@ -40,6 +48,7 @@ __all__ = [
     "TopKItems",
     "__version__",
     "hitting_set",
+    "pack",
     "select",
 ]
 
@@ -48,8 +57,13 @@ _HOME = {
     "HittingSetConfig": "hitting.config",
     "InputError": "errors",
     "Ledger": "accounting.ledger",
+    "Market": "packing.config",
+    "Packed": "packing.front",
+    "Packing": "packing.transforms",
+    "PackingConfig": "packing.config",
     "RankedItems": "hitting.front",
     "ReleasedItem": "selection.transforms",
+    "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",
     "Selection": "front",
@@ -57,6 +71,7 @@ _HOME = {
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
     "hitting_set": "hitting.front",
+    "pack": "packing.front",
     "select": "front",
 }
 

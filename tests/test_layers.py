@@ -29,10 +29,12 @@ RANKS = {
     "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
     "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
+    "dpbeam.packing": 9,
     "dpbeam.evaluation": 9,
     "dpbeam.engine.beam": 10,
     "dpbeam.topk.transforms": 11,
     "dpbeam.hitting.transforms": 11,
+    "dpbeam.packing.transforms": 11,
     "dpbeam.selection": 11,
     "dpbeam.io": 12,
     "dpbeam.runners": 12,

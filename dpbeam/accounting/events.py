@@ -26,7 +26,7 @@ from scipy import special
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import L1, NoiseSpec
+from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
@@ -62,7 +62,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | CountNoise | None:
+    def noise(self) -> NoiseSpec | CountNoise | FilteredNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -140,6 +140,36 @@ class GaussianEvent(Event):
 
     def zcdp_rho(self) -> float:
         return gaussian_zcdp(self.sigma, self.sensitivity)
+
+
+@event
+@dataclass(frozen=True)
+class GaussianFilterEvent(Event):
+    """All Gaussian noise that passed one privacy filter (`FilteredNoise`).
+
+    Round t answers a query of l2-sensitivity `sensitivity` with noise of scale s_t, chosen from the answers before it,
+    and sum_t (sensitivity / s_t)^2 <= 1 / sigma^2 whatever the answers are. All rounds together are then exactly as
+    private as one Gaussian mechanism of standard deviation `sigma` at sensitivity 1 (Smith and Thakurta 2022;
+    docs/packing.md has the argument).
+    """
+
+    sigma: float
+    sensitivity: float
+    label: str = ""
+
+    def __post_init__(self):
+        noise = FilteredNoise(self.sigma, self.sensitivity)
+        _set(self, sigma=noise.sigma, sensitivity=noise.sensitivity, label=str(self.label))
+
+    @property
+    def noise(self) -> FilteredNoise:
+        return FilteredNoise(self.sigma, self.sensitivity)
+
+    def gaussian_sigma(self) -> float:
+        return self.sigma
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.sigma, 1.0)
 
 
 @event

@@ -123,6 +123,52 @@ class NoiseSpec:
         return f"{self.kind} noise of scale {self.scale:.17g} in round {self.round}"
 
 
+@dataclass(frozen=True)
+class FilteredNoise:
+    """Gaussian noise whose scale is chosen round by round, from what was released before, under a privacy filter.
+
+    Each round takes a share of the filter, and the shares never add up to more than one: `scale` says what noise a
+    share is worth. However they are chosen, all rounds together cost what one Gaussian mechanism with this sigma
+    costs (`dpbeam.accounting.events.GaussianFilterEvent`).
+
+    Attributes:
+      sigma: standard deviation of that one mechanism, per unit of l2-sensitivity.
+      sensitivity: l2-sensitivity of the query of every round.
+      round: the first round; each round has noise of its own.
+    """
+
+    sigma: float
+    sensitivity: float
+    round: int = 1
+
+    kind = "filtered gaussian"
+    norm = L2
+
+    def __post_init__(self):
+        object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
+        object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
+        object.__setattr__(self, "round", check_rounds(self.round, "round"))
+
+    def scale_of(self, share: float) -> float:
+        """Standard deviation of a round that takes this share of the filter, rounded up.
+
+        Raises: ValueError unless 0 < share <= 1.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {share}")
+        # Three roundings of half an ulp each; four are added.
+        return self.scale / math.sqrt(share) * (1 + 2.0**-50)
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of one round that takes everything."""
+        return self.sigma * self.sensitivity * (1 + 2.0**-51)
+
+    def __str__(self) -> str:
+        sensitivity = f"on sums of sensitivity {self.sensitivity:.17g}"
+        return f"Gaussian noise under a filter of sigma {self.sigma:.17g} {sensitivity}"
+
+
 class NoiseMismatchError(ValueError):
     """A ledger describes noise that the program does not draw, or a program draws noise that nobody pays for."""
 

@@ -12,6 +12,7 @@ from dpbeam import __version__
 COMMANDS = {
     "select": ("dpbeam.cli.select", "release the items that many users hold"),
     "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
+    "pack": ("dpbeam.cli.pack", "allocate scarce resources among agents, each seeing its own share"),
     "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),

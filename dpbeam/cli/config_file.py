@@ -8,11 +8,11 @@ from typing import Any
 from dpbeam.errors import InputError
 
 
-def read(path: str) -> dict[str, Any]:
-    """Name of a flag -> its value, as the file has it.
+def load(path: str, flag: str) -> Any:
+    """What a YAML (or JSON) file holds; no mapping in it may name a key twice.
 
     Raises:
-      InputError: the file cannot be read, is no flat mapping, or names a key twice.
+      InputError: naming the flag and the file.
     """
     import yaml
 
@@ -22,19 +22,39 @@ def read(path: str) -> dict[str, Any]:
         node = yaml.compose(text, yaml.SafeLoader)
         values = yaml.safe_load(text)
     except OSError as error:
-        raise InputError(f"--config: cannot read '{path}': {error.strerror}") from None
-    except (yaml.YAMLError, ValueError):
-        raise InputError(f"--config: '{path}' is not valid YAML") from None
+        raise InputError(f"{flag}: cannot read '{path}': {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, TypeError):
+        raise InputError(f"{flag}: '{path}' is not valid YAML") from None
+    _refuse_twice(path, node)
+    return values
+
+
+def _refuse_twice(path: str, node: Any) -> None:
+    """Refuse a key that a mapping names again; the parser would take the last."""
+    lines: dict[str, int] = {}
+    if node is None or isinstance(node.value, str):
+        return
+    for part in node.value:
+        for child in part if isinstance(part, tuple) else (part,):
+            _refuse_twice(path, child)
+        if isinstance(part, tuple) and isinstance(part[0].value, str):
+            name, line = _name(part[0].value), part[0].start_mark.line + 1
+            if name in lines:
+                raise InputError(f"{path}:{line}: {name} is there twice, first on line {lines[name]}")
+            lines[name] = line
+
+
+def read(path: str) -> dict[str, Any]:
+    """Name of a flag -> its value, as the file has it.
+
+    Raises:
+      InputError: the file cannot be read, is no flat mapping, or names a key twice.
+    """
+    values = load(path, "--config")
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise InputError(f"--config: '{path}' must map flag names to values")
-    lines: dict[str, int] = {}
-    for key, _ in node.value if node is not None else ():
-        name, line = _name(key.value), key.start_mark.line + 1
-        if name in lines:
-            raise InputError(f"{path}:{line}: {name} is there twice, first on line {lines[name]}")
-        lines[name] = line
     return {_name(key): value for key, value in values.items()}
 
 

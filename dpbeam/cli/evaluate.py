@@ -18,6 +18,10 @@ def make_parser() -> FlagParser:
     parser.add_argument(
         "--ledger", metavar="FILE", help="its ledger, for epsilon, delta and D0, in place of the flags"
     )
+    parser.add_switch(
+        "full_knowledge",
+        "with the best that any weights under one Gaussian could release (default; about 10 s per million pairs)",
+    )
     parser.add_switch("json", "print JSON instead of a table with explanations")
     return parser
 
@@ -38,7 +42,11 @@ def _run(argv: Sequence[str]) -> int:
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.io.sources import preflight
+    from dpbeam.selection.config import MAX_ITEMS_PER_USER
+    from dpbeam.selectors.base import check_range
 
+    max_items = given.get("max_items_per_user", 100)
+    check_range("max_items_per_user", max_items, 1, MAX_ITEMS_PER_USER, integer=True)
     spec = input_spec(given)
     summary = preflight(spec)
     released = read_items(given["released"], OutputColumns.of(spec, summary.kinds), "--released")
@@ -47,7 +55,8 @@ def _run(argv: Sequence[str]) -> int:
         released,
         epsilon=given["epsilon"],
         delta=given["delta"],
-        max_items=given.get("max_items_per_user", 100),
+        max_items=max_items,
+        full_knowledge=given.get("full_knowledge", True),
     )
     if given.get("json", False):
         emit(json.dumps(result, indent=2))

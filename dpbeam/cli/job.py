@@ -98,16 +98,29 @@ class Job:
     started: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def create(cls, command: str, given: dict[str, Any], beam_arguments: list[str], spec: InputSpec) -> Job:
+    def create(
+        cls,
+        command: str,
+        given: dict[str, Any],
+        beam_arguments: list[str],
+        spec: InputSpec,
+        *,
+        look: Callable[..., InputSummary] = preflight,
+        extras: Sequence[str] = (),
+    ) -> Job:
         """Check flags, input and output.
+
+        Args:
+          look: what opens the input early.
+          extras: names of files beside the shards, as in `OutputTarget`.
 
         Raises:
           InputError: the first fault found, naming its flag, file or column.
         """
-        target = _target(given)
+        target = _target(given, extras)
         _check_counts(given)
         _check_checkpoint(given, spec)
-        summary = preflight(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
+        summary = look(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
         try:
             inputs = [*(file.path for file in summary.files), *_lists(given)]
             target.check(inputs, _other_files(given))
@@ -242,23 +255,27 @@ class Job:
         report: Report,
         trips: int,
         rounds: int = 0,
+        after: Callable[[RunFolder], None] | None = None,
     ) -> int:
         """The same for a program: in one job, or in several where it has many trips or `--checkpoint` is given.
 
         Args:
           made: the run of the program in a folder; called once.
           trips: of the program.
+          after: what is left to do with the folder when the program has come to its end.
         """
 
         def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
             run, store = made(folder), folder.claim()
             if run.fits_one_job and "checkpoint" not in self.given:
                 execute(lambda pipeline: run.add_to(pipeline, store))
-                return
-            per_job = self.given.get("passes_per_job", TRIPS_PER_JOB)
-            run_in_jobs(
-                store, run.program, read=run.read, write=run.write, run=execute, trips_per_job=per_job
-            )
+            else:
+                per_job = self.given.get("passes_per_job", TRIPS_PER_JOB)
+                run_in_jobs(
+                    store, run.program, read=run.read, write=run.write, run=execute, trips_per_job=per_job
+                )
+            if after is not None:
+                after(folder)
 
         folder = self._kept(ledger_json, trips) if "checkpoint" in self.given else self._folder()
         return self._publish(folder, work, ledger_json, report, self._progress(trips, rounds))
@@ -366,7 +383,7 @@ def _removed(private: contextlib.ExitStack) -> None:
 
 def _lists(given: dict[str, Any]) -> list[str]:
     """Files that a job reads besides its input."""
-    names = [name for name in ("public_items", "domain", "histogram") if name in given]
+    names = [name for name in ("public_items", "domain", "histogram", "supplies") if name in given]
     return [path for name in names for path in list_files(given[name], f"--{name}")]
 
 
@@ -414,9 +431,11 @@ def run_key(given: dict[str, Any]) -> RunKey:
     return RunKey.insecure_fixed(given["insecure_test_key"].lower())
 
 
-def _target(given: dict[str, Any]) -> OutputTarget:
+def _target(given: dict[str, Any], extras: Sequence[str] = ()) -> OutputTarget:
     overwrite = given.get("overwrite", False)
-    return OutputTarget(given["output"], given.get("output_format", "parquet"), overwrite=overwrite)
+    return OutputTarget(
+        given["output"], given.get("output_format", "parquet"), overwrite=overwrite, extras=extras
+    )
 
 
 def pipeline_options(arguments: list[str]) -> PipelineOptions:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli import select, top_k
+from dpbeam.cli import pack, select, top_k
 from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
@@ -25,6 +25,12 @@ def make_parser() -> FlagParser:
     add_budget_flags(parser)
     add_method_flags(parser)
     top_k.add_choice_flags(parser)
+    parser.add_argument(
+        "--family",
+        metavar="NAME",
+        help="pack: of a market, from --supplies and --num_agents; else select or top-k",
+    )
+    pack.add_packing_flags(parser)
     parser.add_switch("public_domain", "top-k: the domain, or a histogram's items, are public: no selection")
     parser.add_argument(
         "--users_at_least",
@@ -58,6 +64,8 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv, files=_job_parser())
     require(given, "epsilon", "delta")
+    if _is_packing(given):
+        return _run_packing(given)
     check_budget(given, zero_delta="k" in given)
     if "k" in given:
         if "items_per_user" in given:
@@ -79,10 +87,45 @@ def _run(argv: Sequence[str]) -> int:
     return 0
 
 
+def _is_packing(given: dict[str, Any]) -> bool:
+    """Whether the plan is one of packing.
+
+    Raises:
+      InputError: --family names none, or flags of packing are given without it.
+    """
+    family = given.get("family")
+    if family not in (None, "pack", "select", "top-k"):
+        raise InputError(f"--family: expected pack, select or top-k, got '{family}'")
+    if family == "pack" or "agents" in given:
+        return True
+    for name in (*pack.SETTINGS, *pack.MARKET):
+        if name in given:
+            raise InputError(f"--{name} is of pack: give --family=pack too, or drop it")
+    return False
+
+
+def _run_packing(given: dict[str, Any]) -> int:
+    require(given, "supplies", "num_agents")
+    check_budget(given)
+    pack.make_parser().refuse_discarded(given)
+    from dpbeam.cli.tables import print_packing_plan
+    from dpbeam.packing.report import packing_report
+
+    with within_arithmetic(given):
+        resources = pack.read_supplies(given["supplies"])
+        report = packing_report(pack.plan_of(given, pack.config_of(given), resources, None))
+    warn_of_budget(given)
+    if given.get("json", False):
+        emit(json.dumps(report, indent=2))
+    else:
+        print_packing_plan(report)
+    return 0
+
+
 def _job_parser() -> FlagParser:
     """Every flag that the file of a job may hold."""
     parser = FlagParser("plan", "")
-    for job in (select.make_parser(), top_k.make_parser(), make_parser()):
+    for job in (select.make_parser(), top_k.make_parser(), pack.make_parser(), make_parser()):
         parser.adopt(job)
     return parser
 

@@ -1,4 +1,4 @@
-"""`dpbeam synth`: synthetic (user, item) data of any size."""
+"""`dpbeam synth`: synthetic (user, item) data, or agents of a market, of any size."""
 
 from __future__ import annotations
 
@@ -6,14 +6,39 @@ from collections.abc import Sequence
 
 from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import FlagParser, require
+from dpbeam.errors import InputError
+
+_MARKET = ("agents", "resources", "filled", "supply_share")
+_PAIRS = ("users", "items", "mean_items_per_user", "user_exponent", "item_exponent", "item_bytes")
 
 
 def make_parser() -> FlagParser:
-    parser = FlagParser("synth", "Generate synthetic (user, item) pairs by power laws.", beam=False)
+    parser = FlagParser(
+        "synth",
+        "Generate synthetic (user, item) pairs by power laws, or with --agents a market for pack.",
+        beam=False,
+    )
     parser.add_argument("--output", metavar="PREFIX", help="files PREFIX-00000-of-000NN.FORMAT; required")
     parser.add_argument("--output_format", metavar="FORMAT", help="parquet (default), jsonl, csv or tsv")
-    parser.add_argument("--users", type=int, metavar="N", help="size of the universe of users; required")
-    parser.add_argument("--items", type=int, metavar="N", help="size of the universe of items; required")
+    parser.add_argument(
+        "--users", type=int, metavar="N", help="size of the universe of users; required for pairs"
+    )
+    parser.add_argument(
+        "--items", type=int, metavar="N", help="size of the universe of items; required for pairs"
+    )
+    parser.add_argument(
+        "--agents", type=int, metavar="N", help="a market: its agents, and PREFIX.supplies.yaml"
+    )
+    parser.add_argument("--resources", type=int, metavar="M", help="a market: its resources; required there")
+    parser.add_argument(
+        "--filled", type=float, metavar="X", help="a market: share of demands that are not zero (default 0.5)"
+    )
+    parser.add_argument(
+        "--supply_share",
+        type=float,
+        metavar="X",
+        help="a market: supply of every resource, per agent (default 0.1)",
+    )
     parser.add_argument(
         "--mean_items_per_user", type=float, metavar="X", help="rows divided by users (default 10)"
     )
@@ -40,12 +65,23 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv)
-    require(given, "output", "users", "items")
-    from dpbeam.io.synth import write_synthetic
-
+    market = any(name in given for name in _MARKET)
+    for name in _PAIRS if market else ():
+        if name in given:
+            raise InputError(f"--{name} is of pairs, --agents of a market: drop one of them")
+    require(given, "output", *(("agents", "resources") if market else ("users", "items")))
     prefix = given.pop("output")
     format = given.pop("output_format", "parquet")
-    given.setdefault("mean_items_per_user", 10.0)
-    paths = write_synthetic(prefix, format=format, **given)
+    for name in ("config", "quiet", "verbose"):
+        given.pop(name, None)
+    if market:
+        from dpbeam.io.synth_market import write_market
+
+        paths = write_market(prefix, format=format, **given)
+    else:
+        from dpbeam.io.synth import write_synthetic
+
+        given.setdefault("mean_items_per_user", 10.0)
+        paths = write_synthetic(prefix, format=format, **given)
     tell(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
     return 0

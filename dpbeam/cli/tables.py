@@ -24,6 +24,11 @@ def print_topk_plan(report: dict[str, Any]) -> None:
     show(lambda console: _topk_plan(report, console))
 
 
+def print_packing_plan(report: dict[str, Any]) -> None:
+    """Print a plan report of packing: supply, noise, rounds."""
+    show(lambda console: _packing_plan(report, console))
+
+
 def print_hitting_set_plan(report: dict[str, Any]) -> None:
     """Print a plan report of hitting-set: the selection's as above, then the choices."""
     show(lambda console: _hitting_set_plan(report, console))
@@ -62,6 +67,25 @@ def _plan(report: dict[str, Any], console: Console) -> None:
     limit = report["limit_of_any_algorithm"]
     needed.add_row("limit of any algorithm", "", *(str(limit[f"users_{p:g}"]) for p in PROBABILITIES))
     console.print(needed)
+
+
+def _packing_plan(report: dict[str, Any], console: Console) -> None:
+    resources, agents = len(report["resources"]), report["num_agents"]
+    head = f"packing  epsilon {report['epsilon']:g}  delta {report['delta']:g}  alpha {report['alpha']:g}"
+    console.print(head, f"{agents} agents, {resources} resources", sep="\n", highlight=False)
+    rows = Table("what", "value")
+    verdict = "suffices" if report["suffices"] else "TOO SMALL"
+    rows.add_row(
+        "supply of the scarcest resource, over its largest demand", f"{report['supply']:.6g}  {verdict}"
+    )
+    rows.add_row("supply that alpha needs", f"{report['supply_needed']:.6g}")
+    rows.add_row("l2-sensitivity of the total demand", f"{report['sensitivity']:.4f}")
+    rows.add_row("deviation of the noise in the averaged demand", f"{report['noise_deviation']:.4g}")
+    margin = f"{report['overuse_margin']:.4g}  ({100 * report['margin_share']:.2f} % of the supply)"
+    beta = report["failure_probability"]
+    rows.add_row(f"margin for overuse with probability {beta:g}", margin)
+    rows.add_row("rounds, typically; at most", f"{report['typical_rounds']}; {report['rounds_limit']}")
+    console.print(rows)
 
 
 def _topk_plan(report: dict[str, Any], console: Console) -> None:
@@ -121,6 +145,8 @@ def _evaluation(result: dict[str, Any], console: Console) -> None:
     table = Table("figure", "value", "what it says", title="NOT PRIVATE: computed from the data itself")
     before = ""
     for (section, name), meaning in MEANINGS.items():
+        if section and section not in result:
+            continue
         value = (result[section] if section else result)[name]
         if section != before:
             table.add_section()

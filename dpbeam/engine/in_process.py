@@ -79,11 +79,15 @@ class Finished:
     Attributes:
       blocks, shards: in the order of their numbers.
       hub: the hub's state.
+      trip: the last that was made.
+      broadcast: what the hub last said, empty if it never met.
     """
 
     blocks: list[Block]
     shards: list[Shard]
     hub: Columns
+    trip: int
+    broadcast: Columns
 
 
 def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
@@ -94,7 +98,8 @@ def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
 def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
     """Run all trips on built blocks."""
     check_trips(program)
-    shards, hub = link_shards(blocks, keys), {}
+    shards, hub, broadcast = link_shards(blocks, keys), {}, {}
+    spent: tuple[float, ...] = ()
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):
         sent: dict[int, dict[int, dict[str, np.ndarray]]] = {shard.id: {} for shard in shards}
@@ -108,27 +113,41 @@ def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
             shards = [shard_trip(program, trip, shard, sent[shard.id], keys) for shard in shards]
         if program.meets(trip) is not None:
             parts = blocks if program.meets(trip) == "blocks" else shards
-            hub, broadcast = _meet(program, trip, parts, hub, keys)
+            hub, broadcast, spent = _meet(program, trip, parts, hub, keys, spent)
             for part in (*blocks, *shards):
                 part.broadcast = broadcast
+            if program.may_end and program.done(trip, broadcast):
+                break
         if trip in program.reply_columns:
             shards = _return(program, trip, shards, blocks, replies)
-    return Finished(blocks, shards, hub)
+    return Finished(list(blocks), shards, hub, trip, broadcast)
 
 
 def _meet(
-    program: Program, trip: int, parts: Sequence[Block | Shard], state: Columns, keys: Keys
-) -> tuple[Columns, Columns]:
+    program: Program,
+    trip: int,
+    parts: Sequence[Block | Shard],
+    state: Columns,
+    keys: Keys,
+    spent: tuple[float, ...],
+) -> tuple[Columns, Columns, tuple[float, ...]]:
+    """The hub's new state, its broadcast, and what is taken from its filter."""
     summaries = [program.summarise(trip, part, keys) for part in sorted(parts, key=lambda part: part.id)]
-    return program.decide(trip, state, summaries, keys.hub(program.hub_noise(trip)))
+    draw = keys.hub(program.hub_noise(trip), trip, spent)
+    state, broadcast = program.decide(trip, state, summaries, draw)
+    return state, broadcast, draw.spent
 
 
 def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBatch]:
-    """The result of a program after its last trip, from whoever gives it."""
+    """The result of a program after its last trip, from whoever gives it.
+
+    Blocks that give it are taken out of `finished` one by one, so that none is held longer than it is needed.
+    """
+    found: Iterable[pa.RecordBatch | None]
     if program.output == "hub":
         found = [program.hub_output(finished.hub)]
     elif program.output == "blocks":
-        found = [program.finish_block(block) for block in finished.blocks]
+        found = (program.finish_block(finished.blocks.pop(0)) for _ in range(len(finished.blocks)))
     else:
         found = [released_batch(program, shard) for shard in finished.shards]
     yield from (batch for batch in found if batch is not None)

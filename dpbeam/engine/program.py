@@ -21,12 +21,15 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.noise import FilteredNoise, NoiseSpec
+from dpbeam.accounting.zcdp import ZCDPFilter
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
+
+HubNoise = NoiseSpec | CountNoise | FilteredNoise | None
 
 
 class Keys:
@@ -40,9 +43,13 @@ class Keys:
             sample=run_key.derive("sample"),
         )
 
-    def hub(self, spec: NoiseSpec | CountNoise | None) -> Draw:
-        """What a hub may draw on a trip with this noise."""
-        return Draw(self, self._run_key, spec)
+    def hub(self, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()) -> Draw:
+        """What a hub may draw on this trip, with this noise.
+
+        Args:
+          spent: the shares of the filter that earlier trips took, where the noise is filtered.
+        """
+        return Draw(self, self._run_key, spec, trip, spent)
 
     def sample(self, round_number: int) -> bytes:
         """Key of the sampling order of a round that samples afresh."""
@@ -84,19 +91,53 @@ class Draw:
       run_key: for mechanisms whose randomness is more than noise on numbers; they use labels of their own.
     """
 
-    def __init__(self, keys: Keys, run_key: RunKey, spec: NoiseSpec | CountNoise | None):
-        self._keys, self._spec = keys, spec
+    def __init__(
+        self, keys: Keys, run_key: RunKey, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()
+    ):
+        self._keys, self._spec, self._trip = keys, spec, trip
+        self._spent = list(spent)
+        self._before = len(self._spent)
         self.run_key = run_key
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        """Shares of the filter that were taken, on this trip and before."""
+        return tuple(self._spent)
 
     def noise(self, fp: np.ndarray) -> np.ndarray:
         """The stated noise of this trip for each fingerprint, (n, 2) uint64 -> (n,) int64 in units of 2^-30.
 
         Raises:
-          ValueError: the program states none.
+          ValueError: the program states none, or states noise under a filter.
         """
-        if self._spec is None:
-            raise ValueError("the program states no hub noise for this trip")
+        if self._spec is None or isinstance(self._spec, FilteredNoise):
+            raise ValueError("the program states no hub noise of a scale of its own for this trip")
         return self._keys.noise(self._spec, fp, "hub")
+
+    def filtered_noise(self, share: float, fp: np.ndarray) -> np.ndarray:
+        """Noise that takes a share of the filter, for each fingerprint; at most once a trip.
+
+        Args:
+          share: a function of what is public, in (0, 1].
+
+        Returns:
+          (n,) int64 in units of 2^-30.
+
+        Raises:
+          BudgetExceededError: the filter has no such share left; nothing is drawn.
+          ValueError: the program states no noise under a filter, or this trip has drawn.
+        """
+        if not isinstance(self._spec, FilteredNoise):
+            raise ValueError("the program states no noise under a filter for this trip")
+        if len(self._spent) > self._before:
+            raise ValueError("this trip has drawn: it would draw the same noise again")
+        whole = ZCDPFilter(1.0)
+        for before in self._spent:
+            whole.spend(before)
+        whole.spend(share)
+        self._spent.append(float(share))
+        spec = NoiseSpec("gaussian", self._spec.scale_of(share), self._spec.round + self._trip)
+        return self._keys.noise(spec, fp, "hub")
 
 
 @dataclass(frozen=True)
@@ -145,9 +186,12 @@ class Program(ABC):
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
       output: who gives the result after the last trip: "shards" (`released`), "hub" (`hub_output`) or "blocks"
         (`finish_block`).
+      may_end: whether the hub may end the run before the last trip (`done`); blocks then meet it on every trip and give
+        the result.
     """
 
     output: str = "shards"
+    may_end: bool = False
 
     trips: int
     norm: str
@@ -181,10 +225,14 @@ class Program(ABC):
     def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
         """The noise of the round that ends with this trip; None where none is added."""
 
-    def noises(self) -> list[NoiseSpec | CountNoise]:
-        """The noise of all rounds, in their order: that of items, and that of the hub."""
-        stated = (place(trip) for trip in range(self.trips) for place in (self.noise, self.hub_noise))
-        return [spec for spec in stated if spec is not None]
+    def noises(self) -> list[NoiseSpec | CountNoise | FilteredNoise]:
+        """The noise of all rounds, in their order: that of items, and that of the hub; a filter stands once."""
+        found: list[NoiseSpec | CountNoise | FilteredNoise] = []
+        for trip in range(self.trips):
+            for spec in (self.noise(trip), self.hub_noise(trip)):
+                if spec is not None and not (isinstance(spec, FilteredNoise) and spec in found):
+                    found.append(spec)
+        return found
 
     def meets(self, trip: int) -> str | None:
         """Whose summaries meet at the hub after this trip: "blocks", "shards", or None for nobody's.
@@ -197,9 +245,17 @@ class Program(ABC):
         """What a part tells the hub: few bytes, whatever the size of the part; exact and private."""
         raise NotImplementedError
 
-    def hub_noise(self, trip: int) -> NoiseSpec | CountNoise | None:
-        """The noise that the hub draws on this trip; None where it draws none."""
+    def hub_noise(self, trip: int) -> HubNoise:
+        """The noise that the hub draws on this trip; None where it draws none.
+
+        `FilteredNoise` is one filter for all trips that state it: the engine keeps what was taken from it, and refuses
+        what would overrun it.
+        """
         return None
+
+    def done(self, trip: int, broadcast: Columns) -> bool:
+        """Whether the run ends with this broadcast, which is public; asked only where `may_end`."""
+        return False
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
@@ -264,6 +320,10 @@ def check_trips(program: Program) -> None:
     for trip in range(program.trips - 1):
         if program.meets(trip) != "blocks" and trip not in program.reply_columns:
             raise ValueError(f"nothing returns to the blocks after trip {trip}: reply, or let blocks meet")
+    if program.may_end and (
+        program.output != "blocks" or any(program.meets(trip) != "blocks" for trip in range(program.trips))
+    ):
+        raise ValueError("in a run that may end early blocks meet the hub on every trip and give the result")
     ends = program.meets(program.trips - 1)
     if (program.output == "hub" and ends is None) or (program.output == "shards" and ends == "blocks"):
         raise ValueError(f"the last trip does not reach its {program.output}, who would give the result")

@@ -1,7 +1,8 @@
 """How good a released set is, measured on the private data. NOT PRIVATE: for experiments and public data only.
 
 Missing mass and the bounds on it for the Weighted Gaussian Mechanism: spec of partition selection, "Missing mass";
-limits that no algorithm passes: `dpbeam.accounting.limits`.
+limits that no algorithm passes: `dpbeam.accounting.limits`; the best weights under one Gaussian:
+`dpbeam.evaluation.allocation`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.limits import half_limit_users, release_probability_limit
 from dpbeam.accounting.threshold import novel_threshold
+from dpbeam.evaluation.allocation import gaussian_family
 from dpbeam.evaluation.indexed import IndexedSets, index_pairs, mask_of
 
 _EXPONENTS = np.linspace(1.01, 3.0, 200)
@@ -46,6 +48,13 @@ MEANINGS = {
     ("limit", "items_above_half_limit"): "items held by more users than that",
     ("limit", "released_above_half_limit"): "released among them",
     ("limit", "released_below_half_limit"): "released among the others: luck, or public items",
+    ("full_knowledge", "max_items"): "D0 that the lines below assume",
+    (
+        "full_knowledge",
+        "expected_items",
+    ): "what weights under one Gaussian release on average if they know the data",
+    ("full_knowledge", "released_share"): "released / that",
+    ("full_knowledge", "expected_items_at_most"): "no such weights release more",
 }
 
 
@@ -57,6 +66,7 @@ def evaluate_release(
     delta: float,
     max_items: int = 100,
     failure_probability: float = BOUND_FAILURE,
+    full_knowledge: bool = True,
 ) -> dict[str, Any]:
     """Compare released items with the data they come from. The result is NOT PRIVATE.
 
@@ -64,8 +74,9 @@ def evaluate_release(
       batches: (users, items) arrays of the data, see `index_pairs`.
       released: the released items.
       epsilon, delta: the budget spent, for the limits and bounds.
-      max_items: D0 of the bounds of the Weighted Gaussian Mechanism.
+      max_items: D0 of the bounds of the Weighted Gaussian Mechanism and of the full-knowledge allocation.
       failure_probability: beta, the probability that a bound does not hold.
+      full_knowledge: compute the full-knowledge allocation too, which takes most of the time.
 
     Returns:
       A JSON-ready dictionary; "not_private" is true.
@@ -76,7 +87,7 @@ def evaluate_release(
     indexed = index_pairs(batches)
     mask, unknown = mask_of(indexed, released)
     holders = indexed.holders
-    return {
+    result = {
         "not_private": True,
         "users": len(indexed.sets.offsets) - 1,
         "items": indexed.num_items,
@@ -92,6 +103,9 @@ def evaluate_release(
         "wgm_bounds": wgm_bounds(indexed, epsilon, delta, max_items, failure_probability),
         "limit": physical_limit(holders, mask, epsilon, delta),
     }
+    if full_knowledge:
+        result["full_knowledge"] = best_allocation(indexed, mask, epsilon, delta, max_items)
+    return result
 
 
 def share_of_users(indexed: IndexedSets, mask: np.ndarray) -> float:
@@ -169,4 +183,17 @@ def physical_limit(holders: np.ndarray, mask: np.ndarray, epsilon: float, delta:
         "items_above_half_limit": int(above.sum()),
         "released_above_half_limit": int((above & mask).sum()),
         "released_below_half_limit": int((~above & mask).sum()),
+    }
+
+
+def best_allocation(
+    indexed: IndexedSets, mask: np.ndarray, epsilon: float, delta: float, max_items: int
+) -> dict[str, float]:
+    """What weights that know the data could release under one Gaussian: see `dpbeam.evaluation.allocation`."""
+    best = gaussian_family(indexed.sets, indexed.num_items, epsilon, delta, max_items=max_items)
+    return {
+        "max_items": max_items,
+        "expected_items": best.found,
+        "released_share": float(mask.sum() / best.found) if best.found else 0.0,
+        "expected_items_at_most": best.at_most,
     }

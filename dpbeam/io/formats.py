@@ -68,6 +68,8 @@ def _write_parquet(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema) ->
     # The Arrow schema is left out: other readers would be none the wiser, and pyarrow would read large types.
     with pq.ParquetWriter(file, schema, compression="zstd", store_schema=False) as writer:
         writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+        if schema.metadata:
+            writer.add_key_value_metadata(schema.metadata)
 
 
 def _write_lines(file: BinaryIO, arrays: list[pa.Array], names: list[str], format: str) -> None:

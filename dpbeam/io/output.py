@@ -17,7 +17,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -50,9 +50,12 @@ class OutputTarget:
       prefix: path prefix of all output files (`--output`).
       format: a key of OUTPUT_FORMATS (`--output_format`).
       overwrite: replace output of an earlier run (`--overwrite`).
+      extras: names of further files, `PREFIX.NAME`, which the run puts at `staged_extra` before the commit.
     """
 
-    def __init__(self, prefix: str, format: str = "parquet", *, overwrite: bool = False):
+    def __init__(
+        self, prefix: str, format: str = "parquet", *, overwrite: bool = False, extras: Sequence[str] = ()
+    ):
         if format not in OUTPUT_FORMATS:
             raise InputError(f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'")
         prefix = local_path(prefix, "--output")
@@ -69,6 +72,7 @@ class OutputTarget:
         self.prefix = prefix
         self.format = format
         self.overwrite = overwrite
+        self.extras = tuple(extras)
         self.staging = f"{prefix}.staging-{secrets.token_hex(8)}"
         self.ledger_path = _ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
@@ -100,7 +104,8 @@ class OutputTarget:
             raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
         stem = os.path.realpath(self.prefix)
         rest = os.path.realpath(path).removeprefix(stem) if is_local(self.prefix) else ""
-        if rest in (".ledger.json", ".commit.json") or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
+        ours = (".ledger.json", ".commit.json", *(f".{name}" for name in self.extras))
+        if rest in ours or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
             raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
 
     def _reads(self, path: str) -> bool:
@@ -133,7 +138,11 @@ class OutputTarget:
         owned = set()
         ledger, journal = read_ledger(self.prefix), _read_json(self._journal_path)
         if ledger is not None:
-            owned |= {self.ledger_path, *shards_named(self.prefix, ledger)}
+            owned |= {
+                self.ledger_path,
+                *shards_named(self.prefix, ledger),
+                *_extras_named(self.prefix, ledger),
+            }
         if journal is not None and journal.get("format") == _COMMIT:
             owned |= {self._journal_path, *(self.prefix + name for name in journal["files"])}
         return owned & set(existing)
@@ -159,9 +168,17 @@ class OutputTarget:
             delete_quietly([probe, self.staging])
 
     def existing(self) -> list[str]:
-        """Files where this output goes: ledger, commit under way, and shards of any number and format."""
-        marks = [path for path in (self.ledger_path, self._journal_path) if FileSystems.exists(path)]
-        return marks + _shards_of(f"{self.prefix}-")
+        """Files where this output goes: ledger, commit under way, further files, shards of any number and format."""
+        further = {f"{self.prefix}.{name}" for name in self.extras}
+        ledger = read_ledger(self.prefix)
+        if ledger is not None:
+            further.update(_extras_named(self.prefix, ledger))
+        marks = [self.ledger_path, self._journal_path, *sorted(further)]
+        return [path for path in marks if FileSystems.exists(path)] + _shards_of(f"{self.prefix}-")
+
+    def staged_extra(self, name: str) -> str:
+        """Where the run puts a further file."""
+        return FileSystems.join(self.staging, f"extra-{name}")
 
     def prepare(self) -> str:
         """Make the staging folder and return it. Raises InputError if that fails."""
@@ -182,12 +199,15 @@ class OutputTarget:
         """
         staged = self.staged_shards()
         finals = [f"{self.prefix}-{name}" for name in staged]
+        further = [f"{self.prefix}.{name}" for name in self.extras]
         existing = self.existing()
         self._check_free(existing, "has appeared during the run")
         # What can run out of space comes first: older output is still whole if it does.
         ledger = FileSystems.join(self.staging, "ledger.json")
         write_atomically(ledger, lambda file: file.write(self._with_output(ledger_json, len(staged))))
-        names = sorted({path[len(self.prefix) :] for path in [*existing, *finals]} - {".commit.json"})
+        names = sorted(
+            {path[len(self.prefix) :] for path in [*existing, *finals, *further]} - {".commit.json"}
+        )
         journal = json.dumps({"format": _COMMIT, "files": names}, indent=2).encode()
         write_atomically(self._journal_path, lambda file: file.write(journal))
         # Old ledger first: from here on nothing looks finished until the new one is there.
@@ -197,9 +217,11 @@ class OutputTarget:
         try:
             for name, final in zip(staged, finals):
                 rename(FileSystems.join(self.staging, f"shard-{name}"), final)
+            for name, final in zip(self.extras, further):
+                rename(self.staged_extra(name), final)
             rename(ledger, self.ledger_path)
         except (BeamIOError, OSError):
-            delete_quietly([self.ledger_path, *finals, self._journal_path])
+            delete_quietly([self.ledger_path, *finals, *further, self._journal_path])
             raise
         delete_quietly([self._journal_path])
         self.abort()
@@ -207,7 +229,10 @@ class OutputTarget:
 
     def _with_output(self, ledger_json: str, shards: int) -> bytes:
         values = json.loads(ledger_json)
-        values.setdefault("parameters", {})["output"] = {"format": self.format, "shards": shards}
+        output: dict[str, Any] = {"format": self.format, "shards": shards}
+        if self.extras:
+            output["extras"] = list(self.extras)
+        values.setdefault("parameters", {})["output"] = output
         return (
             json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         ).encode()
@@ -250,6 +275,14 @@ def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
         return []
     paths = _shards_of(f"{prefix}-")
     return paths if _is_whole([path[len(prefix) + 1 :] for path in paths]) else []
+
+
+def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
+    """Paths of the further files that a ledger stands for."""
+    match ledger["parameters"].get("output"):
+        case {"extras": list(names)}:
+            return [f"{prefix}.{name}" for name in names if isinstance(name, str) and "/" not in name]
+    return []
 
 
 def _ledger_path(prefix: str) -> str:

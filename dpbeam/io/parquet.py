@@ -38,7 +38,7 @@ class ParquetInput:
             self._file = pq.ParquetFile(file)
             self.schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{path}: {_complaint(file, error)}") from None
+            raise InputError(f"{path}: {complaint(file, error)}") from None
         self.num_rows = self._file.metadata.num_rows
         self.kinds = self._check_columns()
 
@@ -87,7 +87,7 @@ class ParquetInput:
         waiting_rows, waiting_first = 0, 0
         for group in range(metadata.num_row_groups):
             size = metadata.row_group(group).num_rows
-            if size and start <= _first_byte(metadata.row_group(group)) < end:
+            if size and start <= first_byte(metadata.row_group(group)) < end:
                 if waiting and waiting_rows + size > limit:
                     yield from self._read(waiting, waiting_first)
                     waiting = []
@@ -119,7 +119,7 @@ class ParquetInput:
                 for batch in file.iter_batches(size, row_groups=groups, columns=leaves, use_threads=False):
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{self._path}: {_complaint(self._source, error)}") from None
+            raise InputError(f"{self._path}: {complaint(self._source, error)}") from None
 
     def _to_rows(self, table: pa.Table, first_row: int) -> Rows:
         spec = self._spec
@@ -206,7 +206,7 @@ def mixed_kinds(path: str, column: str, kind: str, wanted: str) -> InputError:
     )
 
 
-def _first_byte(group: pq.RowGroupMetaData) -> int:
+def first_byte(group: pq.RowGroupMetaData) -> int:
     column = group.column(0)
     first = column.data_page_offset
     if column.has_dictionary_page and column.dictionary_page_offset:
@@ -219,7 +219,7 @@ def _below(leaf: str, columns: Iterable[str]) -> bool:
     return any(leaf == name or leaf.startswith(f"{name}.") for name in columns)
 
 
-def _complaint(file: BinaryIO, error: BaseException) -> str:
+def complaint(file: BinaryIO, error: BaseException) -> str:
     """Why a file is not readable Parquet, in few words and without its content."""
     if isinstance(error, pa.ArrowNotImplementedError):
         return "holds Parquet data that Arrow cannot read; write it again with another writer"

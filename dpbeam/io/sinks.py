@@ -39,16 +39,23 @@ _PUBLIC_KEY = bytes(32)
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """Columns of the output: item column names, their kinds, and whether noisy weights follow."""
+    """Columns of the output: item column names, their kinds, and whether noisy weights follow.
+
+    Attributes:
+      weight_name: of the column of weights.
+      note: what whoever opens a Parquet file should know, in its metadata.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     noisy_weight: bool = False
+    weight_name: str = WEIGHT
+    note: str = ""
 
     def __post_init__(self):
         if len(self.names) != len(self.kinds):
             raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
-        if self.noisy_weight and WEIGHT in self.names:
+        if self.noisy_weight and self.weight_name == WEIGHT and WEIGHT in self.names:
             raise InputError(
                 f"--item_column: '{WEIGHT}' is the column that --noisy_weights adds; rename yours"
             )
@@ -67,8 +74,8 @@ class OutputColumns:
         }
         fields = [pa.field(name, types[kind], nullable=False) for name, kind in zip(self.names, self.kinds)]
         if self.noisy_weight:
-            fields.append(pa.field(WEIGHT, pa.float64()))  # null for public items, which have none
-        return pa.schema(fields)
+            fields.append(pa.field(self.weight_name, pa.float64()))  # null for public items, which have none
+        return pa.schema(fields, metadata={b"dpbeam": self.note.encode()} if self.note else None)
 
 
 def num_output_shards(released: tuple[int, int], requested: int | None = None) -> int:

@@ -90,11 +90,11 @@ def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | No
     rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
     item_bytes = look.item_bytes / look.items if look.items else None
     return InputSummary(
-        tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds(), _notes(again), spool
+        tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds(), notes_on(again), spool
     )
 
 
-def _notes(again: list[tuple[str, str]]) -> tuple[str, ...]:
+def notes_on(again: list[tuple[str, str]]) -> tuple[str, ...]:
     if not again:
         return ()
     (name, first), more = again[0], len(again) - 1
@@ -169,7 +169,7 @@ class _Look:
             return
         if not file.size:
             return
-        _check_magic(file.path, spec.format)
+        check_magic(file.path, spec.format)
         if spec.format == "jsonl":
             with open_input(file.path) as opened:
                 look = jsonl.look_at(file.path, opened, spec)
@@ -213,7 +213,7 @@ class _Look:
                 raise mixed_kinds(path, column, kind, self._found[column])
 
 
-def _check_magic(path: str, format: str) -> None:
+def check_magic(path: str, format: str) -> None:
     with open_input(path) as file:
         head = ByteSource(path, file, format).read(4)
     for magic, what in _MAGICS.items():

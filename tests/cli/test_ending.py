@@ -411,6 +411,17 @@ class TestEvaluation:
         assert main(["evaluate", *flags]) == 0
         table = capsys.readouterr().out
         assert "NOT PRIVATE" in table and "users that hold at least one released item" in table
+        assert "full_knowledge expected_items" in table
+        assert main(["evaluate", *flags, "--no_full_knowledge"]) == 0
+        assert "full_knowledge" not in capsys.readouterr().out
+
+    @pytest.mark.parametrize("size", [0, 1_000_001])
+    def test_d0_out_of_range_is_one_line(self, size, tmp_path, capsys):
+        (tmp_path / "d.txt").write_text("a b\n")
+        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'd.txt'}", *BUDGET]
+        assert main(["evaluate", *flags, f"--max_items_per_user={size}"]) == 2
+        error = capsys.readouterr().err
+        assert "--max_items_per_user must be an integer from 1 to 1e+06" in error and error.count("\n") == 1
 
 
 class TestCommands:

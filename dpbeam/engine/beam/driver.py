@@ -16,6 +16,7 @@ import numpy as np
 from dpbeam.engine.beam.graph import ContinueBlocks, KeepForNextJob, RunProgram, RunTrips
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.beam.trips import ended_before
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
 
@@ -125,6 +126,8 @@ def run_in_jobs(
         if at is not None and at.digest != stored.digest:
             raise InputError("the checkpoint is of a run with other settings; take another folder")
         first = 0 if at is None else at.trip
+        if ended_before(program, store, program.trips) is not None:
+            first = program.trips  # nothing is left but the result
         last = min(first + trips_per_job, program.trips)
 
         def build(pipeline: beam.Pipeline, first: int = first, last: int = last, at=at) -> None:

@@ -20,7 +20,9 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
+    broadcast_name,
     inbox_name,
+    keep_ending,
     sliced,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
@@ -111,7 +113,13 @@ class _AllTrips(TripDoFn):
         blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
-        for batch in output_batches(self._program, run_trips(self._program, blocks, self._keys)):
+        finished = run_trips(self._program, blocks, self._keys)
+        del blocks
+        if finished.broadcast:
+            self._store.write(broadcast_name(finished.trip), finished.broadcast)
+        if self._program.may_end:
+            keep_ending(self._store, finished.trip)
+        for batch in output_batches(self._program, finished):
             yield from sliced(batch)
 
 

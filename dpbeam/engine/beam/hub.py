@@ -15,12 +15,20 @@ import pyarrow as pa
 
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.trips import addressed, broadcast_name, check_trip, load_block, sliced
+from dpbeam.engine.beam.trips import (
+    addressed,
+    broadcast_name,
+    check_trip,
+    ended_before,
+    keep_ending,
+    load_block,
+    sliced,
+)
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.shards import Shard
 
 YOUR_TURN = b""  # the message of a hub to a part: what it said lies in the run's folder
-_PARTS = "hub parts"
+_PARTS, _SPENT = "hub parts", "hub filter"
 
 
 def hub_state_name(trip: int) -> str:
@@ -61,23 +69,30 @@ class _Decide(TripDoFn):
                 raise RuntimeError("the hub received a summary twice")
             summaries[part] = {n: v for n, v in message.items() if n not in ("from", "trip")}
         parts = sorted(summaries)
-        draw = self._keys.hub(program.hub_noise(trip))
-        state, broadcast = program.decide(trip, self._state(parts), [summaries[part] for part in parts], draw)
-        self._store.write(hub_state_name(trip), {**state, _PARTS: np.array(parts, np.int64)})
+        state, spent = self._state(parts)
+        if ended_before(program, self._store, trip) is not None:
+            return state, parts
+        draw = self._keys.hub(program.hub_noise(trip), trip, spent)
+        state, broadcast = program.decide(trip, state, [summaries[part] for part in parts], draw)
+        ours = {_PARTS: np.array(parts, np.int64), _SPENT: np.array(draw.spent, np.float64)}
+        self._store.write(hub_state_name(trip), {**state, **ours})
         self._store.write(broadcast_name(trip), broadcast)
+        if program.may_end and program.done(trip, broadcast):
+            keep_ending(self._store, trip)
         return state, parts
 
-    def _state(self, parts: list[int]) -> Columns:
-        """The hub's state of the last meeting; the same parts must have come again."""
-        for trip in range(self._trip - 1, -1, -1):
+    def _state(self, parts: list[int]) -> tuple[Columns, tuple[float, ...]]:
+        """The hub's state of the last meeting, and what was taken from its filter; the same parts must have come."""
+        ended = ended_before(self._program, self._store, self._trip)
+        for trip in range(self._trip - 1 if ended is None else ended, -1, -1):
             if self._program.meets(trip) is None:
                 continue
             state = dict(self._store.read(hub_state_name(trip)))
-            before = state.pop(_PARTS)
+            before, spent = state.pop(_PARTS), tuple(state.pop(_SPENT).tolist())
             if self._program.meets(trip) == self._program.meets(self._trip) and before.tolist() != parts:
                 raise RuntimeError(f"{len(before)} parts met at the hub before, now {len(parts)}")
-            return state
-        return {}
+            return state, spent
+        return {}, ()
 
 
 class _WakeShard(TripDoFn):

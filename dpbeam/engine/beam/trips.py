@@ -42,9 +42,26 @@ def broadcast_name(trip: int) -> str:
     return f"broadcast-{trip}"
 
 
+_ENDED = "ended"
+
+
+def keep_ending(store: RunStore, trip: int) -> None:
+    """Remember that the run has ended with this trip."""
+    store.write(_ENDED, {"trip": np.array([trip], np.int64)})
+
+
+def ended_before(program: Program, store: RunStore, trip: int) -> int | None:
+    """The trip below `trip` with which the hub has ended the run; None if it has not."""
+    if not program.may_end or not trip or not store.exists(_ENDED):
+        return None
+    ended = int(store.read(_ENDED)["trip"][0])
+    return ended if ended < trip else None  # an earlier trip may be run again, by a retry
+
+
 def last_broadcast(program: Program, store: RunStore, before: int) -> Columns:
     """What the hub last said on a trip below `before`; empty if it did not meet."""
-    for trip in range(before - 1, -1, -1):
+    ended = ended_before(program, store, before)
+    for trip in range(before - 1 if ended is None else ended, -1, -1):
         if program.meets(trip) is not None:
             return store.read(broadcast_name(trip))
     return {}
@@ -99,6 +116,9 @@ class _LaterWeights(_BlockDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         number, elements = element
+        if ended_before(self._program, self._store, self._trip) is not None:
+            yield from send(self._store, [(0, addressed(number, self._trip))])
+            return
         block = load_block(self._store, self._program, number, self._trip)
         self._reply = self._replies(block, elements)
         yield from self._send(block, first=False)

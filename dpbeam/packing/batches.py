@@ -1,0 +1,152 @@
+"""Agents as record batches: what readers and callers hand over, before it becomes units and blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.errors import InputError
+from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, encode, from_values, invalid_utf8, plain
+from dpbeam.kernels.columns import Columns
+from dpbeam.packing.config import Market
+from dpbeam.packing.market import demand_units, partition_agents, value_units
+
+AGENT, VALUE, DEMANDS, ALLOCATION = "agent", "value", "demands", "allocation"
+
+
+def agent_batch(
+    agents: pa.Array, values: np.ndarray, demands: np.ndarray, metadata: dict[bytes, bytes]
+) -> pa.RecordBatch:
+    """Record batch (agent, value, demands: fixed-size list) of (n,) canonical bytes, (n,) and (n, m) float64."""
+    flat = pa.array(np.ascontiguousarray(demands, np.float64).reshape(-1))
+    lists = pa.FixedSizeListArray.from_arrays(flat, demands.shape[1])
+    schema = pa.schema(
+        [(AGENT, agents.type), (VALUE, pa.float64()), (DEMANDS, lists.type)], metadata=metadata
+    )
+    return pa.RecordBatch.from_arrays([agents, pa.array(values, pa.float64()), lists], schema=schema)
+
+
+def canonical_agents(batch: pa.RecordBatch, market: Market) -> pa.RecordBatch:
+    """A record batch (agent, value, demands) of a caller as `agent_batch` makes it, checked.
+
+    Raises:
+      InputError: a column is missing or of another type, or a number is out of its public bounds.
+    """
+    if (batch.schema.metadata or {}).get(METADATA_KEY):
+        return batch
+    for name in (AGENT, VALUE, DEMANDS):
+        if name not in batch.schema.names:
+            raise InputError(f"agents need the columns agent, value and demands, got {batch.schema.names}")
+    agents, kind = encode(batch.column(AGENT), f"column '{AGENT}'")
+    agents = check_agents(plain(agents), kind, AGENT)
+    demands = list_matrix(batch.column(DEMANDS), market.size, DEMANDS)
+    values = floats(batch.column(VALUE), VALUE)
+    check_numbers(values, demands, market, VALUE, [DEMANDS] * market.size)
+    kinds = Kinds(kind or STRING, (kind or STRING,))
+    return agent_batch(agents, values, demands, kinds.metadata())
+
+
+def check_agents(agents: pa.Array, kind: str | None, name: str) -> pa.Array:
+    """Agents' canonical bytes, if all are there.
+
+    Raises:
+      InputError: one is null, empty, or no UTF-8.
+    """
+    if agents.null_count or pc.any(pc.equal(pc.binary_length(agents), 0)).as_py():
+        raise InputError(f"column '{name}' is empty in a row: every row needs its agent")
+    if kind == STRING and len(invalid_utf8(agents)):
+        raise InputError(f"column '{name}' holds a string that is not valid UTF-8")
+    return agents
+
+
+def check_numbers(
+    values: np.ndarray, demands: np.ndarray, market: Market, value: str, names: Sequence[str]
+) -> None:
+    """Hold values and demands against their public bounds.
+
+    Raises:
+      InputError: one is outside, or no number; the message names the column.
+    """
+    bounds = [market.max_value, *(resource.max_demand for resource in market.resources)]
+    for column, bound, name in zip([values, *demands.T], bounds, [value, *names]):
+        if not ((column >= 0) & (column <= bound)).all():  # also false for NaN
+            raise InputError(f"column '{name}' holds no number in [0, {bound:g}]")
+
+
+def floats(column: pa.Array, name: str) -> np.ndarray:
+    """(n,) float64 of a column of numbers, NaN for nulls.
+
+    Raises:
+      InputError: it holds something else.
+    """
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        raise InputError(f"column '{name}' has type {kind}, expected numbers")
+    return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def list_matrix(lists: pa.Array, width: int, name: str) -> np.ndarray:
+    """(n, m) float64 of a column of lists.
+
+    Raises:
+      InputError: it holds something else, or lists of another length.
+    """
+    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type) or _fixed(lists.type)):
+        raise InputError(f"column '{name}' has type {lists.type}, expected a list of numbers")
+    lengths = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
+    if (lengths != width).any():
+        raise InputError(f"column '{name}' must hold lists of {width} numbers, one for each resource")
+    return floats(pc.list_flatten(lists), name).reshape(-1, width)
+
+
+def _fixed(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(kind)
+
+
+def agent_messages(
+    batch: pa.RecordBatch, plan_market: Market, max_resources: int | None, key: bytes, num_blocks: int
+) -> Iterator[tuple[int, Columns]]:
+    """The agents of a batch of `agent_batch`, split by block: (block, message).
+
+    Raises:
+      InputError: an agent demands more than `max_resources` resources.
+    """
+    demands = pc.list_flatten(batch.column(DEMANDS)).to_numpy().reshape(-1, plan_market.size)
+    if max_resources is not None and (np.count_nonzero(demands, axis=1) > max_resources).any():
+        raise InputError(
+            f"--max_resources_per_agent={max_resources}: an agent demands more resources than that"
+        )
+    units = demand_units(demands, plan_market.demand_factors, plan_market.limits)
+    values = value_units(batch.column(VALUE).to_numpy(), 1.0 / plan_market.max_value)
+    kinds = (batch.schema.metadata or {}).get(METADATA_KEY, b"")
+    yield from partition_agents(batch.column(AGENT), values, units, key, num_blocks, kinds)
+
+
+def batch_of_tuples(rows: Iterable[tuple[Any, float, Sequence[float]]], market: Market) -> pa.RecordBatch:
+    """(agent, value, demands) tuples as a checked record batch.
+
+    Raises:
+      InputError: a row is something else.
+    """
+    agents, values, demands = [], [], []
+    for row in rows:
+        if not (isinstance(row, tuple | list) and len(row) == 3 and len(row[2]) == market.size):
+            raise InputError(
+                f"agents are (agent, value, demands) with {market.size} demands, or record batches"
+            )
+        agents.append(row[0])
+        values.append(row[1])
+        demands.append(row[2])
+    try:
+        numbers = pa.array(values, pa.float64())
+        lists = pa.array(demands, pa.list_(pa.float64()))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise InputError("values and demands must be numbers") from None
+    batch = pa.RecordBatch.from_arrays(
+        [from_values(agents, AGENT), numbers, lists], names=[AGENT, VALUE, DEMANDS]
+    )
+    return canonical_agents(batch, market)

@@ -1,0 +1,422 @@
+"""Settings of packing, and the plan that follows from them and the public numbers of a market. No data.
+
+The calibration, its proof and what was measured: docs/packing.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from dpbeam.accounting.budget import Budget
+from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
+from dpbeam.accounting.gaussian import gaussian_sigma
+from dpbeam.accounting.noise import KINDS, FilteredNoise
+from dpbeam.errors import InputError
+from dpbeam.kernels.grid import UNITS
+from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WEIGHT_BITS
+from dpbeam.packing.prices import price_bits
+
+#: The whole filter, in the unit of shares and of averaging weights.
+WHOLE = 1 << WEIGHT_BITS
+# Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/noise.md, Proposition 4).
+_GRID_SLACK = 2.0**-24
+_LARGEST_DRAW = KINDS["gaussian"].largest  # deviations
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What is publicly known of a resource.
+
+    Attributes:
+      name: of its column, or of its place in the list column.
+      supply: how much there is, in the unit of the demands.
+      max_demand: no agent demands more of it.
+    """
+
+    name: str
+    supply: float
+    max_demand: float = 1.0
+
+
+@dataclass(frozen=True)
+class Market:
+    """The public numbers of a market.
+
+    Attributes:
+      resources: in the order of the columns.
+      num_agents: how many agents there are, or at most are.
+      max_value: no bundle is worth more to its agent.
+
+    Raises: InputError on a number out of range.
+    """
+
+    resources: tuple[Resource, ...]
+    num_agents: int
+    max_value: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_agents <= MAX_AGENTS:
+            raise InputError(f"--num_agents must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
+        if not 1 <= len(self.resources) <= MAX_RESOURCES:
+            raise InputError(
+                f"--supplies: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}"
+            )
+        names = [resource.name for resource in self.resources]
+        if len(set(names)) < len(names):
+            raise InputError("--supplies: a resource is named twice")
+        if not _positive(self.max_value):
+            raise InputError(f"--max_value must be positive, got {self.max_value}")
+        for resource in self.resources:
+            if not _positive(resource.supply):
+                raise InputError(
+                    f"--supplies: the supply of '{resource.name}' must be a positive number, got {resource.supply}"
+                )
+            if not _positive(resource.max_demand):
+                raise InputError(
+                    f"--supplies: max_demand of '{resource.name}' must be a positive number, "
+                    f"got {resource.max_demand}"
+                )
+
+    @property
+    def size(self) -> int:
+        """m, the number of resources."""
+        return len(self.resources)
+
+    @property
+    def _relative(self) -> list[Fraction]:
+        """Supplies where no demand is above one."""
+        return [Fraction(r.supply) / Fraction(r.max_demand) for r in self.resources]
+
+    @property
+    def supply(self) -> Fraction:
+        """b: the supply of every resource, once demands of the more plentiful ones are scaled down."""
+        return min(self._relative)
+
+    @property
+    def limits(self) -> np.ndarray:
+        """(m,) int64: the largest demand of each resource after scaling, units of 2^-22."""
+        least = self.supply
+        scaled = [math.ceil(least / b * (1 << GRID_BITS)) for b in self._relative]
+        return np.array(scaled, np.int64)
+
+    @property
+    def demand_factors(self) -> np.ndarray:
+        """(m,) float64: what a demand is multiplied by."""
+        least = self.supply
+        found = [float(least / b / Fraction(r.max_demand)) for b, r in zip(self._relative, self.resources)]
+        return np.array(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the ledger."""
+        return {
+            "num_agents": self.num_agents,
+            "max_value": float(self.max_value),
+            "resources": [
+                {"name": r.name, "supply": float(r.supply), "max_demand": float(r.max_demand)}
+                for r in self.resources
+            ],
+        }
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+@dataclass(frozen=True)
+class PackingConfig:
+    """Settings of one job.
+
+    Attributes:
+      epsilon, delta: the budget of the job; joint differential privacy.
+      alpha: accuracy and step: rounds grow with 1/alpha^2, and the supply must be 1/alpha times the noise's margin.
+      failure_probability: beta, of using more of any resource than there is.
+      integral: every agent gets its whole bundle or nothing.
+      start_rounds, start_share: rounds of larger steps towards the right prices, and their share of the filter.
+      settle_share: share of the rest that is spent before allocations are averaged.
+      max_rounds: of the rounds after the start; a round takes at least this part of the filter.
+      margin: prices aim at the supply less the margin of the noise, instead of being scaled down to it at the end.
+      max_resources_per_agent: no agent demands more resources than this; None: any number.
+      allow_small_supply: go on where the supply is below what alpha needs.
+
+    Raises: InputError on a setting out of range.
+    """
+
+    epsilon: float
+    delta: float
+    alpha: float = 0.1
+    failure_probability: float = 1e-3
+    integral: bool = False
+    start_rounds: int = 30
+    start_share: float = 0.1
+    settle_share: float = 0.1
+    max_rounds: int = 1_000
+    margin: bool = True
+    max_resources_per_agent: int | None = None
+    allow_small_supply: bool = False
+
+    def __post_init__(self) -> None:
+        budget = Budget(self.epsilon, self.delta)
+        object.__setattr__(self, "epsilon", budget.epsilon)
+        object.__setattr__(self, "delta", budget.delta)
+        _between("alpha", self.alpha, 0.005, 1)
+        _between("failure_probability", self.failure_probability, 1e-12, 0.5)
+        _between("start_share", self.start_share, 0.001, 0.9)
+        _between("settle_share", self.settle_share, 0.001, 0.9)
+        for name, least, most in (("start_rounds", 0, 1_000), ("max_rounds", 2, 10_000)):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InputError(f"--{name} must be from {least} to {most}, got {value}")
+        if self.max_resources_per_agent is not None and self.max_resources_per_agent < 1:
+            raise InputError("--max_resources_per_agent must be at least 1")
+
+    def public_parameters(self) -> dict[str, Any]:
+        """For the ledger: all settings but the budget."""
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in ("epsilon", "delta", "allow_small_supply")
+        }
+
+
+def _between(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InputError(f"--{name} must be from {least:g} to {most:g}, got {value}")
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """Settings and market with everything that follows from them.
+
+    Guarantee: privacy unit one agent, neighbours differ in the row of one agent. The prices of all rounds are
+    (epsilon, delta)-DP, so allocations are (epsilon, delta)-jointly DP (Hsu et al. 2014, billboard lemma).
+
+    Attributes:
+      noise: the filter that all noise of the hub passes.
+    """
+
+    config: PackingConfig
+    market: Market
+    noise: FilteredNoise
+
+    @property
+    def event(self) -> ComposedEvent:
+        """The events of the ledger."""
+        label = "noisy demand at the prices of every round"
+        return ComposedEvent(
+            "gaussian",
+            (GaussianFilterEvent(self.noise.sigma, self.noise.sensitivity, label),),
+            epsilon=self.config.epsilon,
+        )
+
+    @property
+    def size(self) -> int:
+        return self.market.size
+
+    @property
+    def start_units(self) -> int:
+        """What each round of the start takes of the filter."""
+        rounds = self.config.start_rounds
+        return int(self.config.start_share * WHOLE) // rounds if rounds else 0
+
+    @property
+    def settled_units(self) -> int:
+        """What is taken when averaging begins."""
+        start = self.start_units * self.config.start_rounds
+        return start + int(self.config.settle_share * (WHOLE - start))
+
+    @property
+    def averaged_units(self) -> int:
+        """What the averaged rounds take together, however many they are: their weights add up to it."""
+        return WHOLE - self.settled_units
+
+    @property
+    def smallest_share(self) -> int:
+        """No round takes less of the filter: what is left beside a round is at least half of the least."""
+        rest = WHOLE - self.start_units * self.config.start_rounds
+        settling = self.settled_units - (WHOLE - rest)
+        least = min(rest // self.config.max_rounds // 2, settling, self.averaged_units)
+        return min(least, self.start_units) if self.config.start_rounds else least
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in the averaged demand.
+
+        Rounds weigh what they take of the filter, so that the variances share_t^2 (noise.scale^2 / share_t) of the
+        weighted noise add up to a constant; a sum of normal variates with predictable scales and a constant sum of
+        variances is normal.
+        """
+        return self.noise.scale / math.sqrt(self.averaged_units / WHOLE)
+
+    @property
+    def overuse_margin(self) -> float:
+        """z: with probability 1 - beta the exact average is at most z above the noisy one, for all resources."""
+        beta = self.config.failure_probability * (0.5 if self.config.integral else 1.0)
+        return float(-special.ndtri(beta / self.size)) * self.deviation * (1 + 1e-9) + _GRID_SLACK
+
+    @property
+    def usable(self) -> float:
+        """The supply that fractions may use; of whole bundles, less what independent rounding may add.
+
+        A sum of independent demands in [0, 1] of mean mu stays below (1 + g) mu but for exp(-g^2 mu / (2 + g)).
+        """
+        supply = float(self.market.supply) * (1 - 1e-12)
+        if not self.config.integral:
+            return supply
+        needed = math.log(2 * self.size / self.config.failure_probability)
+        low, high = 0.0, supply  # of the mean
+        for _ in range(200):
+            mean = (low + high) / 2
+            gap = supply / mean - 1 if mean else math.inf
+            if gap * gap * mean >= needed * (2 + gap):
+                low = mean
+            else:
+                high = mean
+        return low
+
+    @property
+    def target(self) -> float:
+        """The use of every resource that prices aim at."""
+        margin = self.overuse_margin if self.config.margin else 0.0
+        return max(self.usable - margin, self.usable / 2)
+
+    @property
+    def supply_needed(self) -> float:
+        """The supply b that alpha needs: the noise may then cost a share of alpha of it."""
+        return self.overuse_margin / self.config.alpha
+
+    @property
+    def largest_price(self) -> Fraction:
+        """p_max = 2 n / b."""
+        return Fraction(2 * self.market.num_agents) / self.market.supply
+
+    @property
+    def price_bits(self) -> int:
+        return price_bits(self.largest_price)
+
+    @property
+    def rounds_limit(self) -> int:
+        """No run has more rounds."""
+        return self.config.start_rounds + self.config.max_rounds + 2
+
+    @property
+    def typical_rounds(self) -> int:
+        """Rounds where no resource is demanded more than twice over; independent of the number of agents."""
+        per_round = self.config.alpha**2 / math.log(self.size + 1)
+        return self.config.start_rounds + min(self.config.max_rounds, math.ceil(1 / per_round))
+
+    def check_supply(self) -> None:
+        """Refuse a supply that cannot serve.
+
+        Raises:
+          InputError: with what would suffice.
+        """
+        supply, config = float(self.market.supply), self.config
+        if supply >= self.supply_needed:
+            return
+        if self.overuse_margin < self.usable and config.allow_small_supply:
+            return
+        scarcest = min(self.market.resources, key=lambda r: Fraction(r.supply) / Fraction(r.max_demand))
+        mends = [f"a supply of {self.supply_needed * scarcest.max_demand:.4g}"]
+        alpha = self.overuse_margin / supply
+        if alpha <= 1:
+            mends.append(f"--alpha={math.ceil(alpha * 1000) / 1000:g}")
+        epsilon = self._epsilon_needed()
+        if epsilon is not None:
+            mends.append(f"--epsilon={math.ceil(epsilon * 100) / 100:g}")
+        also = ", or go on with --allow_small_supply" if self.overuse_margin < self.usable else ""
+        raise InputError(
+            f"--supplies: {scarcest.supply:g} of '{scarcest.name}' are too few for --epsilon={config.epsilon:g} and "
+            f"--alpha={config.alpha:g} with {self.size} resources: take {' or '.join(mends)}{also}"
+        )
+
+    def _epsilon_needed(self) -> float | None:
+        """The least epsilon up to 100 for which the supply suffices."""
+
+        def suffices(epsilon: float) -> bool:
+            plan = make_plan(replace(self.config, epsilon=epsilon), self.market)
+            return float(plan.market.supply) >= plan.supply_needed
+
+        low, high = self.config.epsilon, 100.0
+        if not suffices(high):
+            return None
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if suffices(middle) else (middle, high)
+        return high
+
+    def public_parameters(self) -> dict[str, Any]:
+        """For the ledger and the report."""
+        return {
+            **self.config.public_parameters(),
+            **self.market.to_dict(),
+            "noise_sigma": self.noise.sigma,
+            "sensitivity": self.noise.sensitivity,
+            "overuse_margin": self.overuse_margin,
+            "target_use": self.target,
+            "supply": float(self.market.supply),
+            "supply_needed": self.supply_needed,
+            "typical_rounds": self.typical_rounds,
+            "rounds_limit": self.rounds_limit,
+        }
+
+
+def sensitivity_of(market: Market, max_resources: int | None) -> float:
+    """l2-sensitivity of the total demand when the row of one agent is replaced, rounded up.
+
+    Both rows lie in the box of the limits, so their difference is at most its diagonal; with at most K resources
+    each, the difference has at most 2 K entries.
+    """
+    limits = sorted((int(limit) for limit in market.limits), reverse=True)
+    if max_resources is not None:
+        limits = limits[: 2 * max_resources]
+    square = sum(limit * limit for limit in limits)
+    return math.nextafter(math.sqrt(square), math.inf) / (1 << GRID_BITS)
+
+
+def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
+    """Calibrate; `PackingPlan.check_supply` says whether the market can be served.
+
+    Raises:
+      InputError: prices or noise would leave the fixed point: far too small a supply or budget.
+    """
+    sigma = gaussian_sigma(config.epsilon, config.delta)
+    noise = FilteredNoise(sigma, sensitivity_of(market, config.max_resources_per_agent))
+    plan = PackingPlan(config, market, noise)
+    try:
+        _ = plan.price_bits
+    except ValueError as error:
+        raise InputError(f"--supplies: too small for {market.num_agents} agents: {error}") from None
+    largest = _LARGEST_DRAW * noise.scale_of(plan.smallest_share / WHOLE) + market.num_agents
+    if not largest * UNITS < 1 << 62:
+        raise InputError(
+            f"--epsilon={config.epsilon:g} and --delta={config.delta:g} with {market.size} resources: no noise of that "
+            "size can be computed with"
+        )
+    return plan
+
+
+def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource, ...]:
+    """Resources from a mapping of names, or a list, of supplies: numbers, or mappings of supply and max_demand.
+
+    Raises:
+      InputError: an entry is neither.
+    """
+    items = supplies.items() if isinstance(supplies, Mapping) else enumerate(supplies)
+    found = []
+    for name, entry in items:
+        values = dict(entry) if isinstance(entry, Mapping) else {"supply": entry}
+        if set(values) - {"supply", "max_demand"} or "supply" not in values:
+            raise InputError(
+                f"--supplies: '{name}' must be a number, or a mapping with supply and max_demand"
+            )
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values.values()):
+            raise InputError(f"--supplies: the supply and max_demand of '{name}' must be numbers")
+        found.append(Resource(str(name), **values))
+    return tuple(found)

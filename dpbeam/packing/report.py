@@ -1,0 +1,55 @@
+"""The ledger of a plan, and what it means before any data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbeam.accounting.ledger import COMPUTATIONAL_NOTE, REPLACE_ONE_AGENT, Ledger, key_source
+from dpbeam.accounting.noise import check_same_noise
+from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.packing.config import PackingPlan
+from dpbeam.packing.program import PackingProgram
+
+JOINT_NOTE = (
+    "Joint differential privacy: the prices are (epsilon, delta)-differentially private, and an agent's allocation "
+    "is a function of the prices and of its own row, so it may be shown to that agent and to nobody else."
+)
+ROW_NOTE = "NOT FOR PUBLICATION: a row may be shown to its own agent alone (joint differential privacy)"
+
+
+def packing_ledger(plan: PackingPlan, *, fixed_key: bool, input_parameters: dict[str, Any]) -> Ledger:
+    """What was promised and done.
+
+    Raises:
+      NoiseMismatchError: the program draws other noise than the ledger states.
+    """
+    check_same_noise(plan.event.noises(), PackingProgram(plan).noises())
+    ledger = Ledger(
+        method="packing",
+        epsilon=plan.config.epsilon,
+        delta=plan.config.delta,
+        accounting="gaussian",
+        events=plan.event,
+        privacy_unit="one agent: its value and its demands",
+        neighbouring_relation=REPLACE_ONE_AGENT,
+        parameters={**plan.public_parameters(), "input": input_parameters},
+        key_source=key_source(fixed=fixed_key),
+        guarantee_note=f"{JOINT_NOTE} {COMPUTATIONAL_NOTE}",
+        versions=versions(),
+        code_revision=code_revision(),
+    )
+    ledger.verify()
+    return ledger
+
+
+def packing_report(plan: PackingPlan) -> dict[str, Any]:
+    """What settings and market mean, as plain data."""
+    supply = float(plan.market.supply)
+    return {
+        "epsilon": plan.config.epsilon,
+        "delta": plan.config.delta,
+        **plan.public_parameters(),
+        "suffices": supply >= plan.supply_needed,
+        "margin_share": plan.overuse_margin / supply,
+        "noise_deviation": plan.deviation,
+    }

@@ -1,0 +1,10 @@
+"""Scarce resources for many agents: the job of `dpbeam pack`, as a module to run."""
+
+import sys
+
+from dpbeam.cli.pack import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

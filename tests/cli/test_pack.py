@@ -1,0 +1,323 @@
+"""`dpbeam pack` as its users meet it: allocations, prices, ledgers, and one-line errors."""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpbeam
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from dpbeam.packing.posted import Posted
+from tests.support.commands import key_warning
+from tests.support.markets import random_rows
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("own_temp")
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENTS, RESOURCES = 300, ("beds", "nurses", "hours")
+SUPPLIES = {"beds": 40, "nurses": 60, "hours": {"supply": 400, "max_demand": 8}}
+QUICK = ["--epsilon=8", "--delta=1e-4", "--alpha=0.5", "--start_rounds=4", "--allow_small_supply"]
+KEY = "--insecure_test_key=00ff"
+
+
+def columns(agents=AGENTS):
+    values, demands = random_rows(agents, 3, 1)
+    demands = demands * [1, 1, 8]
+    return {"agent": [f"a{i}" for i in range(agents)], "value": values, **dict(zip(RESOURCES, demands.T))}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "supplies.yaml").write_text(json.dumps(SUPPLIES))
+    pq.write_table(pa.table(columns()), tmp_path / "agents.parquet")
+    return tmp_path
+
+
+def pack(folder, *arguments, agents="agents.parquet", output="out"):
+    return main(
+        [
+            "pack",
+            f"--agents={folder / agents}",
+            f"--supplies={folder / 'supplies.yaml'}",
+            f"--output={folder / output}",
+            *QUICK,
+            KEY,
+            "--quiet",
+            *arguments,
+        ]
+    )
+
+
+def allocations(folder, output="out") -> dict:
+    rows = [
+        row for path in glob.glob(f"{folder / output}-*.parquet") for row in pq.read_table(path).to_pylist()
+    ]
+    return {row["agent"]: row["allocation"] for row in rows}
+
+
+def in_memory(**more):
+    with pytest.warns(UserWarning, match="NOT PRIVATE"):
+        return dpbeam.pack(
+            columns(),
+            supplies=SUPPLIES,
+            epsilon=8,
+            delta=1e-4,
+            alpha=0.5,
+            start_rounds=4,
+            allow_small_supply=True,
+            insecure_test_key="00ff",
+            **more,
+        )
+
+
+def refused(capsys, folder, *arguments, **more) -> str:
+    assert pack(folder, *arguments, **more) == 2
+    error = capsys.readouterr().err.removeprefix(key_warning("pack")).strip()
+    assert "\n" not in error and error.startswith("dpbeam pack: error: "), error
+    assert not glob.glob(str(folder / "out*"))
+    return error.removeprefix("dpbeam pack: error: ")
+
+
+def test_allocations_prices_and_ledger(folder):
+    assert pack(folder) == 0
+    found = allocations(folder)
+    expected = in_memory()
+    assert found == dict(zip(expected.table["agent"].to_pylist(), expected.table["allocation"].to_pylist()))
+    assert 0 < np.mean(list(found.values())) < 1
+    posted = Posted.from_table(pq.read_table(folder / "out.prices.parquet"))
+    data = columns()
+    again = posted.allocate(data["value"], np.column_stack([data[name] for name in RESOURCES]))
+    assert [found[agent] for agent in data["agent"]] == again.tolist()
+    ledger = json.loads((folder / "out.ledger.json").read_text())
+    assert ledger["neighbouring_relation"] == "replace the row of one agent"
+    assert "shown to that agent and to nobody else" in ledger["guarantee_note"]
+    assert ledger["parameters"]["output"]["extras"] == ["prices.parquet"]
+    assert Ledger.from_json((folder / "out.ledger.json").read_text()).verify().delta <= 1e-4
+
+
+def test_the_file_warns_whoever_opens_it(folder):
+    pack(folder)
+    (path,) = glob.glob(str(folder / "out-*.parquet"))
+    assert b"own agent alone" in pq.ParquetFile(path).metadata.metadata[b"dpbeam"]
+
+
+def test_output_is_replaced_whole_prices_included(folder, capsys):
+    assert pack(folder) == 0
+    assert pack(folder) == 2
+    assert "pass --overwrite" in capsys.readouterr().err
+    before = (folder / "out.prices.parquet").read_bytes()
+    assert pack(folder, "--overwrite", "--insecure_test_key=11") == 0
+    assert (folder / "out.prices.parquet").read_bytes() != before
+    (folder / "out.ledger.json").unlink()
+    assert pack(folder, "--overwrite") == 2
+    assert "is in the way" in capsys.readouterr().err
+
+
+def test_formats_and_lists_are_read_alike(folder):
+    data = columns()
+    rows = [dict(zip(data, row)) for row in zip(*data.values())]
+    (folder / "a.csv").write_text(
+        ",".join(data) + "\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows)
+    )
+    rows = [{k: float(v) if k != "agent" else v for k, v in row.items()} for row in rows]
+    lists = [
+        {"agent": row["agent"], "value": row["value"], "wants": [row[name] for name in RESOURCES]}
+        for row in rows
+    ]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lists))
+    pq.write_table(pa.Table.from_pylist(lists), folder / "b.parquet", row_group_size=100)
+    pack(folder)
+    for number, (agents, more) in enumerate(
+        [
+            ("a.csv", ["--demand_column=hours", "--demand_column=beds", "--demand_column=nurses"]),
+            ("a.jsonl", []),
+            ("b.jsonl", ["--demand_column=wants"]),
+            ("b.parquet", ["--demand_column=wants"]),
+        ]
+    ):
+        assert pack(folder, *more, agents=agents, output=f"other{number}") == 0
+        assert allocations(folder, f"other{number}") == allocations(folder)
+
+
+def test_several_blocks_and_jobs_give_the_same(folder):
+    pack(folder)
+    assert pack(folder, "--num_blocks=3", "--passes_per_job=8", output="more") == 0
+    assert allocations(folder, "more") == allocations(folder)
+    prices = [(folder / f"{name}.prices.parquet").read_bytes() for name in ("out", "more")]
+    assert prices[0] == prices[1]
+
+
+def test_integers_stay_integers(folder):
+    data = columns()
+    data["agent"] = list(range(AGENTS))
+    pq.write_table(pa.table(data), folder / "i.parquet")
+    assert pack(folder, "--integral", agents="i.parquet") == 0
+    found = allocations(folder)
+    assert sorted(found) == list(range(AGENTS)) and set(found.values()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "column,row,bad,message",
+    [
+        ("value", 4, 1.5, "column 'value' holds no number in [0, 1]"),
+        ("value", 4, None, "column 'value' holds no number in [0, 1]"),
+        ("beds", 2, -0.25, "column 'beds' holds no number in [0, 1]"),
+        ("hours", 2, 9.0, "column 'hours' holds no number in [0, 8]"),
+        ("beds", 3, float("nan"), "column 'beds' holds no number in [0, 1]"),
+        ("agent", 6, None, "column 'agent' is empty: every row needs its agent"),
+    ],
+)
+def test_bad_rows_are_named_and_their_values_are_not(folder, capsys, form, column, row, bad, message):
+    data = {name: list(values) for name, values in columns(20).items()}
+    data[column][row] = bad
+    path = folder / f"bad.{form}"
+    if form == "parquet":
+        pq.write_table(pa.table(data), path)
+        where = f"row {row + 1}"
+    elif form == "csv":
+        rows = zip(*data.values())
+        cells = [",".join("" if cell is None else str(cell) for cell in line) for line in rows]
+        path.write_text(",".join(data) + "\n" + "\n".join(cells) + "\n")
+        where = f":{row + 2}:"
+    else:
+        if bad is not None and np.isnan(bad):
+            bad = None
+            data[column][row] = None
+        rows = [dict(zip(data, line)) for line in zip(*data.values())]
+        path.write_text("".join(json.dumps(line) + "\n" for line in rows))
+        where = f":{row + 1}:"
+    error = refused(capsys, folder, agents=path.name)
+    assert message in error and where in error and path.name in error
+    assert "1.5" not in error and "0.25" not in error and "9.0" not in error
+
+
+def test_an_agent_twice_is_refused_without_saying_who(folder, capsys):
+    data = columns(50)
+    data["agent"][40] = "a7"
+    pq.write_table(pa.table(data), folder / "twice.parquet", row_group_size=10)
+    for blocks in ([], ["--num_blocks=4"]):
+        error = refused(capsys, folder, *blocks, agents="twice.parquet")
+        assert error == "column 'agent' holds an agent twice; every agent is one row"
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--value_column=worth"], "--value_column: {agents} has no column 'worth', only agent, value"),
+        (["--agent_column=who"], "--agent_column: {agents} has no column 'who'"),
+        (["--demand_column=beds"], "has type double, expected a list of numbers"),
+        (
+            ["--demand_column=beds", "--demand_column=rooms"],
+            "--supplies: no supply for --demand_column 'rooms'",
+        ),
+        (
+            ["--demand_column=beds", "--demand_column=nurses"],
+            "--demand_column: 'hours' has a supply, but no column",
+        ),
+        (["--value_column=agent"], "must name different columns"),
+        (["--num_agents=200"], "--num_agents=200: the input holds more agents, 300"),
+        (["--num_agents=0"], "--num_agents must be from 1"),
+        (["--max_resources_per_agent=1"], "--max_resources_per_agent=1: an agent demands more resources"),
+        (["--max_value=0.5"], "column 'value' holds no number in [0, 0.5]"),
+        (["--alpha=0"], "--alpha must be from 0.005 to 1, got 0"),
+        (["--no_allow_small_supply", "--epsilon=0.1"], "--supplies: 40 of 'beds' are too few"),
+        (["--num_blocks=0"], "--num_blocks must be from 1 to 65536"),
+        (["--max_items_per_user=3"], "--max_items_per_user does not apply to pack; an agent is one row"),
+        (["--agent_type=float"], "--agent_type: expected one of string, int, bytes"),
+        (["--epsilon=0"], "--epsilon"),
+        (["--agents=nothing-*.parquet"], "nothing-*.parquet"),
+    ],
+)
+def test_wrong_usage_is_one_line(folder, capsys, arguments, message):
+    error = refused(capsys, folder, *arguments)
+    assert message.format(agents=folder / "agents.parquet") in error
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("beds: -3\nnurses: 1\nhours: 1\n", "the supply of 'beds' must be a positive number, got -3"),
+        ("beds: many\nnurses: 1\nhours: 1\n", "the supply and max_demand of 'beds' must be numbers"),
+        ("beds: 3\nbeds: 4\n", "beds is there twice, first on line 1"),
+        ("beds: {supply: 3, supply: 4}\n", "supply is there twice"),
+        ("beds: .nan\n", "the supply of 'beds' must be a positive number"),
+        ("{", "is not valid YAML"),
+        ("3\n", "must map resources to supplies"),
+        ("", "must map resources to supplies"),
+    ],
+)
+def test_wrong_supplies_are_one_line(folder, capsys, text, message):
+    (folder / "supplies.yaml").write_text(text)
+    columns = [] if "hours" in text else ["--demand_column=beds"]
+    assert message in refused(capsys, folder, *columns)
+
+
+def test_no_supplies_no_agents(folder, capsys):
+    (folder / "supplies.yaml").unlink()
+    assert "--supplies: cannot read" in refused(capsys, folder)
+    (folder / "supplies.yaml").write_text(json.dumps(SUPPLIES))
+    pq.write_table(pa.table(columns()).slice(0, 0), folder / "none.parquet")
+    assert refused(capsys, folder, agents="none.parquet") == "--agents: there are no agents"
+
+
+def test_a_plan_needs_no_data(folder, capsys):
+    flags = ["plan", "--family=pack", f"--supplies={folder / 'supplies.yaml'}", "--num_agents=300", *QUICK]
+    assert main([*flags, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["supply"] == 40 and report["suffices"] is (report["supply_needed"] <= 40)
+    assert main(flags) == 0
+    assert "supply that alpha needs" in capsys.readouterr().out
+    assert main(["plan", "--epsilon=1", "--delta=1e-6", "--alpha=0.2"]) == 2
+    assert "--alpha is of pack: give --family=pack too" in capsys.readouterr().err
+    assert main(["plan", "--family=pack", "--epsilon=1", "--delta=1e-6"]) == 2
+    assert "--supplies is required" in capsys.readouterr().err
+
+
+def test_the_example_config_is_one(folder, capsys):
+    config = [f"--config={ROOT / 'configs' / 'pack.yaml'}", "--agent_column=agent", "--value_column=value"]
+    assert pack(folder, *config, "--dry_run", "--no_quiet") == 0
+    assert "dry run" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_nothing(folder, capsys):
+    assert pack(folder, "--dry_run", "--no_quiet") == 0
+    assert "supply that alpha needs" in capsys.readouterr().out
+    assert not glob.glob(str(folder / "out*"))
+
+
+def test_killed_it_goes_on_from_its_checkpoint(folder):
+    """SIGKILL in the middle of the rounds; the same command then gives what it gives undisturbed."""
+    kept = folder / "kept"
+    kept.mkdir()
+    flags = [
+        *(
+            "pack",
+            f"--agents={folder / 'agents.parquet'}",
+            f"--supplies={folder / 'supplies.yaml'}",
+            *QUICK,
+            KEY,
+        ),
+        *("--quiet", f"--output={folder / 'resumed'}", f"--checkpoint={kept}", "--passes_per_job=2"),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-m", "dpbeam.cli", *flags], env=environment)
+    wait_until(lambda: glob.glob(str(kept / "*" / "checkpoint-4")), 60, "a checkpoint")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not glob.glob(str(folder / "resumed*.json"))
+    assert main(flags) == 0
+    pack(folder)
+    assert allocations(folder, "resumed") == allocations(folder)
+    assert not os.listdir(kept)

@@ -1,0 +1,64 @@
+"""Packing writes the same bytes on every engine for a fixed key: in one step, and round by round in jobs."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from dpbeam.io.synth_market import write_market
+
+pytestmark = pytest.mark.slow
+
+ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=5"]
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory) -> str:
+    prefix = str(tmp_path_factory.mktemp("market") / "m")
+    write_market(prefix, agents=20_000, resources=4, shards=3)
+    return prefix
+
+
+def command(market, folder, *flags: str) -> list[str]:
+    (folder / "temp").mkdir(exist_ok=True)
+    return [
+        *(sys.executable, "-m", "pipelines.pack", "--agents", f"{market}-*.parquet"),
+        *(
+            f"--supplies={market}.supplies.yaml",
+            "--epsilon=4",
+            "--delta=1e-6",
+            "--alpha=0.6",
+            "--start_rounds=6",
+        ),
+        *(
+            "--insecure_test_key=5e1ec7",
+            f"--output={folder / 'out' / 'x'}",
+            f"--temp_location={folder / 'temp'}",
+        ),
+        *flags,
+    ]
+
+
+def output(folder) -> dict[str, bytes]:
+    """Files by name; the ledger less the commit, which may move while the tests run in a work tree."""
+    found = {path.name: path.read_bytes() for path in (folder / "out").glob("*")}
+    ledger = json.loads(found.pop("x.ledger.json"))
+    return {**found, "ledger": json.dumps({**ledger, "code_revision": ""}).encode()}
+
+
+@pytest.fixture(scope="module")
+def expected(engine, market, tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("direct")
+    run = engine("direct").run(command(market, folder), folder / "log")
+    assert run.code == 0, run.log[-4000:]
+    return output(folder)
+
+
+@pytest.mark.parametrize("name", ["direct-2", "prism", "flink-cluster", "spark-cluster"])
+@pytest.mark.parametrize("flags", [[], ROUND_BY_ROUND], ids=["one step", "round by round"])
+def test_same_bytes_on_every_engine(name, flags, engine, market, expected, tmp_path):
+    run = engine(name).run(command(market, tmp_path, *flags), tmp_path / "log")
+    assert run.code == 0, run.log[-4000:]
+    assert output(tmp_path) == expected
+    assert os.listdir(tmp_path / "temp") == []
