@@ -13,6 +13,7 @@ Composition kinds:
             the same function of the noisy weights.
   pure      epsilons of epsilon-DP noises add; thresholds as above.
   zcdp      rhos add and are converted tightly (zcdp.py); thresholds as above.
+  renyi     divergences of every order add, and the best order counts (renyi.py); thresholds as above.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from dpbeam.accounting.events import (
     ComposedEvent,
@@ -31,11 +34,22 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.renyi import ORDERS, renyi_delta
 from dpbeam.accounting.zcdp import zcdp_delta
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
-_COSTS = {"gaussian": "gaussian_sigma", "pure": "pure_epsilon", "zcdp": "zcdp_rho"}
-_NESTED = {"gaussian": ("gaussian",), "pure": ("pure",), "zcdp": ("gaussian", "pure", "zcdp")}
+_COSTS = {
+    "gaussian": "gaussian_sigma",
+    "pure": "pure_epsilon",
+    "zcdp": "zcdp_rho",
+    "renyi": "renyi_divergences",
+}
+_NESTED = {
+    "gaussian": ("gaussian",),
+    "pure": ("pure",),
+    "zcdp": ("gaussian", "pure", "zcdp"),
+    "renyi": ("gaussian", "pure", "zcdp", "renyi"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
 
     Args:
       event: the root of the tree.
-      epsilon: where the delta of a gaussian or zcdp root is taken if the root does not say so itself;
+      epsilon: where the delta of a gaussian, zcdp or renyi root is taken if the root does not say so itself;
         ignored by a basic or pure root.
 
     Raises: UnknownEventError on anything it does not know, where it does not know it;
@@ -72,6 +86,8 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     if epsilon is None:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
     epsilon = check_epsilon(epsilon)
+    if event.kind == "renyi":
+        return Guarantee(epsilon, _renyi_total(leaves, mechanisms, epsilon))
     return Guarantee(epsilon, min(1.0, math.fsum([_noise_delta(mechanisms, epsilon), *outside])))
 
 
@@ -136,6 +152,15 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
     if None not in pure and math.fsum(pure) <= epsilon:
         return 0.0
     return zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
+
+
+def _renyi_total(leaves: list[Event], mechanisms: list[Event], epsilon: float) -> float:
+    """Delta at epsilon of a renyi composition: of the best order, or exact where one event knows it."""
+    divergences = np.sum([mechanism.renyi_divergences() for mechanism in mechanisms], axis=0) * (1 + 1e-14)
+    best = float(renyi_delta(divergences, ORDERS, epsilon).min())
+    delta = math.fsum([best, *(leaf.outside_delta() for leaf in leaves)])
+    exact = leaves[0].exact_delta(epsilon) if len(leaves) == 1 else None
+    return min(1.0, delta if exact is None else min(delta, exact))
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

@@ -23,14 +23,17 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
+from dpbeam.accounting.coins import CoinCurve, CoinNoise
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
+from dpbeam.accounting.release import TableNoise
+from dpbeam.accounting.renyi import ORDERS
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
-KINDS = ("basic", "gaussian", "pure", "zcdp")
+KINDS = ("basic", "gaussian", "pure", "zcdp", "renyi")
 
 
 class UnknownEventError(ValueError):
@@ -61,7 +64,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | CountNoise | None:
+    def noise(self) -> NoiseSpec | TableNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -77,6 +80,15 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def renyi_divergences(self) -> np.ndarray | None:
+        """Divergences of the orders `ORDERS`; rho-zCDP implies alpha rho."""
+        rho = self.zcdp_rho()
+        return None if rho is None else ORDERS * rho
+
+    def exact_delta(self, epsilon: float) -> float | None:
+        """All of delta at `epsilon` where the event stands alone and it is known exactly."""
+        return None
 
     def outside_delta(self) -> float:
         """Probability that is added to delta outside of the factor exp(epsilon)."""
@@ -194,6 +206,47 @@ class CountEvent(Event):
 
     def outside_delta(self) -> float:
         return self.delta
+
+
+@event
+@dataclass(frozen=True)
+class BernoulliEvent(Event):
+    """Release of items by coins that depend on counts of which one user moves at most `max_items`, each by one.
+
+    The cost is recomputed from the table that `corners` generate (`coins.py`), for whatever numbers. No rho is stated:
+    the divergence of a coin is no multiple of its order.
+    """
+
+    corners: tuple[tuple[float, float], ...]
+    max_items: int
+    round: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            corners=CoinCurve(self.corners).corners,
+            max_items=check_rounds(self.max_items, "max_items"),
+            round=check_rounds(self.round, "round"),
+            label=str(self.label),
+        )
+
+    @property
+    def curve(self) -> CoinCurve:
+        return CoinCurve(self.corners)
+
+    @property
+    def noise(self) -> CoinNoise:
+        return CoinNoise(self.curve, self.round)
+
+    def renyi_divergences(self) -> np.ndarray:
+        return self.max_items * self.curve.divergences(ORDERS) * (1 + TOLERANCE)
+
+    def exact_delta(self, epsilon: float) -> float | None:
+        return self.curve.single_delta(epsilon) if self.max_items == 1 else None
+
+    def outside_delta(self) -> float:
+        return self.max_items * self.curve.missing
 
 
 @event

@@ -6,12 +6,13 @@ the product: each is other keys, a copy of a program, or another idea of who a u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbeam.accounting.noise import KINDS, L1, NoiseSpec
+from dpbeam.accounting.noise import KINDS, L1, LINF, NoiseSpec
 from dpbeam.engine.program import Keys
 from dpbeam.evaluation.audit import Subject
 from dpbeam.evaluation.neighbours import Neighbours
@@ -84,9 +85,14 @@ def _keyed(keys: type[Keys], method: str, **options) -> Fault:
 def _short_hash(method: str) -> Fault:
     plan = plan_of(method, epsilon=4.0)
     held = MAX_ITEMS
+    own, others = 9 * held, ()
     if plan.program.norm == L1:  # the merged user's sample moves from one item to another
-        plan, held = plan_of(method, epsilon=4.0, max_items_per_user=1), 1
-    case = Neighbours("namesake with items of its own", (tuple(range(held)),), tuple(range(held, 10 * held)))
+        plan, held, own = plan_of(method, epsilon=4.0, max_items_per_user=1), 1, 9
+    if plan.program.norm == LINF:  # what nobody else holds costs delta alone: give every item some users
+        own, users = 3 * held, math.ceil(0.7 * plan.rounds[-1].threshold)
+        others = tuple((item,) for item in range(held + own) for _ in range(users))
+    sets = (tuple(range(held)), *others)
+    case = Neighbours("namesake with items of its own", sets, tuple(range(held, held + own)))
     return Fault(plan, Subject(plan.program, identity=short_identity), (case,))
 
 

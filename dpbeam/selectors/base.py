@@ -228,6 +228,7 @@ class Selector(ABC):
       presets: name -> settings; "published" takes those of the paper.
       variants: name -> settings that benchmarks compare, and that the audit and the tests run; the default first.
       default_max_items: D0 where none is asked for.
+      shows_weights: whether its guarantee holds for the noisy weights of released items too.
     """
 
     name: ClassVar[str]
@@ -237,6 +238,7 @@ class Selector(ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     default_max_items: ClassVar[int] = 100
+    shows_weights: ClassVar[bool] = True
 
     def resolve(self, request: Request) -> Request:
         """The request with every setting filled in and checked.

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.release import TableNoise
 from dpbeam.engine.program import Draw, Exact, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
@@ -121,7 +121,7 @@ class TopKProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return self.counting.sum_names(trip)
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         return self.counting.noise(trip)
 
     def block_state_trip(self, trip: int) -> int | None:

@@ -1,0 +1,118 @@
+"""bits: an item is released by a coin that depends on how many hold it, and nothing else is shown; docs/bits.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpbeam.errors import InputError
+from dpbeam.selectors.base import (
+    Calibration,
+    HardCase,
+    PlantedFault,
+    Request,
+    RoundPlan,
+    Selector,
+    Settings,
+    check_range,
+    setting,
+)
+from dpbeam.selectors.multi_round import MAX_SHARES, POOL
+
+# Best of what was tried on public datasets; constants, so they cost no privacy.
+_SPLIT = (0.05, 0.1, 0.2, 0.65)
+_MOST_ITEMS = 1_000_000
+
+
+@dataclass(frozen=True)
+class BitsSettings(Settings):
+    """Public numbers of bits; each is a flag of its own."""
+
+    budget_split: tuple[float, ...] = setting(_SPLIT, "shares of the rounds, sum 1", metavar="A,B,...")
+    round_items: tuple[float, ...] | None = setting(
+        None,
+        "items of a user that count in each round (default: --max_items_per_user in all)",
+        kind=tuple,
+        metavar="N,N,...",
+    )
+
+    def check(self) -> None:
+        super().check()
+        from dpbeam.accounting.budget import split_amount
+
+        if not 1 <= len(self.budget_split) <= MAX_SHARES:
+            raise InputError(f"--budget_split needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}")
+        split_amount(1.0, self.budget_split)
+        if self.round_items is not None:
+            if len(self.round_items) != len(self.budget_split):
+                raise InputError(
+                    f"--round_items needs one number a round, {len(self.budget_split)}, got {len(self.round_items)}"
+                )
+            for items in self.round_items:
+                check_range("round_items", items, 1, _MOST_ITEMS, integer=True)
+
+
+class Bits(Selector):
+    """Coins of known probabilities on exact counts; found items leave every user's set for the rounds that follow."""
+
+    name = "bits"
+    summary = "releases by coins on counts of unit weights and shows nothing else; where users hold hundreds of items"
+    settings_type = BitsSettings
+    variants = {  # noqa: RUF012
+        "bits": {},
+        "bits one round": {"budget_split": (1.0,)},
+    }
+    shows_weights = False
+
+    def resolve(self, request: Request) -> Request:
+        request = super().resolve(request)
+        settings: BitsSettings = request.settings
+        given = settings.round_items or (request.max_items,) * len(settings.budget_split)
+        items = tuple(int(n) for n in given)
+        return replace(
+            request,
+            max_items=max(items),
+            settings=replace(settings, budget_split=tuple(settings.budget_split), round_items=items),
+        )
+
+    def plan(self, request: Request) -> Calibration:
+        from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
+        from dpbeam.selectors.bits.calibration import calibrate_bits
+        from dpbeam.selectors.bits.program import BitsProgram
+
+        settings: BitsSettings = request.settings
+        curves = calibrate_bits(request.epsilon, request.delta, settings.budget_split, settings.round_items)
+        events = tuple(
+            BernoulliEvent(curve.corners, items, round=number, label=self.name)
+            for number, (curve, items) in enumerate(zip(curves, settings.round_items), start=1)
+        )
+        program = BitsProgram(
+            noises=[event.noise for event in events],
+            round_items=settings.round_items,
+            pool=POOL if len(events) > 1 else None,
+        )
+        rounds = tuple(
+            RoundPlan(event.noise, float(event.noise.law.threshold), event.noise, 1.0, event.outside_delta())
+            for event in events
+        )
+        event = ComposedEvent("renyi", events, epsilon=request.epsilon, label=self.name)
+        return Calibration(program, rounds, event)
+
+    def weight(self, calibration: Calibration, degree: int) -> float:
+        return 1.0
+
+    def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
+        """Rounds are independent; where a round takes fewer items than users hold, with the expected count."""
+        missed = 1.0
+        for noise, items in zip(calibration.program.noises(), calibration.program.round_items):
+            missed *= 1.0 - float(noise.law.release_probability(users * min(items, degree) // degree))
+        return 1.0 - missed
+
+    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
+        from dpbeam.selectors.bits.faults import hard_cases
+
+        return hard_cases(calibration)
+
+    def planted_faults(self) -> list[PlantedFault]:
+        from dpbeam.selectors.bits.faults import FAULTS
+
+        return FAULTS

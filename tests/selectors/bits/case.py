@@ -1,0 +1,21 @@
+"""bits in the tests."""
+
+from __future__ import annotations
+
+from tests.selectors.bits.reference import bits
+from tests.selectors.case import SelectorCase
+
+CASES = [
+    SelectorCase(
+        "bits",
+        bits,
+        1e-9,  # bits
+        {
+            "bits": {},
+            "bits one round": {"budget_split": (1.0,)},
+            "bits fewer items at first": {"budget_split": (0.2, 0.8), "round_items": (3, 8)},
+        },
+        tight=(),  # the accountant's bound is a few times what the worst single level reaches; docs/bits.md
+        grid_sigma=lambda program: 1024.0,  # bits
+    )
+]
