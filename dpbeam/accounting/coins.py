@@ -11,7 +11,7 @@ otherwise 0), and D the Renyi divergence of order alpha of the rest of P from Q,
 
 Divergences of several items and rounds add, missing masses too, and the total (epsilon, delta) is
 
-    delta = sum of missing + exp((alpha - 1)(sum of D - epsilon)) (1 - 1/alpha)^(alpha - 1) / alpha      for any alpha > 1.
+    delta = sum of missing + exp((alpha - 1)(sum of D - epsilon)) (1 - 1/alpha)^(alpha - 1) / alpha,   any alpha > 1.
 
 What is drawn for an item is a keyed uniform number of 128 bits, compared with p_n, a multiple of 2^-128.
 """
@@ -23,11 +23,13 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from dpbeam.accounting.gaussian import check_positive
+from dpbeam.accounting.geometric import FACTOR_BITS, exponential_below
 from dpbeam.accounting.noise import LINF
 from dpbeam.accounting.peeling import check_rounds
 from dpbeam.accounting.release import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
@@ -56,7 +58,7 @@ class CoinCurve:
 
     corners: tuple[tuple[float, float], ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         corners = tuple((float(x), float(y)) for x, y in self.corners)
         object.__setattr__(self, "corners", corners)
         values = [*itertools.chain.from_iterable(corners)]
@@ -106,13 +108,14 @@ class CoinCurve:
 
     def single_delta(self, epsilon: float) -> float:
         """The exact delta of one item that moves by one, rounded up: the largest over all n and both directions."""
-        p, rest = self.law.probabilities
-        factor = math.exp(epsilon) * (1 - 4 * _UNIT)
-        more = p[1:] - factor * p[:-1]
-        less = rest[:-1] - factor * rest[1:]
-        return max(float(more.max()), float(less.max())) * (1 + 1e-13) + 8 * _UNIT * float(
-            max((p[1:] * (more > 0)).max(), (rest[:-1] * (less > 0)).max())
+        factor = exponential_below(epsilon)
+        worst = max(
+            max(
+                (more << FACTOR_BITS) - factor * fewer, ((ONE - fewer) << FACTOR_BITS) - factor * (ONE - more)
+            )
+            for fewer, more in itertools.pairwise(self.law.cumulative)
         )
+        return math.nextafter(float(Fraction(max(worst, 0), ONE << FACTOR_BITS)), 1.0)
 
 
 @functools.lru_cache(maxsize=128)
@@ -144,7 +147,10 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
 def _divergences(curve: CoinCurve, orders: tuple[float, ...]) -> np.ndarray:
     p, rest = curve.law.probabilities
     with np.errstate(divide="ignore"):
-        logs = (np.where(p < 0.5, np.log(p), np.log1p(-rest)), np.where(rest < 0.5, np.log(rest), np.log1p(-p)))
+        logs = (
+            np.where(p < 0.5, np.log(p), np.log1p(-rest)),
+            np.where(rest < 0.5, np.log(rest), np.log1p(-p)),
+        )
     steps = []
     for log in logs:
         fewer, more = log[:-1], log[1:]
@@ -174,7 +180,7 @@ def _log_moments(values: list[tuple[np.ndarray, np.ndarray, np.ndarray]], alpha:
 
 @dataclass(frozen=True)
 class CoinNoise(TableNoise):
-    """Coins of a round, stated as noise: n + Z reaches the law's threshold with probability p_n, and only that is shown.
+    """Coins of a round, as noise: n + Z reaches the law's threshold with probability p_n, and only that is shown.
 
     Attributes:
       curve: the sequence p_n.
@@ -188,7 +194,7 @@ class CoinNoise(TableNoise):
     norm: ClassVar[str] = LINF
     bits: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "round", check_rounds(self.round, "round"))
 
     @property

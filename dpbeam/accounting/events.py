@@ -295,6 +295,10 @@ class ThresholdEvent(Event):
         if self.round not in noises:
             raise InconsistentEventError(f"threshold of round {self.round} ({self.label!r}) has no noise")
         noise = noises[self.round]
+        if not isinstance(noise, NoiseSpec):
+            raise InconsistentEventError(
+                f"threshold of round {self.round} ({self.label!r}) needs noise on weights, not {noise}"
+            )
         if (noise.norm == L1) != (self.novel_power == 1.0):
             raise InconsistentEventError(
                 f"threshold of round {self.round} ({self.label!r}) counts weights bounded in another norm than "

@@ -30,14 +30,12 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar
 
-import numpy as np
-
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import L1
 from dpbeam.accounting.peeling import check_rounds
 from dpbeam.accounting.release import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
 
-_FACTOR_BITS = 256
+FACTOR_BITS = 256
 _LARGEST_EPSILON = 30.0  # beyond, three users are enough at any delta: exp(eps) is taken as exp(30)
 
 
@@ -72,7 +70,7 @@ class TruncatedGeometric(ReleaseLaw):
             raise NoTableError("probabilities in steps finer than 2^-128")
         cumulative = _fastest(factor, unit)
         law = cls(cumulative, epsilon, delta)
-        if max(law.excess(factor)) > whole << _FACTOR_BITS:
+        if max(law.excess(factor)) > whole << FACTOR_BITS:
             raise ArithmeticError("the noise exceeds its delta")
         return law
 
@@ -81,8 +79,8 @@ class TruncatedGeometric(ReleaseLaw):
         p = self.cumulative
         mass = [0, *(after - before for before, after in itertools.pairwise(p)), 0]
         pairs = list(itertools.pairwise(mass))
-        more = sum(max(0, (after << _FACTOR_BITS) - factor * before) for before, after in pairs)
-        less = sum(max(0, (before << _FACTOR_BITS) - factor * after) for before, after in pairs)
+        more = sum(max(0, (after << FACTOR_BITS) - factor * before) for before, after in pairs)
+        less = sum(max(0, (before << FACTOR_BITS) - factor * after) for before, after in pairs)
         return more, less
 
 
@@ -98,7 +96,7 @@ def exponential_below(epsilon: float) -> int:
         context.prec = 200
         context.rounding = ROUND_FLOOR
         value = Decimal(epsilon).exp().next_minus()  # exp is rounded to nearest whatever the context says
-        return int(value * (1 << _FACTOR_BITS))
+        return int(value * (1 << FACTOR_BITS))
 
 
 def _fastest(factor: int, unit: int) -> tuple[int, ...]:
@@ -110,8 +108,8 @@ def _fastest(factor: int, unit: int) -> tuple[int, ...]:
         if rest <= 0:
             p.append(ONE)
             break
-        grown = (factor * last >> _FACTOR_BITS) + unit
-        kept = -(-(rest << _FACTOR_BITS) // factor)
+        grown = (factor * last >> FACTOR_BITS) + unit
+        kept = -(-(rest << FACTOR_BITS) // factor)
         p.append(min(grown, ONE - kept))
     return tuple(p)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 ONE = 1 << 128
 MAX_STEPS = 1 << 20
@@ -38,7 +39,7 @@ class ReleaseLaw:
         """theta, the smallest n with p_n >= 1/2; so Z has its median at 0."""
         return bisect.bisect_left(self.cumulative, ONE // 2)
 
-    def release_probability(self, count) -> float | np.ndarray:
+    def release_probability(self, count: ArrayLike) -> float | np.ndarray:
         """p_n for every n >= 0 in `count`, float64 of its shape."""
         index = np.minimum(np.asarray(count, np.int64), len(self.cumulative) - 1)
         found = self._floats[index]
@@ -142,7 +143,7 @@ class TableNoise:
         """Bound on the absolute value of any draw."""
         return float(len(self.law.cumulative))
 
-    def tail(self, x) -> float | np.ndarray:
+    def tail(self, x: ArrayLike) -> float | np.ndarray:
         """P(noise >= x), for numbers or arrays."""
         needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64)), 0)
         return self.law.release_probability(needed.astype(np.int64)[()])

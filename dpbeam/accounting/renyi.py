@@ -25,11 +25,9 @@ def renyi_delta(divergence: float | np.ndarray, order: float | np.ndarray, epsil
     order = np.asarray(order, np.float64)
     log = (order - 1) * (divergence - epsilon + np.log1p(-1 / order)) - np.log(order)
     size = (order - 1) * (np.abs(divergence) + epsilon + 1) + 1
-    return np.exp(np.minimum(log, 0.0)) * (1 + 16 * _UNIT * (1 + size))
+    return np.minimum(np.exp(np.minimum(log, 0.0)) * (1 + 16 * _UNIT * (1 + size)), 1.0)
 
 
 def renyi_budget(order: float, epsilon: float, delta: float) -> float:
     """The divergence of this order that costs (epsilon, delta); negative where none does."""
     return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
-
-

@@ -220,8 +220,8 @@ class Program(ABC):
         """The shard with the noisy sums in its state; only called where `noise` is not None.
 
         Args:
-          noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums. Where the
-            noise protects bits alone: 1 or 0, whether the noisy sum reaches the threshold.
+          noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums.
+            Where the noise protects bits alone: 1 or 0, whether the noisy sum reaches the threshold.
           present: (items,) bool, whether somebody gave weight to the item in this trip.
         """
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 A program states its noise; here the engine draws much of it and its law is measured: the covariance over rounds of
 Gaussian noise, the scale of Laplace noise, and whether the draws follow the stated kind and Laplace rounds are
-unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Tables of count noise
-and of coins have no scale to fit: their draws are held against the stated law itself, which gives the loss.
+unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Tables of count
+noise and of coins have no scale to fit: their draws are held against the stated law itself, which gives the loss.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Likelihood:
         units = np.array([keys.noise(spec, fp) for spec in specs])
         drawn = units / UNITS
         rows = {
-            name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int) for name, kinds in _KINDS.items()
+            name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int)
+            for name, kinds in _KINDS.items()
         }
         if sum(map(len, rows.values())) < len(specs):
             raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")

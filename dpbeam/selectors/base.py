@@ -21,6 +21,7 @@ from dpbeam.errors import InputError
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
     from dpbeam.accounting.noise import NoiseSpec
+    from dpbeam.accounting.release import TableNoise
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
@@ -124,9 +125,9 @@ class RoundPlan:
       delta_threshold: probability allowed for a novel item to pass here; None where rounds share it.
     """
 
-    noise: NoiseSpec
+    noise: NoiseSpec | TableNoise
     threshold: float
-    statistic: NoiseSpec
+    statistic: NoiseSpec | TableNoise
     weight_factor: float = 1.0
     delta_threshold: float | None = None
 

@@ -151,7 +151,7 @@ def test_repeated_gaussian_noise_makes_the_loss_large():
 
 
 def test_unknown_kinds_have_no_likelihood(monkeypatch):
-    monkeypatch.setattr(likelihood, "_KINDS", {name: ("gaussian",) for name in likelihood._KINDS})
+    monkeypatch.setattr(likelihood, "_KINDS", dict.fromkeys(likelihood._KINDS, ("gaussian",)))
     monkeypatch.setattr(likelihood, "_SAMPLES", 10)
     with pytest.raises(ValueError, match="no likelihood is known for noise of kinds"):
         Likelihood.measure(Noisy("laplace", (1.0,)), keys(0), math.exp(-1))

@@ -61,18 +61,16 @@ class Bits(Selector):
         "bits": {},
         "bits one round": {"budget_split": (1.0,)},
     }
+    default_max_items = 50
     shows_weights = False
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
         settings: BitsSettings = request.settings
-        given = settings.round_items or (request.max_items,) * len(settings.budget_split)
-        items = tuple(int(n) for n in given)
-        return replace(
-            request,
-            max_items=max(items),
-            settings=replace(settings, budget_split=tuple(settings.budget_split), round_items=items),
-        )
+        most = request.max_items or self.default_max_items
+        items = tuple(int(n) for n in settings.round_items or (most,) * len(settings.budget_split))
+        settings = replace(settings, budget_split=tuple(settings.budget_split), round_items=items)
+        return replace(request, max_items=max(items), settings=settings)
 
     def plan(self, request: Request) -> Calibration:
         from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
@@ -80,14 +78,15 @@ class Bits(Selector):
         from dpbeam.selectors.bits.program import BitsProgram
 
         settings: BitsSettings = request.settings
-        curves = calibrate_bits(request.epsilon, request.delta, settings.budget_split, settings.round_items)
+        sizes = [int(items) for items in settings.round_items or ()]
+        curves = calibrate_bits(request.epsilon, request.delta, settings.budget_split, sizes)
         events = tuple(
             BernoulliEvent(curve.corners, items, round=number, label=self.name)
-            for number, (curve, items) in enumerate(zip(curves, settings.round_items), start=1)
+            for number, (curve, items) in enumerate(zip(curves, sizes), start=1)
         )
         program = BitsProgram(
-            noises=[event.noise for event in events],
-            round_items=settings.round_items,
+            coins=[event.noise for event in events],
+            round_items=sizes,
             pool=POOL if len(events) > 1 else None,
         )
         rounds = tuple(
@@ -103,8 +102,9 @@ class Bits(Selector):
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Rounds are independent; where a round takes fewer items than users hold, with the expected count."""
         missed = 1.0
-        for noise, items in zip(calibration.program.noises(), calibration.program.round_items):
-            missed *= 1.0 - float(noise.law.release_probability(users * min(items, degree) // degree))
+        for event in calibration.event.parts:
+            counted = users * min(event.max_items, degree) // degree
+            missed *= 1.0 - float(event.curve.law.release_probability(counted))
         return 1.0 - missed
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:

@@ -44,8 +44,7 @@ def _calibrate(
     epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...]
 ) -> tuple[CoinCurve, ...]:
     if items == (1,):  # the best there is
-        curves = (pure_curve(epsilon * _SAFE, delta * _SAFE),)
-        return _checked(curves, items, epsilon, delta)
+        return _checked((pure_curve(epsilon * _SAFE, delta * _SAFE),), items, epsilon, delta)
     slowest = _Slowest(epsilon, delta, shares[-1], items[-1])
     start = int(np.argmin(np.abs(ORDERS - 1 - 1.2 * math.log(1 / delta) / epsilon)))
     order = _lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), start, len(ORDERS))

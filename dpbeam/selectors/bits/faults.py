@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.release import ONE, ReleaseLaw
 from dpbeam.engine.program import Program
 from dpbeam.kernels.grid import UNITS
+from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, all_novel
 from dpbeam.selectors.bits.program import BitsProgram
 from dpbeam.selectors.multi_round import unseen
@@ -26,12 +28,18 @@ def held_by(users: int, items: int) -> HardCase:
 
 def hard_cases(calibration: Calibration) -> list[HardCase]:
     """All items rare, at even odds, common, and one of each; where later rounds sample what earlier ones missed."""
-    law, most = calibration.rounds[-1].noise.law, calibration.program.round_items[-1]
+    program = _honest(calibration)
+    law, most = program.coins[-1].law, program.round_items[-1]
     levels = [max(1, law.users_needed(p)) for p in (0.05, 0.5, 0.95)]
     mixed = tuple((item,) for item in range(most - 1) for _ in range(1 + item * len(law.cumulative) // most))
     cases = [held_by(users, most) for users in sorted(set(levels))]
     cases.append(HardCase("items of all levels", mixed, tuple(range(most))))
-    return cases + [unseen(most)] * (calibration.program.trips > 1)
+    return cases + [unseen(most)] * (program.trips > 1)
+
+
+def _honest(calibration: Calibration) -> BitsProgram:
+    assert isinstance(calibration.program, BitsProgram)
+    return calibration.program
 
 
 class _Altered(CoinNoise):
@@ -51,13 +59,12 @@ def _altered(change: Change) -> Callable[[Calibration, HardCase], Program]:
     """A build whose tables are `change` of the honest ones."""
 
     def build(calibration: Calibration, case: HardCase) -> Program:
-        program = recast(calibration.program, BitsProgram)
-        noises = []
-        for noise in calibration.program.noises():
-            other = _Altered(noise.curve, noise.round)
-            object.__setattr__(other, "table", ReleaseLaw(tuple(change(noise.law.cumulative))))
-            noises.append(other)
-        program._noises = tuple(noises)
+        program, coins = copy.copy(_honest(calibration)), []
+        for honest in program.coins:
+            other = _Altered(honest.curve, honest.round)
+            object.__setattr__(other, "table", ReleaseLaw(tuple(change(honest.law.cumulative))))
+            coins.append(other)
+        program.coins = tuple(coins)
         return program
 
     return build
@@ -81,7 +88,7 @@ def _at_the_mean(table: tuple[int, ...]) -> Iterable[int]:
 
 def _all_items(calibration: Calibration, case: HardCase) -> Program:
     """Samples of four times D0."""
-    program = recast(calibration.program, BitsProgram)
+    program = copy.copy(_honest(calibration))
     program.round_items = tuple(4 * items for items in program.round_items)
     program.cap = max(program.cap, *program.round_items)
     return program
@@ -92,7 +99,7 @@ class _Scored(BitsProgram):
 
     floor = 9
 
-    def reply(self, trip, shard):
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         closed = shard.state["released"] | (shard.sums["weight"] < self.floor * UNITS)
         return shard, {"found": closed.astype(np.uint8)}
 

@@ -20,12 +20,14 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.uniform.program import sample_rows
 
+_FOUND = {"found": ReplyColumn(np.uint8, 0)}
+
 
 class BitsProgram(Program):
     """R rounds of counts and coins; a user adds 1 to at most `round_items[r]` items in round r.
 
     Args:
-      noises: coins, one per round.
+      coins: one per round.
       round_items: D0 of each round.
       pool: items kept per user, of which every round samples its own afresh; None: one sample, for one round.
     """
@@ -33,17 +35,17 @@ class BitsProgram(Program):
     norm = LINF
     weight_grid = 1.0
 
-    def __init__(self, *, noises: Sequence[CoinNoise], round_items: Sequence[int], pool: int | None = None):
-        self._noises, self.round_items = tuple(noises), tuple(round_items)
-        self.trips = len(self._noises)
+    def __init__(self, *, coins: Sequence[CoinNoise], round_items: Sequence[int], pool: int | None = None):
+        self.coins, self.round_items = tuple(coins), tuple(round_items)
+        self.trips = len(self.coins)
         self.cap = max(*self.round_items, pool or 0)
-        self.reply_columns = dict.fromkeys(range(self.trips - 1), {"found": ReplyColumn(np.uint8, 0)})
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), _FOUND)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
 
     def noise(self, trip: int) -> CoinNoise:
-        return self._noises[trip]
+        return self.coins[trip]
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
