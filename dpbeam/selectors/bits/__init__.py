@@ -61,7 +61,7 @@ class Bits(Selector):
         "bits": {},
         "bits one round": {"budget_split": (1.0,)},
     }
-    default_max_items = 50
+    default_max_items = 30
     shows_weights = False
 
     def resolve(self, request: Request) -> Request:
