@@ -22,8 +22,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpbeam.accounting.events import (
     ComposedEvent,
     Event,
@@ -34,7 +32,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.renyi import ORDERS, renyi_delta
+from dpbeam.accounting.renyi import best_renyi_delta
 from dpbeam.accounting.zcdp import zcdp_delta
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
@@ -42,7 +40,7 @@ _COSTS = {
     "gaussian": "gaussian_sigma",
     "pure": "pure_epsilon",
     "zcdp": "zcdp_rho",
-    "renyi": "renyi_divergences",
+    "renyi": "renyi_divergence",
 }
 _NESTED = {
     "gaussian": ("gaussian",),
@@ -156,9 +154,12 @@ def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
 
 def _renyi_total(leaves: list[Event], mechanisms: list[Event], epsilon: float) -> float:
     """Delta at epsilon of a renyi composition: of the best order, or exact where one event knows it."""
-    divergences = np.sum([mechanism.renyi_divergences() for mechanism in mechanisms], axis=0) * (1 + 1e-14)
-    best = float(renyi_delta(divergences, ORDERS, epsilon).min())
-    delta = math.fsum([best, *(leaf.outside_delta() for leaf in leaves)])
+    outside = math.fsum(leaf.outside_delta() for leaf in leaves)
+
+    def divergence(order: float) -> float:
+        return math.fsum(mechanism.renyi_divergence(order) for mechanism in mechanisms) * (1 + 1e-14)
+
+    delta = math.fsum([best_renyi_delta(divergence, epsilon, outside), outside])
     exact = leaves[0].exact_delta(epsilon) if len(leaves) == 1 else None
     return min(1.0, delta if exact is None else min(delta, exact))
 

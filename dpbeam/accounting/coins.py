@@ -1,6 +1,6 @@
 """Coins: an item that n users hold is released with probability p_n, and nothing else is shown.
 
-`CoinCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact; `divergences` is what it costs per
+`CoinCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact; `divergence` is what it costs per
 item in which two inputs differ by one user. The proof is in docs/bits.md; in short:
 
 One user more moves at most D0 of the n by one. For each of them the bits have the laws B(p_n) and B(p_(n+1)). Let
@@ -52,16 +52,20 @@ class CoinCurve:
 
     Attributes:
       corners: (x, y), both increasing, x < y.
+      start: where weights are finer than 1, the probabilities between weights 1 and 2 in equal steps. There are
+        len(start) + 1 = `grid` steps in a weight of 1; up to 1 all have p_1, and from there on p_(n + grid) = C(p_n).
 
     Raises: BadCurveError unless all are multiples of 2^-128 in (0, 1) and in order.
     """
 
     corners: tuple[tuple[float, float], ...]
+    start: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         corners = tuple((float(x), float(y)) for x, y in self.corners)
         object.__setattr__(self, "corners", corners)
-        values = [*itertools.chain.from_iterable(corners)]
+        object.__setattr__(self, "start", tuple(float(value) for value in self.start))
+        values = [*itertools.chain.from_iterable(corners), *self.start]
         if not values or not all(0 < value < 1 and math.ldexp(value, 128).is_integer() for value in values):
             raise BadCurveError("a curve needs multiples of 2^-128 between 0 and 1")
         if not all(x < y for x, y in corners) or not all(
@@ -70,6 +74,9 @@ class CoinCurve:
             raise BadCurveError("the corners of a curve must increase")
         if sum(map(_units, corners[-1])) > ONE:
             raise BadCurveError("the corners of a curve end before its middle")
+        first = [corners[0][0], *self.start, corners[0][1]]
+        if any(low > high for low, high in itertools.pairwise(first)) or self.grid & (self.grid - 1):
+            raise BadCurveError("the start of a curve must increase, in a power of two of steps")
 
     @classmethod
     def through(cls, corners: Iterable[tuple[float, float]]) -> CoinCurve:
@@ -91,20 +98,30 @@ class CoinCurve:
         """p_1, with what probability an item of a single user is released."""
         return self.corners[0][0]
 
+    def refined(self, grid: int) -> CoinCurve:
+        """The same curve with `grid` steps in a weight of 1, whose probabilities grow geometrically from 1 to 2."""
+        low, high = self.corners[0]
+        return CoinCurve(self.corners, tuple(_down(low * (high / low) ** (j / grid)) for j in range(1, grid)))
+
+    @property
+    def grid(self) -> int:
+        """Steps of the table in a weight of 1."""
+        return len(self.start) + 1
+
     @property
     def law(self) -> ReleaseLaw:
-        """The table of p_n."""
+        """The table of p_n, n in steps."""
         return _law(self)
 
-    @property
-    def missing(self) -> float:
-        """The largest mass of a bit that one side has alone."""
+    def missing(self, steps: int = 1) -> float:
+        """The largest mass of a bit that one side has alone, if n moves by `steps`."""
         p, rest = self.law.probabilities
-        return max(float(p[1]), float(rest[-2]))
+        gone = rest[: max(1, len(rest) - 1)][-steps:]  # n that a move takes to 1
+        return max(float(p[min(steps, len(p) - 1)]), float(gone.max()))
 
-    def divergences(self, orders: np.ndarray) -> np.ndarray:
-        """The largest D over all n and both directions, rounded up, for each order alpha > 1. (n,) -> (n,) float64."""
-        return _divergences(self, tuple(np.asarray(orders, np.float64).tolist()))
+    def divergence(self, order: float, steps: int = 1) -> float:
+        """The largest D of an order alpha > 1 over all n and both directions if n moves by `steps`, rounded up."""
+        return _divergence_of(self, float(order), steps)
 
     def single_delta(self, epsilon: float) -> float:
         """The exact delta of one item that moves by one, rounded up: the largest over all n and both directions."""
@@ -123,9 +140,9 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
     novel = _units(curve.novel)
     half = [(_units(x), _units(y)) for x, y in curve.corners]
     points = [*half, *((ONE - y, ONE - x) for x, y in reversed(half))]
-    found, edge = [0, novel], 0
+    found, edge = [0, *[novel] * curve.grid, *map(_units, curve.start)], 0
     while found[-1] < ONE:
-        x = found[-1]
+        x = found[-curve.grid]
         if x >= ONE - novel:
             y = ONE
         elif x >= points[-1][0]:
@@ -143,25 +160,16 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
     return ReleaseLaw(tuple(found))
 
 
-@functools.lru_cache(maxsize=512)
-def _divergences(curve: CoinCurve, orders: tuple[float, ...]) -> np.ndarray:
-    p, rest = curve.law.probabilities
-    with np.errstate(divide="ignore"):
-        logs = (
-            np.where(p < 0.5, np.log(p), np.log1p(-rest)),
-            np.where(rest < 0.5, np.log(rest), np.log1p(-p)),
-        )
-    steps = []
-    for log in logs:
-        fewer, more = log[:-1], log[1:]
+@functools.lru_cache(maxsize=4096)
+def _divergence_of(curve: CoinCurve, order: float, steps: int) -> float:
+    values = []
+    for log in curve.law.logs:
+        fewer, more = log[:-1], np.concatenate((log[steps:], np.repeat(log[-1:], steps - 1)))[: len(log) - 1]
         both = np.isfinite(fewer) & np.isfinite(more)
-        steps.append((np.where(both, fewer, 0.0), np.where(both, more, 0.0), np.where(both, 0.0, -np.inf)))
-    found = []
-    for alpha in orders:
-        add = _log_moments([(more, fewer, gone) for fewer, more, gone in steps], alpha)
-        remove = _log_moments(steps, alpha)
-        found.append(max(float(add.max()), float(remove.max())) / (alpha - 1))
-    return np.array(found)
+        values.append((np.where(both, fewer, 0.0), np.where(both, more, 0.0), np.where(both, 0.0, -np.inf)))
+    add = _log_moments([(more, fewer, gone) for fewer, more, gone in values], order)
+    remove = _log_moments(values, order)
+    return max(float(add.max()), float(remove.max())) / (order - 1)
 
 
 def _log_moments(values: list[tuple[np.ndarray, np.ndarray, np.ndarray]], alpha: float) -> np.ndarray:
@@ -200,6 +208,10 @@ class CoinNoise(TableNoise):
     @property
     def law(self) -> ReleaseLaw:
         return self.curve.law
+
+    @property
+    def grid(self) -> int:
+        return self.curve.grid
 
     def __str__(self) -> str:
         return f"coins of first probability {self.curve.novel:.17g} in round {self.round}"

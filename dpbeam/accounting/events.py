@@ -29,7 +29,6 @@ from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.release import TableNoise
-from dpbeam.accounting.renyi import ORDERS
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
@@ -81,10 +80,10 @@ class Event:
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
 
-    def renyi_divergences(self) -> np.ndarray | None:
-        """Divergences of the orders `ORDERS`; rho-zCDP implies alpha rho."""
+    def renyi_divergence(self, order: float = 2.0) -> float | None:
+        """The divergence of an order; rho-zCDP implies alpha rho."""
         rho = self.zcdp_rho()
-        return None if rho is None else ORDERS * rho
+        return None if rho is None else order * rho
 
     def exact_delta(self, epsilon: float) -> float | None:
         """All of delta at `epsilon` where the event stands alone and it is known exactly."""
@@ -213,19 +212,32 @@ class CountEvent(Event):
 class BernoulliEvent(Event):
     """Release of items by coins that depend on counts of which one user moves at most `max_items`, each by one.
 
+    With `start` the table is finer: `moves` lists pairs (n, s), and a user moves, for one of them, at most n counts by
+    s steps of the table each; n is at most `max_items`.
+
     The cost is recomputed from the table that `corners` generate (`coins.py`), for whatever numbers. No rho is stated:
     the divergence of a coin is no multiple of its order.
     """
+
+    LATER: ClassVar[tuple[str, ...]] = ("start", "moves")
 
     corners: tuple[tuple[float, float], ...]
     max_items: int
     round: int = 1
     label: str = ""
+    start: tuple[float, ...] = ()
+    moves: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self):
+        curve = CoinCurve(self.corners, self.start)
+        moves = tuple((check_rounds(n, "moves"), check_rounds(s, "moves")) for n, s in self.moves)
+        if any(n > self.max_items for n, _ in moves) or (curve.start and not moves):
+            raise ValueError("moves must say how many counts, up to max_items, move by how many steps")
         _set(
             self,
-            corners=CoinCurve(self.corners).corners,
+            corners=curve.corners,
+            start=curve.start,
+            moves=moves,
             max_items=check_rounds(self.max_items, "max_items"),
             round=check_rounds(self.round, "round"),
             label=str(self.label),
@@ -233,20 +245,28 @@ class BernoulliEvent(Event):
 
     @property
     def curve(self) -> CoinCurve:
-        return CoinCurve(self.corners)
+        return CoinCurve(self.corners, self.start)
+
+    @property
+    def _moves(self) -> tuple[tuple[int, int], ...]:
+        return self.moves or ((self.max_items, 1),)
+
+    def steps(self, items: int) -> int:
+        """By how much a user moves each of so many counts, in steps of the table."""
+        return next(steps for most, steps in self._moves if most >= items)
 
     @property
     def noise(self) -> CoinNoise:
         return CoinNoise(self.curve, self.round)
 
-    def renyi_divergences(self) -> np.ndarray:
-        return self.max_items * self.curve.divergences(ORDERS) * (1 + TOLERANCE)
+    def renyi_divergence(self, order: float = 2.0) -> float:
+        return max(n * self.curve.divergence(order, steps) for n, steps in self._moves) * (1 + TOLERANCE)
 
     def exact_delta(self, epsilon: float) -> float | None:
-        return self.curve.single_delta(epsilon) if self.max_items == 1 else None
+        return self.curve.single_delta(epsilon) if self._moves == ((1, 1),) else None
 
     def outside_delta(self) -> float:
-        return self.max_items * self.curve.missing
+        return max(n * self.curve.missing(steps) for n, steps in self._moves)
 
 
 @event

@@ -95,6 +95,15 @@ class ReleaseLaw:
         return self._floats, np.array([(ONE - value) / ONE for value in self.cumulative])
 
     @functools.cached_property
+    def logs(self) -> tuple[np.ndarray, np.ndarray]:
+        """ln p_n and ln(1 - p_n), each of full relative precision; minus infinity at 0."""
+        p, rest = self.probabilities
+        with np.errstate(divide="ignore"):
+            yes = np.where(p < 0.5, np.log(p), np.log1p(-rest))
+            no = np.where(rest < 0.5, np.log(rest), np.log1p(-p))
+        return yes, no
+
+    @functools.cached_property
     def _words(self) -> tuple[np.ndarray, tuple[int, ...]]:
         below = self.cumulative[:-1]
         return np.array([value >> 64 for value in below], np.uint64), below
@@ -129,21 +138,31 @@ class TableNoise:
         raise NotImplementedError
 
     @property
+    def grid(self) -> int:
+        """Steps of the table in a weight of 1, a power of two."""
+        return 1
+
+    @property
+    def threshold(self) -> float:
+        """The weight at which release is as likely as not."""
+        return self.law.threshold / self.grid
+
+    @property
     def scale(self) -> float:
-        """How wide the law is, in counts."""
+        """How wide the law is, in weight."""
         return self.deviation
 
     @property
     def deviation(self) -> float:
         """Root of the mean square."""
-        return self.law.deviation
+        return self.law.deviation / self.grid
 
     @property
     def largest(self) -> float:
         """Bound on the absolute value of any draw."""
-        return float(len(self.law.cumulative))
+        return len(self.law.cumulative) / self.grid
 
     def tail(self, x: ArrayLike) -> float | np.ndarray:
         """P(noise >= x), for numbers or arrays."""
-        needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64)), 0)
+        needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64) * self.grid), 0)
         return self.law.release_probability(needed.astype(np.int64)[()])

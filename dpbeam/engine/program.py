@@ -68,7 +68,7 @@ class Keys:
         """
         label = f"{place}/round {spec.round}"
         if isinstance(spec, TableNoise):
-            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * UNITS
+            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * (UNITS // spec.grid)
         law = LAWS[spec.kind](spec.drawn_scale(UNITS), fraction_bits)
         return law.draw(KeyedBits(self._run_key, label, fp), len(fp), fraction)
 
@@ -282,7 +282,7 @@ def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:
 def shown(spec: NoiseSpec | TableNoise, noisy: np.ndarray) -> np.ndarray:
     """What a program may see of noisy sums: where bits alone are protected, 1 for those that reach the threshold."""
     if isinstance(spec, TableNoise) and spec.bits:
-        return np.where(noisy >= spec.law.threshold * UNITS, UNITS, 0)
+        return np.where(noisy >= spec.law.threshold * (UNITS // spec.grid), UNITS, 0)
     return noisy
 
 

@@ -96,7 +96,9 @@ class Likelihood:
             loss += ((np.abs(noise + step) - np.abs(noise)) / self.scales[:, None]).sum(axis=0)
         for row, noise in zip(self.tables, self.table_noises):
             if noise.bits:
-                loss += noise.law.bit_log_ratio(seen[row] > 0, here[row], there[row])
+                loss += noise.law.bit_log_ratio(
+                    seen[row] > 0, here[row] * noise.grid, there[row] * noise.grid
+                )
             else:
                 loss += noise.law.log_ratio(drawn[row], moved[row])
         return loss

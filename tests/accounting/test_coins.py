@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpbeam.accounting import coins
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.coins import BadCurveError, CoinCurve, CoinNoise, pure_curve, renyi_curve
 from dpbeam.accounting.events import (
@@ -107,8 +108,8 @@ def test_a_curve_keeps_its_divergence(order, divergence, novel, corners):
     least = max(
         divergence, -math.log1p(-novel)
     )  # an item of nobody else's tells as much when it is not released
-    assert found.divergences(np.array([order]))[0] <= least * (1 + 1e-9) + 1e-12
-    assert found.missing <= found.novel
+    assert found.divergence(order) <= least * (1 + 1e-9) + 1e-12
+    assert found.missing() <= found.novel
 
 
 def test_draws_release_exactly_when_the_uniform_number_is_below():
@@ -140,11 +141,12 @@ def test_what_is_no_curve_is_refused(corners):
         CoinCurve(corners)
 
 
-def test_tables_have_limits():
+def test_tables_have_limits(monkeypatch):
+    monkeypatch.setattr(coins, "MAX_STEPS", 1000)
     with pytest.raises(NoTableError, match=r"finer than 2\^-128"):
         renyi_curve(8.0, 0.1, 1e-35)
     with pytest.raises(NoTableError, match="of more than"):
-        _ = renyi_curve(40.0, 1e-13, 1e-9).law
+        _ = renyi_curve(40.0, 1e-9, 1e-9).law
 
 
 # Divergences.
@@ -170,7 +172,7 @@ def test_divergences_are_those_of_fractions(order, found):
     wanted = max(
         max(exact_divergence(a, b, order), exact_divergence(b, a, order)) for a, b in itertools.pairwise(p)
     )
-    (stated,) = found.divergences(np.array([float(order)]))
+    stated = found.divergence(order)
     assert wanted <= stated <= wanted * (1 + 1e-9)
 
 
@@ -248,7 +250,7 @@ def test_levels_chosen_one_after_the_other_stay_below_delta():
     """Adaptivity is what rounds allow. It takes nearly all of what the Renyi bound leaves."""
     found = curve(8, 1e-3)
     p, _ = found.law.probabilities
-    stated = total(BernoulliEvent(found.corners, 8)) - 8 * found.missing
+    stated = total(BernoulliEvent(found.corners, 8)) - 8 * found.missing()
     worst = max(adaptive_delta(p, 8, EPSILON, add=add) for add in (True, False))
     assert 0.6 * stated < worst <= stated
 
@@ -265,7 +267,7 @@ def test_equal_levels_by_their_binomial_likelihood_ratio(d0, delta):
         worst = max(
             worst, *(np.maximum(a - math.exp(EPSILON) * b, 0).sum() for a, b in ((one, two), (two, one)))
         )
-    assert 0.05 * stated < worst < stated - d0 * found.missing
+    assert 0.05 * stated < worst < stated - d0 * found.missing()
 
 
 def test_equal_levels_by_dp_accounting():
@@ -273,7 +275,7 @@ def test_equal_levels_by_dp_accounting():
     d0 = 20
     found = curve(d0, 1e-4, 10.0)
     p, rest = found.law.probabilities
-    stated = total(BernoulliEvent(found.corners, d0)) - d0 * found.missing
+    stated = total(BernoulliEvent(found.corners, d0)) - d0 * found.missing()
     for n in range(2, len(p) - 2, 9):
         upper, lower = ({0: math.log(rest[m]), 1: math.log(p[m])} for m in (n + 1, n))
         both = privacy_loss_distribution.from_two_probability_mass_functions(
@@ -285,7 +287,7 @@ def test_equal_levels_by_dp_accounting():
 def test_rounds_add_and_the_best_order_counts():
     parts = tuple(BernoulliEvent(curve(d0, 1e-4, 9.5).corners, d0, round=r) for r, d0 in ((1, 5), (2, 20)))
     whole = account(ComposedEvent("renyi", parts, epsilon=2.0)).delta
-    divergence = sum(part.max_items * part.curve.divergences(ORDERS) for part in parts)
+    divergence = [sum(part.max_items * part.curve.divergence(order) for part in parts) for order in ORDERS]
     outside = sum(part.max_items * part.curve.novel for part in parts)
     wanted = min(
         rdp_privacy_accountant.compute_delta([order], [d], 2.0)[0] for order, d in zip(ORDERS, divergence)
@@ -294,22 +296,52 @@ def test_rounds_add_and_the_best_order_counts():
     assert whole >= wanted + outside
 
 
+def test_weights_in_steps_of_a_table():
+    """A user of n items gives s steps to each: the worst of the moves counts, by fractions, mirror and all."""
+    fine = curve(16, 1e-3).refined(4)
+    p = [Fraction(value, ONE) for value in fine.law.cumulative]
+    assert p[1] == p[4] == Fraction(fine.novel) < p[5] < p[6] < p[7] < p[8] == Fraction(fine.corners[0][1])
+    for steps in (1, 3, 4):
+        moved = [(a, (p + [p[-1]] * steps)[n + steps]) for n, a in enumerate(p[:-1])]
+        wanted = max(max(exact_divergence(a, b, 3), exact_divergence(b, a, 3)) for a, b in moved)
+        assert wanted <= fine.divergence(3.0, steps) <= wanted * (1 + 1e-9)
+        alone = max(max(b for a, b in moved if a == 0), max(1 - a for a, b in moved if b == 1))
+        assert fine.missing(steps) == pytest.approx(float(alone), rel=1e-12)
+    assert fine.divergence(8.0, 4) == pytest.approx(curve(16, 1e-3).divergence(8.0), rel=1e-2)
+    moves = ((16, 4), (40, 2), (90, 1))
+    event = BernoulliEvent(fine.corners, 90, start=fine.start, moves=moves)
+    assert event.renyi_divergence(8.0) == pytest.approx(max(n * fine.divergence(8.0, s) for n, s in moves))
+    assert event.outside_delta() == pytest.approx(90 * fine.novel)
+    assert [event.steps(n) for n in (1, 16, 17, 41, 90)] == [4, 4, 2, 1, 1]
+    assert event_from_dict(json.loads(json.dumps(event_to_dict(event)))) == event
+
+
+def test_moves_are_checked():
+    fine = curve(16, 1e-3).refined(4)
+    for moves in ((), ((17, 1),), ((4, 0),)):
+        with pytest.raises(ValueError, match="moves"):
+            BernoulliEvent(fine.corners, 16, start=fine.start, moves=moves)
+    for start in ((0.9,), (*fine.start, fine.start[-1]), fine.start[::-1]):
+        with pytest.raises(BadCurveError, match="the start of a curve"):
+            CoinCurve(fine.corners, start)
+
+
 def test_other_mechanisms_beside_coins():
     """Gaussian noise costs alpha/(2 sigma^2) in every order; what has no rho cannot be added."""
-    coins = BernoulliEvent(curve(5).corners, 5)
-    both = account(ComposedEvent("renyi", (coins, GaussianEvent(4.0, round=2)), epsilon=2.0)).delta
-    divergence = 5 * coins.curve.divergences(ORDERS) + ORDERS / 32
-    assert both == pytest.approx(renyi_delta(divergence, ORDERS, 2.0).min() + 5 * coins.curve.novel, rel=1e-9)
-    assert account(ComposedEvent("renyi", (coins, LaplaceEvent(4.0, round=2)), epsilon=2.0)).delta < 1
-    assert coins.zcdp_rho() is None and coins.pure_epsilon() is None and coins.gaussian_sigma() is None
+    event = BernoulliEvent(curve(5).corners, 5)
+    both = account(ComposedEvent("renyi", (event, GaussianEvent(4.0, round=2)), epsilon=2.0)).delta
+    divergence = 5 * np.array([event.curve.divergence(order) for order in ORDERS]) + ORDERS / 32
+    assert both == pytest.approx(renyi_delta(divergence, ORDERS, 2.0).min() + 5 * event.curve.novel, rel=1e-9)
+    assert account(ComposedEvent("renyi", (event, LaplaceEvent(4.0, round=2)), epsilon=2.0)).delta < 1
+    assert event.zcdp_rho() is None and event.pure_epsilon() is None and event.gaussian_sigma() is None
     for kind in ("zcdp", "gaussian", "pure"):
         with pytest.raises(UnknownEventError, match=f"a {kind} composition cannot hold"):
-            account(ComposedEvent(kind, (coins,)), 1.0)
-    basic = ComposedEvent("basic", (ComposedEvent("renyi", (coins,), epsilon=1.0), PureEvent(0.5)))
+            account(ComposedEvent(kind, (event,)), 1.0)
+    basic = ComposedEvent("basic", (ComposedEvent("renyi", (event,), epsilon=1.0), PureEvent(0.5)))
     spent = account(basic)
-    assert spent.epsilon == pytest.approx(1.5) and spent.delta == pytest.approx(total(coins))
+    assert spent.epsilon == pytest.approx(1.5) and spent.delta == pytest.approx(total(event))
     with pytest.raises(UnknownEventError, match="a basic composition cannot hold"):
-        account(ComposedEvent("basic", (ComposedEvent("renyi", (coins,)),)))
+        account(ComposedEvent("basic", (ComposedEvent("renyi", (event,)),)))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-15), (4.0, 1e-2)])

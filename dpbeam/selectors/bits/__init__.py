@@ -28,6 +28,13 @@ class BitsSettings(Settings):
     """Public numbers of bits; each is a flag of its own."""
 
     budget_split: tuple[float, ...] = setting(_SPLIT, "shares of the rounds, sum 1", metavar="A,B,...")
+    bits_full_items: int = setting(
+        16,
+        "users of up to so many items give each a weight of 1; with more items, less to each",
+        low=1,
+        high=_MOST_ITEMS,
+        metavar="N",
+    )
     round_items: tuple[float, ...] | None = setting(
         None,
         "items of a user that count in each round (default: --max_items_per_user in all)",
@@ -60,8 +67,9 @@ class Bits(Selector):
     variants = {  # noqa: RUF012
         "bits": {},
         "bits one round": {"budget_split": (1.0,)},
+        "bits equal weights": {"bits_full_items": _MOST_ITEMS, "max_items_per_user": 30},
     }
-    default_max_items = 30
+    default_max_items = 200
     shows_weights = False
 
     def resolve(self, request: Request) -> Request:
@@ -73,38 +81,39 @@ class Bits(Selector):
         return replace(request, max_items=max(items), settings=settings)
 
     def plan(self, request: Request) -> Calibration:
-        from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
+        from dpbeam.accounting.events import ComposedEvent
         from dpbeam.selectors.bits.calibration import calibrate_bits
         from dpbeam.selectors.bits.program import BitsProgram
 
         settings: BitsSettings = request.settings
         sizes = [int(items) for items in settings.round_items or ()]
-        curves = calibrate_bits(request.epsilon, request.delta, settings.budget_split, sizes)
-        events = tuple(
-            BernoulliEvent(curve.corners, items, round=number, label=self.name)
-            for number, (curve, items) in enumerate(zip(curves, sizes), start=1)
+        found = calibrate_bits(
+            request.epsilon, request.delta, settings.budget_split, sizes, settings.bits_full_items
         )
+        events = tuple(row.event(number, self.name) for number, row in enumerate(found, start=1))
         program = BitsProgram(
             coins=[event.noise for event in events],
-            round_items=sizes,
+            moves=[row.moves for row in found],
             pool=POOL if len(events) > 1 else None,
         )
         rounds = tuple(
-            RoundPlan(event.noise, float(event.noise.law.threshold), event.noise, 1.0, event.outside_delta())
+            RoundPlan(event.noise, event.noise.threshold, event.noise, 1.0, event.outside_delta())
             for event in events
         )
         event = ComposedEvent("renyi", events, epsilon=request.epsilon, label=self.name)
         return Calibration(program, rounds, event)
 
     def weight(self, calibration: Calibration, degree: int) -> float:
-        return 1.0
+        event = calibration.event.parts[-1]
+        return event.steps(min(degree, event.max_items)) / event.curve.grid
 
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Rounds are independent; where a round takes fewer items than users hold, with the expected count."""
         missed = 1.0
         for event in calibration.event.parts:
-            counted = users * min(event.max_items, degree) // degree
-            missed *= 1.0 - float(event.curve.law.release_probability(counted))
+            held = min(event.max_items, degree)
+            counted = users * held // degree
+            missed *= 1.0 - float(event.curve.law.release_probability(counted * event.steps(held)))
         return 1.0 - missed
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,36 +19,61 @@ from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.coins import CoinCurve, pure_curve, renyi_curve
 from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
 from dpbeam.accounting.release import NoTableError
-from dpbeam.accounting.renyi import ORDERS, renyi_budget
+from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
 from dpbeam.errors import InputError
 
 _NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for items of a single user
+_GRIDS = (16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
+_LONGEST = 30_000
 _SAFE = 1.0 - 1e-9  # of the budget, for rounding
 
 
+@dataclass(frozen=True)
+class CoinRound:
+    """One round.
+
+    Attributes:
+      curve: of its coins.
+      moves: (n, s) pairs, n increasing: a user of at most n items gives each s steps of the curve's table.
+    """
+
+    curve: CoinCurve
+    moves: tuple[tuple[int, int], ...]
+
+    @property
+    def items(self) -> int:
+        """D0."""
+        return self.moves[-1][0]
+
+    def event(self, number: int, label: str = "") -> BernoulliEvent:
+        moves = self.moves if self.curve.grid > 1 else ()
+        return BernoulliEvent(self.curve.corners, self.items, number, label, self.curve.start, moves)
+
+
 def calibrate_bits(
-    epsilon: float, delta: float, shares: Sequence[float], items: Sequence[int]
-) -> tuple[CoinCurve, ...]:
-    """The curve of each round, for (epsilon, delta) in total.
+    epsilon: float, delta: float, shares: Sequence[float], items: Sequence[int], full: int
+) -> tuple[CoinRound, ...]:
+    """The rounds, for (epsilon, delta) in total.
 
     Args:
       shares: of the rounds, in the budget; sum 1.
       items: D0 of each round.
+      full: users of at most so many items give each a weight of 1.
 
     Raises: InputError where no sequence fits a table.
     """
-    return _calibrate(epsilon, delta, tuple(shares), tuple(items))
+    return _calibrate(epsilon, delta, tuple(shares), tuple(items), full)
 
 
 @functools.lru_cache(maxsize=64)
 def _calibrate(
-    epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...]
-) -> tuple[CoinCurve, ...]:
+    epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...], full: int
+) -> tuple[CoinRound, ...]:
     if items == (1,):  # the best there is
-        return _checked((pure_curve(epsilon * _SAFE, delta * _SAFE),), items, epsilon, delta)
-    slowest = _Slowest(epsilon, delta, shares[-1], items[-1])
-    start = int(np.argmin(np.abs(ORDERS - 1 - 1.2 * math.log(1 / delta) / epsilon)))
-    order = _lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), start, len(ORDERS))
+        return _checked((CoinRound(pure_curve(epsilon * _SAFE, delta * _SAFE), ((1, 1),)),), epsilon, delta)
+    slowest = _Slowest(epsilon, delta, shares[-1], items[-1], min(full, items[-1]))
+    start = int(np.argmin(np.abs(ORDERS - 1 - likely_order(epsilon, delta))))
+    order = lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), start, len(ORDERS))
     share, order = min(
         ((share, at) for share in _NOVEL_SHARES for at in (order - 1, order, order + 1)),
         key=lambda pair: slowest.users(pair[1], pair[0]),
@@ -57,17 +83,38 @@ def _calibrate(
         text = f"--epsilon ({epsilon:g}) and --delta ({delta:g})"
         raise InputError(f"{text} need {slowest.refused or 'finer coins than there are'}; raise one of them")
     parts = zip(split_amount(budget, shares), split_amount(novel, shares), items)
-    curves = tuple(
-        renyi_curve(float(ORDERS[order]), part / count, first / count) for part, first, count in parts
-    )
-    return _checked(curves, items, epsilon, delta)
+    alpha = float(ORDERS[order])
+    long = 4 * slowest.users(order, share)
+    grid = next(grid for grid in _GRIDS if grid * long <= _LONGEST or grid == _GRIDS[-1])
+    rounds = tuple(_round(alpha, part, first, most, full, grid) for part, first, most in parts)
+    return _checked(rounds, epsilon, delta)
+
+
+def _round(alpha: float, budget: float, novel: float, items: int, full: int, grid: int) -> CoinRound:
+    """A round whose divergence of order alpha is at most `budget` for users of any number of items up to `items`."""
+    full = min(full, items)
+    while full < items:
+        fine = renyi_curve(alpha, budget / full, novel / items).refined(grid)
+        moves: dict[int, int] = {}  # the most items for each number of steps
+        for steps in range(grid, 0, -1):
+            most = full if steps == grid else min(items, int(budget / fine.divergence(alpha, steps)))
+            if most > max(moves.values(), default=0):
+                moves[steps] = most
+        reached = max(moves.values())
+        if reached == items:
+            return CoinRound(fine, tuple((most, steps) for steps, most in moves.items()))
+        full = min(
+            items, math.ceil(1.02 * full * items / reached)
+        )  # too few steps for users of so many items
+    return CoinRound(renyi_curve(alpha, budget / items, novel / items), ((items, 1),))
 
 
 class _Slowest:
     """Users that the last round needs for an even chance, by order and share of delta for novel items."""
 
-    def __init__(self, epsilon: float, delta: float, share: float, items: int):
-        self._epsilon, self._delta, self._share, self._items = epsilon, delta, share, items
+    def __init__(self, epsilon: float, delta: float, share: float, items: int, full: int):
+        self._epsilon, self._delta, self._share = epsilon, delta, share
+        self._items, self._full = items, full
         self._found: dict[tuple[int, float], float] = {}
         self.refused = ""
 
@@ -87,37 +134,22 @@ class _Slowest:
         return self._found[place]
 
     def _users(self, order: int, novel_share: float) -> float:
-        budget, novel = (amount * self._share / self._items for amount in self.amounts(order, novel_share))
+        budget, novel = (amount * self._share for amount in self.amounts(order, novel_share))
         if budget <= 0:
             return math.inf
         try:
-            return renyi_curve(float(ORDERS[order]), budget, novel).law.threshold
+            return renyi_curve(float(ORDERS[order]), budget / self._full, novel / self._items).law.threshold
         except NoTableError as error:
             self.refused = str(error)
             return math.inf
 
 
-def _lowest(value: Callable[[int], float], start: int, count: int) -> int:
-    """Where a function on 0..count - 1 that falls and then rises is lowest, by walking from `start`."""
-    while start < count - 1 and value(start) == math.inf:  # orders too low for the budget
-        start += 1
-    for step in (1, -1):
-        while 0 <= start + step < count and value(start + step) < value(start):
-            start += step
-    return start
-
-
-def _checked(
-    curves: tuple[CoinCurve, ...], items: tuple[int, ...], epsilon: float, delta: float
-) -> tuple[CoinCurve, ...]:
-    """The curves, if the accountant agrees.
+def _checked(rounds: tuple[CoinRound, ...], epsilon: float, delta: float) -> tuple[CoinRound, ...]:
+    """The rounds, if the accountant agrees.
 
     Raises: ArithmeticError where it does not.
     """
-    events = tuple(
-        BernoulliEvent(curve.corners, count, round=number)
-        for number, (curve, count) in enumerate(zip(curves, items), start=1)
-    )
+    events = tuple(row.event(number) for number, row in enumerate(rounds, start=1))
     if account(ComposedEvent("renyi", events, epsilon=epsilon)).delta > delta:
         raise ArithmeticError("the coins exceed their delta")
-    return curves
+    return rounds

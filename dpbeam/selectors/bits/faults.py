@@ -89,6 +89,7 @@ def _at_the_mean(table: tuple[int, ...]) -> Iterable[int]:
 def _all_items(calibration: Calibration, case: HardCase) -> Program:
     """Samples of four times D0."""
     program = copy.copy(_honest(calibration))
+    program.moves = tuple(tuple((4 * items, steps) for items, steps in moves) for moves in program.moves)
     program.round_items = tuple(4 * items for items in program.round_items)
     program.cap = max(program.cap, *program.round_items)
     return program
@@ -110,11 +111,22 @@ def _scored(calibration: Calibration, case: HardCase) -> Program:
 
 _SMALL: Mapping[str, Any] = {"max_items_per_user": 8}
 _ONE_ROUND: Mapping[str, Any] = {**_SMALL, "budget_split": (1.0,)}
+_TWO_FULL: Mapping[str, Any] = {**_ONE_ROUND, "bits_full_items": 2}
+
+
+def _all_full(calibration: Calibration, case: HardCase) -> Program:
+    """Users of D0 items give each the weight that two may get."""
+    program = copy.copy(_honest(calibration))
+    program.moves = tuple(((items, coins.grid),) for items, coins in zip(program.round_items, program.coins))
+    return program
+
+
 _CROWD = HardCase("one below the score's floor", ((0,),) * 8, (0,))
 FAULTS = [
     PlantedFault("bits, first coins of all delta", _SMALL, _altered(_eager), all_novel(8)),
     PlantedFault("bits, divergence in one direction alone", _ONE_ROUND, _altered(_one_sided), held_by(12, 8)),
     PlantedFault("bits, divergence of the mean level", _ONE_ROUND, _altered(_at_the_mean), held_by(9, 8)),
     PlantedFault("bits, samples above D0", _ONE_ROUND, _all_items, held_by(10, 32)),
+    PlantedFault("bits, full weights above the bound", _TWO_FULL, _all_full, held_by(6, 8)),
     PlantedFault("bits, hopeless by exact counts", _SMALL, _scored, _CROWD),
 ]

@@ -1,4 +1,4 @@
-"""bits, slowly: counts in dictionaries, and one coin after the other in whole numbers."""
+"""bits, slowly: weights in dictionaries, and one coin after the other in whole numbers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ def bits(data: Data, program) -> Trace:
     """The bits of every item that somebody's pool holds, round by round, and the items whose bit was once 1."""
     sets, trace = data.capped(program.cap), Trace()
     everything = universe(sets)
-    for number, (noise, most) in enumerate(zip(program.noises(), program.round_items), start=1):
-        used = data.sample(without(sets, trace.released), most, data.keys.sample(number))
-        held = Counter(item for items in used.values() for item in items)
+    for number, (noise, moves) in enumerate(zip(program.noises(), program.moves), start=1):
+        used = data.sample(without(sets, trace.released), moves[-1][0], data.keys.sample(number))
+        held: Counter[str] = Counter()
+        for items in used.values():
+            steps = next(s for most, s in moves if len(items) <= most)
+            held.update(dict.fromkeys(items, steps))
         table = noise.law.cumulative
         shown = {
             item: float(uniform_number(data, item, number) < table[min(held[item], len(table) - 1)])
