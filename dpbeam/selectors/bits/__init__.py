@@ -1,4 +1,4 @@
-"""bits: an item is released by a coin that depends on how many hold it, and nothing else is shown; docs/bits.md."""
+"""bits: an item is released by a coin that depends on who holds it, and nothing else is shown; docs/bits.md."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class BitsSettings(Settings):
 
 
 class Bits(Selector):
-    """Coins of known probabilities on exact counts; found items leave every user's set for the rounds that follow."""
+    """Coins of known probabilities on exact weights; found items leave every user's set for the rounds that follow."""
 
     name = "bits"
-    summary = "releases by coins on counts of unit weights and shows nothing else; where users hold hundreds of items"
+    summary = "releases by coins on exact weights and shows nothing else; where users hold hundreds of items"
     settings_type = BitsSettings
     variants = {  # noqa: RUF012
         "bits": {},
         "bits one round": {"budget_split": (1.0,)},
-        "bits equal weights": {"bits_full_items": _MOST_ITEMS, "max_items_per_user": 30},
+        "bits four full items": {"bits_full_items": 4},
     }
     default_max_items = 200
     shows_weights = False
