@@ -29,9 +29,10 @@ def held_by(users: int, items: int) -> HardCase:
 def hard_cases(calibration: Calibration) -> list[HardCase]:
     """All items rare, at even odds, common, and one of each; where later rounds sample what earlier ones missed."""
     program = _honest(calibration)
-    law, most = program.coins[-1].law, program.round_items[-1]
-    levels = [max(1, law.users_needed(p)) for p in (0.05, 0.5, 0.95)]
-    mixed = tuple((item,) for item in range(most - 1) for _ in range(1 + item * len(law.cumulative) // most))
+    coins, most = program.coins[-1], program.round_items[-1]
+    longest = len(coins.law.cumulative) // coins.grid
+    levels = [max(1, coins.law.users_needed(p) // coins.grid) for p in (0.05, 0.5, 0.95)]
+    mixed = tuple((item,) for item in range(most - 1) for _ in range(1 + item * longest // most))
     cases = [held_by(users, most) for users in sorted(set(levels))]
     cases.append(HardCase("items of all levels", mixed, tuple(range(most))))
     return cases + [unseen(most)] * (program.trips > 1)
