@@ -18,7 +18,8 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.coins import CoinCurve, pure_curve, renyi_curve
 from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
-from dpbeam.accounting.release import NoTableError
+from dpbeam.accounting.limits import half_limit_users
+from dpbeam.accounting.release import MAX_STEPS, NoTableError
 from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
 from dpbeam.errors import InputError
 
@@ -69,6 +70,12 @@ def calibrate_bits(
 def _calibrate(
     epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...], full: int
 ) -> tuple[CoinRound, ...]:
+    text = f"--epsilon ({epsilon:g}) and --delta ({delta:g}) need"
+    counts = 2 * half_limit_users(epsilon, delta)  # of the fastest release there is, about
+    if counts > MAX_STEPS:
+        raise InputError(
+            f"{text} noise over {counts:.3g} counts, more than the {MAX_STEPS} of a table; raise one of them"
+        )
     if items == (1,):  # the best there is
         return _checked((CoinRound(pure_curve(epsilon * _SAFE, delta * _SAFE), ((1, 1),)),), epsilon, delta)
     slowest = _Slowest(epsilon, delta, shares[-1], items[-1], min(full, items[-1]))
@@ -80,8 +87,7 @@ def _calibrate(
     )
     budget, novel = slowest.amounts(order, share)
     if budget <= 0 or slowest.users(order, share) == math.inf:
-        text = f"--epsilon ({epsilon:g}) and --delta ({delta:g})"
-        raise InputError(f"{text} need {slowest.refused or 'finer coins than there are'}; raise one of them")
+        raise InputError(f"{text} {slowest.refused or 'finer coins than there are'}; raise one of them")
     parts = zip(split_amount(budget, shares), split_amount(novel, shares), items)
     alpha = float(ORDERS[order])
     long = 4 * slowest.users(order, share)
