@@ -32,7 +32,7 @@ from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.geometric import FACTOR_BITS, exponential_below
 from dpbeam.accounting.noise import LINF
 from dpbeam.accounting.peeling import check_rounds
-from dpbeam.accounting.release import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
+from dpbeam.accounting.tables import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
 
 _BISECTIONS = 60
 _UNIT = 2.0**-52

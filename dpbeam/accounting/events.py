@@ -28,7 +28,7 @@ from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positiv
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
-from dpbeam.accounting.release import TableNoise
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed

@@ -33,7 +33,7 @@ from typing import ClassVar
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import L1
 from dpbeam.accounting.peeling import check_rounds
-from dpbeam.accounting.release import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
+from dpbeam.accounting.tables import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
 
 FACTOR_BITS = 256
 _LARGEST_EPSILON = 30.0  # beyond, three users are enough at any delta: exp(eps) is taken as exp(30)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.release import TableNoise
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys

@@ -16,7 +16,7 @@ import numpy as np
 from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.release import TableNoise
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import gaussian_spread_factor
 from dpbeam.kernels.grid import UNITS

@@ -21,7 +21,7 @@ from dpbeam.errors import InputError
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
     from dpbeam.accounting.noise import NoiseSpec
-    from dpbeam.accounting.release import TableNoise
+    from dpbeam.accounting.tables import TableNoise
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.release import TableNoise
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Draw, Exact, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns

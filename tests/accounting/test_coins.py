@@ -31,8 +31,8 @@ from dpbeam.accounting.events import (
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
-from dpbeam.accounting.release import ONE, NoTableError
 from dpbeam.accounting.renyi import ORDERS, renyi_budget, renyi_delta
+from dpbeam.accounting.tables import ONE, NoTableError
 
 EPSILON = 1.0
 

@@ -19,8 +19,8 @@ from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.coins import CoinCurve, pure_curve, renyi_curve
 from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
 from dpbeam.accounting.limits import half_limit_users
-from dpbeam.accounting.release import MAX_STEPS, NoTableError
 from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
+from dpbeam.accounting.tables import MAX_STEPS, NoTableError
 from dpbeam.errors import InputError
 
 _NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for items of a single user

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpbeam.accounting.coins import CoinNoise
-from dpbeam.accounting.release import ONE, ReleaseLaw
+from dpbeam.accounting.tables import ONE, ReleaseLaw
 from dpbeam.engine.program import Program
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.shards import Shard

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.coins import CoinNoise, pure_curve
 from dpbeam.accounting.noise import NoiseMismatchError
-from dpbeam.accounting.release import ONE
+from dpbeam.accounting.tables import ONE
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
