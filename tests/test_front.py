@@ -52,10 +52,10 @@ def command(table, tmp_path, *flags, item=("item",)):
 class TestEqualsTheCommand:
     @pytest.mark.parametrize("method", selectors())
     def test_items_weights_and_ledger(self, method, tmp_path):
-        found = select(TABLE, method=method, max_items_per_user=60, noisy_weights=True)
-        table, ledger = command(
-            TABLE, tmp_path, f"--method={method}", "--max_items_per_user=60", "--noisy_weights"
-        )
+        weights = selectors()[method].shows_weights
+        found = select(TABLE, method=method, max_items_per_user=60, noisy_weights=weights)
+        flags = ["--max_items_per_user=60", *["--noisy_weights"] * weights]
+        table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
         assert found.table.to_pydict() == table.to_pydict() and len(found) > 5
         mine = json.loads(found.ledger.to_json())
         for values in (mine, ledger):

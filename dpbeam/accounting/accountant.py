@@ -16,6 +16,7 @@ Composition kinds:
             choices of bounded range, Gaussian noise and pure parts, and nothing else, their exact composition
             (bounded_range.py) is taken where it is cheaper.
   first-hit one `FirstHitEvent` beside Gaussian and epsilon-DP noises (first_hit.py); thresholds as above.
+  renyi     divergences of every order add, and the best order counts (renyi.py); thresholds as above.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dpbeam.accounting.events import (
 from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta, gaussian_sigma
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.renyi import best_renyi_delta
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
@@ -46,12 +48,14 @@ _COSTS = {
     "pure": ("pure_epsilon",),
     "zcdp": ("zcdp_rho",),
     "first-hit": ("first_hit", "gaussian_sigma", "pure_epsilon"),
+    "renyi": ("renyi_divergence",),
 }
 _NESTED = {
     "gaussian": ("gaussian",),
     "pure": ("pure",),
     "zcdp": ("gaussian", "pure", "zcdp"),
     "first-hit": ("gaussian", "pure"),
+    "renyi": ("gaussian", "pure", "zcdp", "renyi"),
 }
 
 
@@ -68,7 +72,7 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
 
     Args:
       event: the root of the tree.
-      epsilon: where the delta of a gaussian or zcdp root is taken if the root does not say so itself;
+      epsilon: where the delta of a gaussian, zcdp or renyi root is taken if the root does not say so itself;
         ignored by a basic or pure root.
 
     Raises: UnknownEventError on anything it does not know, where it does not know it;
@@ -89,6 +93,8 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     if epsilon is None:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
     epsilon = check_epsilon(epsilon)
+    if event.kind == "renyi":
+        return Guarantee(epsilon, _renyi_total(simple, mechanisms, epsilon))
     delta = (_first_hit_delta if event.kind == "first-hit" else _noise_delta)(mechanisms, epsilon)
     return Guarantee(epsilon, min(1.0, math.fsum([delta, *outside])))
 
@@ -231,6 +237,18 @@ def sigma_beside(parts: Sequence[Event | ComposedEvent], epsilon: float, delta: 
     whole = gaussian_sigma(epsilon, left) ** -2
     rest = whole - math.fsum(sigma**-2 for leaf in paid if (sigma := leaf.gaussian_sigma()) is not None)
     return rest**-0.5 * (1 + 1e-11) if rest > 1e-6 * whole else None
+
+
+def _renyi_total(leaves: list[Event], mechanisms: list[Event], epsilon: float) -> float:
+    """Delta at epsilon of a renyi composition: of the best order, or exact where one event knows it."""
+    outside = math.fsum(leaf.outside_delta() for leaf in leaves)
+
+    def divergence(order: float) -> float:
+        return math.fsum(mechanism.renyi_divergence(order) for mechanism in mechanisms) * (1 + 1e-14)
+
+    delta = math.fsum([best_renyi_delta(divergence, epsilon, outside), outside])
+    exact = leaves[0].exact_delta(epsilon) if len(leaves) == 1 else None
+    return min(1.0, delta if exact is None else min(delta, exact))
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

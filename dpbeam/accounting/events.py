@@ -23,16 +23,18 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
+from dpbeam.accounting.coins import CoinCurve, CoinNoise
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.peeling_gdp import peeling_mu
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
-KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit")
+KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit", "renyi")
 
 
 class UnknownEventError(ValueError):
@@ -63,7 +65,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | CountNoise | FilteredNoise | None:
+    def noise(self) -> NoiseSpec | TableNoise | FilteredNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -79,6 +81,15 @@ class Event:
         """rho where the event is rho-zCDP; epsilon-DP implies epsilon^2/2 (Bun and Steinke 2016, Prop. 1.4)."""
         epsilon = self.pure_epsilon()
         return None if epsilon is None else epsilon**2 / 2
+
+    def renyi_divergence(self, order: float = 2.0) -> float | None:
+        """The divergence of an order; rho-zCDP implies alpha rho."""
+        rho = self.zcdp_rho()
+        return None if rho is None else order * rho
+
+    def exact_delta(self, epsilon: float) -> float | None:
+        """All of delta at `epsilon` where the event stands alone and it is known exactly."""
+        return None
 
     def first_hit(self) -> tuple[float, float] | None:
         """Range of one choice and rate of users, where the event is choices that end for a user with its first hit."""
@@ -271,6 +282,68 @@ class CountEvent(Event):
 
 @event
 @dataclass(frozen=True)
+class BernoulliEvent(Event):
+    """Release of items by coins that depend on counts of which one user moves at most `max_items`, each by one.
+
+    With `start` the table is finer: `moves` lists pairs (n, s), and a user moves, for one of them, at most n counts by
+    s steps of the table each; n is at most `max_items`.
+
+    The cost is recomputed from the table that `corners` generate (`coins.py`), for whatever numbers. No rho is stated:
+    the divergence of a coin is no multiple of its order.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("start", "moves")
+
+    corners: tuple[tuple[float, float], ...]
+    max_items: int
+    round: int = 1
+    label: str = ""
+    start: tuple[float, ...] = ()
+    moves: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self):
+        curve = CoinCurve(self.corners, self.start)
+        moves = tuple((check_rounds(n, "moves"), check_rounds(s, "moves")) for n, s in self.moves)
+        if any(n > self.max_items for n, _ in moves) or (curve.start and not moves):
+            raise ValueError("moves must say how many counts, up to max_items, move by how many steps")
+        _set(
+            self,
+            corners=curve.corners,
+            start=curve.start,
+            moves=moves,
+            max_items=check_rounds(self.max_items, "max_items"),
+            round=check_rounds(self.round, "round"),
+            label=str(self.label),
+        )
+
+    @property
+    def curve(self) -> CoinCurve:
+        return CoinCurve(self.corners, self.start)
+
+    @property
+    def _moves(self) -> tuple[tuple[int, int], ...]:
+        return self.moves or ((self.max_items, 1),)
+
+    def steps(self, items: int) -> int:
+        """By how much a user moves each of so many counts, in steps of the table."""
+        return next(steps for most, steps in self._moves if most >= items)
+
+    @property
+    def noise(self) -> CoinNoise:
+        return CoinNoise(self.curve, self.round)
+
+    def renyi_divergence(self, order: float = 2.0) -> float:
+        return max(n * self.curve.divergence(order, steps) for n, steps in self._moves) * (1 + TOLERANCE)
+
+    def exact_delta(self, epsilon: float) -> float | None:
+        return self.curve.single_delta(epsilon) if self._moves == ((1, 1),) else None
+
+    def outside_delta(self) -> float:
+        return max(n * self.curve.missing(steps) for n, steps in self._moves)
+
+
+@event
+@dataclass(frozen=True)
 class ThresholdEvent(Event):
     """Release of the items whose noisy weight of this round reaches `threshold`.
 
@@ -315,6 +388,10 @@ class ThresholdEvent(Event):
         if self.round not in noises:
             raise InconsistentEventError(f"threshold of round {self.round} ({self.label!r}) has no noise")
         noise = noises[self.round]
+        if not isinstance(noise, NoiseSpec):
+            raise InconsistentEventError(
+                f"threshold of round {self.round} ({self.label!r}) needs noise on weights, not {noise}"
+            )
         if (noise.norm == L1) != (self.novel_power == 1.0):
             raise InconsistentEventError(
                 f"threshold of round {self.round} ({self.label!r}) counts weights bounded in another norm than "

@@ -22,7 +22,6 @@ no delta of their own.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import math
@@ -31,37 +30,25 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar
 
-import numpy as np
-
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import L1
 from dpbeam.accounting.peeling import check_rounds
+from dpbeam.accounting.tables import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
 
-ONE = 1 << 128
-_FACTOR_BITS = 256
+FACTOR_BITS = 256
 _LARGEST_EPSILON = 30.0  # beyond, three users are enough at any delta: exp(eps) is taken as exp(30)
-MAX_STEPS = 1 << 20
-_LOW = (1 << 64) - 1
-
-
-class NoTableError(ValueError):
-    """A budget needs a longer or finer law than there are tables for; the message says which."""
 
 
 @dataclass(frozen=True, eq=False)
-class TruncatedGeometric:
-    """The law of Z, from `truncated_geometric`.
+class TruncatedGeometric(ReleaseLaw):
+    """The law of Z, from `truncated_geometric`: p_0 = 0, ..., p_m = 2^128, rounded down.
 
     Attributes:
       epsilon, delta: what releasing n + Z costs.
-      cumulative: p_0 = 0, ..., p_m = 2^128 in units of 2^-128, rounded down.
-      threshold: theta, the smallest n with p_n >= 1/2; so Z has its median at 0.
     """
 
     epsilon: float
     delta: float
-    cumulative: tuple[int, ...]
-    threshold: int
 
     @classmethod
     def create(cls, epsilon: float, delta: float) -> TruncatedGeometric:
@@ -82,8 +69,8 @@ class TruncatedGeometric:
         if unit < whole - (whole >> 10):
             raise NoTableError("probabilities in steps finer than 2^-128")
         cumulative = _fastest(factor, unit)
-        law = cls(epsilon, delta, cumulative, bisect.bisect_left(cumulative, ONE // 2))
-        if max(law.excess(factor)) > whole << _FACTOR_BITS:
+        law = cls(cumulative, epsilon, delta)
+        if max(law.excess(factor)) > whole << FACTOR_BITS:
             raise ArithmeticError("the noise exceeds its delta")
         return law
 
@@ -92,60 +79,9 @@ class TruncatedGeometric:
         p = self.cumulative
         mass = [0, *(after - before for before, after in itertools.pairwise(p)), 0]
         pairs = list(itertools.pairwise(mass))
-        more = sum(max(0, (after << _FACTOR_BITS) - factor * before) for before, after in pairs)
-        less = sum(max(0, (before << _FACTOR_BITS) - factor * after) for before, after in pairs)
+        more = sum(max(0, (after << FACTOR_BITS) - factor * before) for before, after in pairs)
+        less = sum(max(0, (before << FACTOR_BITS) - factor * after) for before, after in pairs)
         return more, less
-
-    def release_probability(self, count) -> float | np.ndarray:
-        """p_n for every n >= 0 in `count`, float64 of its shape."""
-        index = np.minimum(np.asarray(count, np.int64), len(self.cumulative) - 1)
-        found = self._floats[index]
-        return float(found) if np.ndim(count) == 0 else found
-
-    def users_needed(self, probability: float) -> int:
-        """The smallest n with p_n >= probability, for 0 < probability <= 1."""
-        if not 0 < probability <= 1:
-            raise ValueError(f"probability must lie in (0, 1], got {probability}")
-        return int(np.searchsorted(self._floats, probability, side="left"))
-
-    def log_ratio(self, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where one of them is impossible. Floats, for the audit."""
-        here, there = self._log_mass(z), self._log_mass(z + moved)
-        return np.where(np.isinf(here), np.inf, np.where(np.isinf(here), 0.0, here) - there)
-
-    def _log_mass(self, z: np.ndarray) -> np.ndarray:
-        index = self.threshold - 1 - np.rint(z).astype(np.int64)
-        inside = (index >= 0) & (index < len(self._mass))
-        with np.errstate(divide="ignore"):
-            return np.log(np.where(inside, self._mass[np.where(inside, index, 0)], 0.0))
-
-    @functools.cached_property
-    def deviation(self) -> float:
-        """Root of the mean of Z^2."""
-        return float(np.sqrt(self._mass @ np.square(self.threshold - np.arange(1.0, len(self._mass) + 1.0))))
-
-    @functools.cached_property
-    def _mass(self) -> np.ndarray:
-        return np.array([(after - before) / ONE for before, after in itertools.pairwise(self.cumulative)])
-
-    @functools.cached_property
-    def _floats(self) -> np.ndarray:
-        return np.array([value / ONE for value in self.cumulative])
-
-    @functools.cached_property
-    def _words(self) -> tuple[np.ndarray, tuple[int, ...]]:
-        below = self.cumulative[:-1]
-        return np.array([value >> 64 for value in below], np.uint64), below
-
-    def draw(self, bits: np.ndarray) -> np.ndarray:
-        """Z from 128 uniform bits each, exactly of this law. (n, 2) uint64 -> (n,) int64."""
-        high, exact = self._words
-        first = np.searchsorted(high, bits[:, 0], side="left")
-        index = np.searchsorted(high, bits[:, 0], side="right")
-        for row in np.flatnonzero(first < index):  # equal high words: the low ones decide
-            value = int(bits[row, 0]) << 64 | int(bits[row, 1])
-            index[row] = bisect.bisect_right(exact, value)
-        return self.threshold - index.astype(np.int64)
 
 
 @functools.lru_cache(maxsize=8)
@@ -160,7 +96,7 @@ def exponential_below(epsilon: float) -> int:
         context.prec = 200
         context.rounding = ROUND_FLOOR
         value = Decimal(epsilon).exp().next_minus()  # exp is rounded to nearest whatever the context says
-        return int(value * (1 << _FACTOR_BITS))
+        return int(value * (1 << FACTOR_BITS))
 
 
 def _fastest(factor: int, unit: int) -> tuple[int, ...]:
@@ -172,14 +108,14 @@ def _fastest(factor: int, unit: int) -> tuple[int, ...]:
         if rest <= 0:
             p.append(ONE)
             break
-        grown = (factor * last >> _FACTOR_BITS) + unit
-        kept = -(-(rest << _FACTOR_BITS) // factor)
+        grown = (factor * last >> FACTOR_BITS) + unit
+        kept = -(-(rest << FACTOR_BITS) // factor)
         p.append(min(grown, ONE - kept))
     return tuple(p)
 
 
 @dataclass(frozen=True)
-class CountNoise:
+class CountNoise(TableNoise):
     """The noise of a round whose sums are counts of which one user moves one by one, stated as a `NoiseSpec` is.
 
     Attributes:
@@ -207,21 +143,6 @@ class CountNoise:
     def scale(self) -> float:
         """Counts over which the law falls by a factor e."""
         return 1.0 / self.epsilon
-
-    @property
-    def deviation(self) -> float:
-        """Root of the mean square."""
-        return self.law.deviation
-
-    @property
-    def largest(self) -> float:
-        """Bound on the absolute value of any draw."""
-        return float(len(self.law.cumulative))
-
-    def tail(self, x) -> float | np.ndarray:
-        """P(noise >= x), for numbers or arrays."""
-        needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64)), 0)
-        return self.law.release_probability(needed.astype(np.int64)[()])
 
     def __str__(self) -> str:
         return f"{self.kind} noise of epsilon {self.epsilon:.17g} and delta {self.delta:.17g} in round {self.round}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -21,7 +21,7 @@ from dpbeam.accounting.discrete import SMALLEST_SIGMA, SMOOTHING, equivalent_sig
 from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.peeling import check_rounds
 
-L1, L2 = "l1", "l2"
+L1, L2, LINF = "l1", "l2", "linf"
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class NoiseSpec:
     kind: str
     scale: float
     round: int = 1
+
+    bits: ClassVar[bool] = False  # the noisy sums themselves are protected
 
     def __post_init__(self):
         if self.kind not in KINDS:

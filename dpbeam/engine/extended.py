@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Exact, Keys, Program
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block
@@ -35,7 +35,7 @@ class Extended(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return self.first.sum_names(trip) if self.is_first(trip) else ()
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         return self.first.noise(trip) if self.is_first(trip) else None
 
     def block_state_trip(self, trip: int) -> int | None:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import FilteredNoise, NoiseSpec
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.accounting.zcdp import ZCDPFilter
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
@@ -29,7 +29,7 @@ from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
-HubNoise = NoiseSpec | CountNoise | FilteredNoise | None
+HubNoise = NoiseSpec | TableNoise | FilteredNoise | None
 
 
 class Keys:
@@ -61,7 +61,7 @@ class Keys:
 
     def noise(
         self,
-        spec: NoiseSpec | CountNoise,
+        spec: NoiseSpec | TableNoise,
         fp: np.ndarray,
         place: str = "noise",
         *,
@@ -78,8 +78,8 @@ class Keys:
           (items,) int64 in units of 2^-30.
         """
         label = f"{place}/round {spec.round}"
-        if isinstance(spec, CountNoise):
-            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * UNITS
+        if isinstance(spec, TableNoise):
+            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * (UNITS // spec.grid)
         law = LAWS[spec.kind](spec.drawn_scale(UNITS), fraction_bits)
         return law.draw(KeyedBits(self._run_key, label, fp), len(fp), fraction)
 
@@ -179,8 +179,8 @@ class Program(ABC):
 
     Attributes:
       trips: how many times blocks send to shards.
-      norm: "l1" or "l2", in which what one user adds to the sums of a round is at most 1, given what the rounds
-        before it released or made noisy.
+      norm: "l1", "l2" or "linf", in which what one user adds to the sums of a round is at most 1, given what the rounds
+        before it released or made noisy; with "linf" to as many items as the round's event says.
       cap: distinct items kept per user when blocks are built.
       weight_grid: spacing of the noisy weights that `released` returns, a public power of two.
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
@@ -224,12 +224,12 @@ class Program(ABC):
         return True
 
     @abstractmethod
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         """The noise of the round that ends with this trip; None where none is added."""
 
-    def noises(self) -> list[NoiseSpec | CountNoise | FilteredNoise]:
+    def noises(self) -> list[NoiseSpec | TableNoise | FilteredNoise]:
         """The noise of all rounds, in their order: that of items, and that of the hub; a filter stands once."""
-        found: list[NoiseSpec | CountNoise | FilteredNoise] = []
+        found: list[NoiseSpec | TableNoise | FilteredNoise] = []
         for trip in range(self.trips):
             for spec in (self.noise(trip), self.hub_noise(trip)):
                 if spec is not None and not (isinstance(spec, FilteredNoise) and spec in found):
@@ -291,6 +291,7 @@ class Program(ABC):
 
         Args:
           noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums.
+            Where the noise protects bits alone: 1 or 0, whether the noisy sum reaches the threshold.
           present: (items,) bool, whether somebody gave weight to the item in this trip.
         """
         raise NotImplementedError
@@ -349,11 +350,21 @@ def reply_to(shard: Shard, position: int, values: np.ndarray, column: ReplyColum
 
 def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:
     """The shard after its noisy round: exact sums, the noise that the program states, what it makes of both."""
-    exact = program.exact(trip, shard)
-    noise = keys.noise(
-        program.noise(trip), shard.fp, fraction=exact.fraction, fraction_bits=exact.fraction_bits
-    )
-    return program.observe(trip, shard, exact.units + noise, exact.present)
+    exact, spec = program.exact(trip, shard), program.noise(trip)
+    noise = keys.noise(spec, shard.fp, fraction=exact.fraction, fraction_bits=exact.fraction_bits)
+    return program.observe(trip, shard, shown(spec, exact.units + noise), exact.present)
+
+
+def shown(spec: NoiseSpec | TableNoise, noisy: np.ndarray) -> np.ndarray:
+    """What a program may see of noisy sums: where bits alone are protected, 1 for those that reach the threshold."""
+    if isinstance(spec, TableNoise) and spec.bits:
+        return np.where(noisy >= spec.law.threshold * (UNITS // spec.grid), UNITS, 0)
+    return noisy
+
+
+def alone(spec: NoiseSpec | TableNoise, seen: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """What a program would see of items if nobody held them, from what it sees and their exact sums, in units."""
+    return np.zeros_like(seen) if isinstance(spec, TableNoise) and spec.bits else seen - exact
 
 
 def with_state(shard: Shard, **arrays: np.ndarray) -> Shard:

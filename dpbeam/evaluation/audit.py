@@ -204,7 +204,7 @@ def _divergence(
         (real.column("noisy", t), real.column("sums", t), other.column("sums", t)) for t in noise.trips
     ]
     noisy, here, there = (np.array(values) * 2.0**-UNIT_BITS for values in zip(*columns))
-    loss = noise.log_ratio(noisy - here, here - there).reshape(shape).sum(axis=1)
+    loss = noise.log_ratio(noisy, here, there).reshape(shape).sum(axis=1)
     value = -np.expm1(np.minimum(0.0, epsilon - loss))
     differ = np.zeros(shape[0], bool)
     for trip in noise.trips:

@@ -2,8 +2,8 @@
 
 A program states its noise; here the engine draws much of it and its law is measured: the covariance over rounds of
 Gaussian noise, the scale of Laplace noise, and whether the draws follow the stated kind and Laplace rounds are
-unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Count noise has no
-scale to fit: its draws are held against the stated law itself, whose masses give the loss.
+unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Tables of count
+noise and of coins have no scale to fit: their draws are held against the stated law itself, which gives the loss.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.accounting.geometric import CountNoise, TruncatedGeometric
+from dpbeam.accounting.coins import CoinNoise
+from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import gaussian_spread_factor
 from dpbeam.kernels.grid import UNITS
@@ -33,7 +35,7 @@ class Likelihood:
       trips: trips that end with noise, ascending: the rows of every array below.
       gaussian: rows of Gaussian rounds; inverse: their inverse widened covariance, in weight^-2.
       laplace: rows of Laplace rounds; scales: (rounds,) their widened scales.
-      counts: rows of rounds of count noise; laws: their laws.
+      tables: rows of rounds of noise by a table; table_noises: what they state.
       fault: what about the noise is not as stated; empty if nothing is.
     """
 
@@ -42,8 +44,8 @@ class Likelihood:
     inverse: np.ndarray
     laplace: np.ndarray
     scales: np.ndarray
-    counts: np.ndarray
-    laws: tuple[TruncatedGeometric, ...]
+    tables: np.ndarray
+    table_noises: tuple[TableNoise, ...]
     fault: str
 
     @classmethod
@@ -58,7 +60,10 @@ class Likelihood:
         fp = np.arange(2 * _SAMPLES, dtype=np.uint64).reshape(-1, 2)
         units = np.array([keys.noise(spec, fp) for spec in specs])
         drawn = units / UNITS
-        rows = {kind: np.array([i for i, s in enumerate(specs) if s.kind == kind], int) for kind in _KINDS}
+        rows = {
+            name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int)
+            for name, kinds in _KINDS.items()
+        }
         if sum(map(len, rows.values())) < len(specs):
             raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")
         return cls(
@@ -67,32 +72,39 @@ class Likelihood:
             inverse=_inverse_covariance(drawn[rows["gaussian"]], level),
             laplace=rows["laplace"],
             scales=_laplace_scales(drawn[rows["laplace"]], level),
-            counts=rows[CountNoise.kind],
-            laws=tuple(specs[i].law for i in rows[CountNoise.kind]),
+            tables=rows["table"],
+            table_noises=tuple(specs[i] for i in rows["table"]),
             fault=_wrong_law(specs, drawn, level)
-            or _related(drawn, np.concatenate((rows["laplace"], rows[CountNoise.kind])))
+            or _related(drawn, np.concatenate((rows["laplace"], rows["table"])))
             or _same_words(units, rows["gaussian"]),
         )
 
-    def log_ratio(self, drawn: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """ln of the density of the noise `drawn` over that of `drawn + moved`, (items,), summed over rounds.
+    def log_ratio(self, seen: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """ln of the density of what is seen given the sums `here` over that given `there`, (items,), over all rounds.
 
         Args:
-          drawn, moved: (rounds, items) float64 in weight, rows as `trips`.
+          seen: noisy sums, or 1 and 0 where bits alone are seen.
+          here, there: exact sums; all (rounds, items) float64 in weight, rows as `trips`.
         """
-        loss = np.zeros(drawn.shape[1])
+        drawn, moved = seen - here, here - there
+        loss = np.zeros(seen.shape[1])
         if len(self.gaussian):
             noise, step = drawn[self.gaussian], moved[self.gaussian]
             loss += np.einsum("ri,ri->i", self.inverse @ step, noise + 0.5 * step)
         if len(self.laplace):
             noise, step = drawn[self.laplace], moved[self.laplace]
             loss += ((np.abs(noise + step) - np.abs(noise)) / self.scales[:, None]).sum(axis=0)
-        for row, law in zip(self.counts, self.laws):
-            loss += law.log_ratio(drawn[row], moved[row])
+        for row, noise in zip(self.tables, self.table_noises):
+            if noise.bits:
+                loss += noise.law.bit_log_ratio(
+                    seen[row] > 0, here[row] * noise.grid, there[row] * noise.grid
+                )
+            else:
+                loss += noise.law.log_ratio(drawn[row], moved[row])
         return loss
 
 
-_KINDS = ("gaussian", "laplace", CountNoise.kind)
+_KINDS = {"gaussian": ("gaussian",), "laplace": ("laplace",), "table": (CountNoise.kind, CoinNoise.kind)}
 
 
 def _inverse_covariance(drawn: np.ndarray, level: float) -> np.ndarray:
@@ -111,7 +123,7 @@ def _laplace_scales(drawn: np.ndarray, level: float) -> np.ndarray:
     return np.abs(drawn).mean(axis=1) / (1.0 - t)
 
 
-def _wrong_law(specs: list[NoiseSpec | CountNoise], drawn: np.ndarray, level: float) -> str:
+def _wrong_law(specs: list[NoiseSpec | TableNoise], drawn: np.ndarray, level: float) -> str:
     """The first round whose draws do not follow the stated kind, at whatever scale they have.
 
     Dvoretzky, Kiefer and Wolfowitz: the empirical distribution strays by more than sqrt(ln(2/level) / 2n) with
@@ -120,7 +132,7 @@ def _wrong_law(specs: list[NoiseSpec | CountNoise], drawn: np.ndarray, level: fl
     allowed = 2.0 * math.sqrt(math.log(2.0 * max(len(specs), 1) / level) / (2.0 * _SAMPLES))
     rank = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
     for spec, values in zip(specs, drawn):
-        if isinstance(spec, CountNoise):
+        if isinstance(spec, TableNoise):
             points, counts = np.unique(values, return_counts=True)
             reached = np.cumsum(counts[::-1])[::-1] / _SAMPLES
             if np.abs(reached - spec.tail(points)).max() > allowed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpbeam.engine.in_process import run_blocks
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, alone
 from dpbeam.evaluation.neighbours import numbers_of
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -106,7 +106,7 @@ class _Observed(Program):
         index, record = self._index(shard), self.transcript
         exact = self.inner.exact(trip, shard).units
         if self.dictated is not None:
-            noisy = self._dictate(trip, index, noisy, noisy - exact)
+            noisy = self._dictate(trip, index, noisy, alone(self.noise(trip), noisy, exact))
         record.known[index] = True
         record.place("sums", trip, index, exact)
         record.place("noisy", trip, index, noisy)
@@ -117,8 +117,8 @@ class _Observed(Program):
         self.transcript.place("released", trip, self._index(shard), after.state["released"])
         return after
 
-    def _dictate(self, trip: int, index: np.ndarray, noisy: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    def _dictate(self, trip: int, index: np.ndarray, noisy: np.ndarray, pure: np.ndarray) -> np.ndarray:
         """The dictating run's noisy sums; for items that it did not know the noise alone, entered into it."""
-        noisy = np.where(self.dictated.known[index], self.dictated.column("noisy", trip)[index], alone)
+        noisy = np.where(self.dictated.known[index], self.dictated.column("noisy", trip)[index], pure)
         self.dictated.place("noisy", trip, index, noisy)
         return noisy

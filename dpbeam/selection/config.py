@@ -106,6 +106,10 @@ class SelectionConfig:
         check_budget(self.epsilon, self.delta)
         selector = self.selector
         settings = _settings(selector, self.settings, self._preset(selector))
+        if self.noisy_weights and not selector.shows_weights:
+            raise InputError(
+                f"--noisy_weights does not apply to --method={selector.name}, which pays for the release of items alone"
+            )
         if self.max_items_per_user is not None:
             check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
         return selector.resolve(Request(self.epsilon, self.delta, self.max_items_per_user, settings))

@@ -22,9 +22,9 @@ from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent
 from dpbeam.accounting.gaussian import check_positive, split_sigma
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.peeling import check_rounds
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Exact, Program, with_state
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns
@@ -104,7 +104,7 @@ class CountingSelection(UserRounds):
     def histogram_noise(self) -> NoiseSpec:
         return NoiseSpec("gaussian", self.noises_of_counts.histogram_sigma, self.noises_of_counts.round)
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         if trip < self.trips - 1:
             return super().noise(trip)
         return NoiseSpec("gaussian", self.noises_of_counts.sigma, self.noises_of_counts.round + 1)

@@ -21,6 +21,7 @@ from dpbeam.errors import InputError
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
     from dpbeam.accounting.noise import NoiseSpec
+    from dpbeam.accounting.tables import TableNoise
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
@@ -124,9 +125,9 @@ class RoundPlan:
       delta_threshold: probability allowed for a novel item to pass here; None where rounds share it.
     """
 
-    noise: NoiseSpec
+    noise: NoiseSpec | TableNoise
     threshold: float
-    statistic: NoiseSpec
+    statistic: NoiseSpec | TableNoise
     weight_factor: float = 1.0
     delta_threshold: float | None = None
 
@@ -228,6 +229,7 @@ class Selector(ABC):
       presets: name -> settings; "published" takes those of the paper.
       variants: name -> settings that benchmarks compare, and that the audit and the tests run; the default first.
       default_max_items: D0 where none is asked for.
+      shows_weights: whether its guarantee holds for the noisy weights of released items too.
     """
 
     name: ClassVar[str]
@@ -237,6 +239,7 @@ class Selector(ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     default_max_items: ClassVar[int] = 100
+    shows_weights: ClassVar[bool] = True
 
     def resolve(self, request: Request) -> Request:
         """The request with every setting filled in and checked.

@@ -20,6 +20,7 @@ _BUILT_IN = (
     "dpbeam.selectors.gsu:Gsu",
     "dpbeam.selectors.laplace:Laplace",
     "dpbeam.selectors.vote:Vote",
+    "dpbeam.selectors.bits:Bits",
 )
 _added: dict[str, Selector] = {}
 

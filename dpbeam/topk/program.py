@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.accounting.events import ComposedEvent
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Draw, Exact, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
@@ -158,7 +158,7 @@ class TopKProgram(Program):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return self.counting.sum_names(trip)
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         return self.counting.noise(trip)
 
     def block_state_trip(self, trip: int) -> int | None:
@@ -249,7 +249,7 @@ class RankProgram(UserRounds, TopKProgram):
     def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
         return {WAY: np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)}
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         return self.counting.noise(trip) if trip <= self.found else None
 
     def hub_noise(self, trip: int) -> NoiseSpec | None:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
@@ -67,7 +67,7 @@ class UserRounds(Program):
             return self.counting.sum_names(trip)
         return (WEIGHT,) if trip == self.trips - 1 else ()
 
-    def noise(self, trip: int) -> NoiseSpec | CountNoise | None:
+    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
         return self.counting.noise(trip) if trip <= self.found else None
 
     def hub_noise(self, trip: int) -> NoiseSpec | None:

@@ -16,7 +16,7 @@ import pytest
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
-from dpbeam.selectors.registry import selectors
+from dpbeam.selectors.registry import find, selectors
 from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
 from tests.support.ledgers import without_times
@@ -91,11 +91,18 @@ class TestOutput:
     @pytest.mark.parametrize("method", ["wgm", *selectors()])
     def test_every_method(self, method, pairs, tmp_path, capsys):
         out = str(tmp_path / "items")
-        flags = [f"--method={method}", "--max_items_per_user=60", KEY, "--noisy_weights", "--quiet"]
+        weights = find(method).shows_weights
+        flags = [
+            f"--method={method}",
+            "--max_items_per_user=60",
+            KEY,
+            *["--noisy_weights"] * weights,
+            "--quiet",
+        ]
         code, told, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
         assert (code, told, err) == (0, "", KEY_WARNING)
         released = read(out)
-        assert released.schema.names == ["item", "noisy_weight"]
+        assert released.schema.names == ["item", *["noisy_weight"] * weights]
         assert released.num_rows > 5
 
     @pytest.mark.parametrize("method", ["--method=mad2r", "--method=gsu --rounds=4"])

@@ -24,7 +24,10 @@ pytestmark = pytest.mark.slow
 
 #: name -> module below `pipelines`, its flags, the rows it releases at least
 PIPELINES = {
-    **{method: ("select_items", [f"--method={method}", "--noisy_weights"], 50) for method in selectors()},
+    **{
+        method: ("select_items", [f"--method={method}", *["--noisy_weights"] * selector.shows_weights], 50)
+        for method, selector in selectors().items()
+    },
     "top-k": ("top_k", ["--k=20", "--noisy_counts"], 20),
     "hitting-set": ("hitting_set", ["--k=5", "--selector=basic"], 5),
 }

@@ -22,6 +22,7 @@ from tests.support.watch import ONE, own_contribution
 NORMS = {
     "l2": lambda moved: Fraction(sum(value * value for value in moved), ONE * ONE),
     "l1": lambda moved: Fraction(sum(map(abs, moved)), ONE),
+    "linf": lambda moved: Fraction(max(map(abs, moved), default=0), ONE),
 }
 SIZES = [(1, 1), (3, 1), (1, 4), (4, 7)]  # blocks, shards
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpbeam.engine.program import Exact, Keys, Program
+from dpbeam.engine.program import Exact, Keys, Program, alone
 from dpbeam.kernels.grid import UNIT_BITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -74,8 +74,8 @@ class Watched(Program):
         here.present.update(n for n, p in zip(names, present) if p)
         if self.history is not None:
             known = self.history[trip].noisy
-            alone = (noisy - exact.units).tolist()  # pure noise where the history has no such item
-            noisy = np.array([known.get(n, a) for n, a in zip(names, alone)], np.int64)
+            pure = alone(self.noise(trip), noisy, exact.units).tolist()  # where the history has no such item
+            noisy = np.array([known.get(n, a) for n, a in zip(names, pure)], np.int64)
         here.noisy.update(zip(names, noisy.tolist()))
         after = self.inner.observe(trip, shard, noisy, present)
         for name in set(_STATISTICS) & set(after.state):

@@ -1,0 +1,168 @@
+"""Laws of releasing an item by the number of users that hold it: a table of exact probabilities.
+
+An item that n users hold is released with probability p_n, 0 = p_0 <= p_1 <= p_2 <= .... Drawn as integer noise: Z is
+theta - N with N the smallest n whose p_n exceeds a uniform number, so n + Z >= theta with probability p_n, for every n
+from one draw. p_n are multiples of 2^-128 and the uniform number has 128 bits, so the law is exact.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+ONE = 1 << 128
+MAX_STEPS = 1 << 20
+
+
+class NoTableError(ValueError):
+    """A budget needs a longer or finer law than there are tables for; the message says which."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseLaw:
+    """A table of release probabilities.
+
+    Attributes:
+      cumulative: p_0 = 0, p_1, ..., 1 in units of 2^-128, increasing.
+    """
+
+    cumulative: tuple[int, ...]
+
+    @functools.cached_property
+    def threshold(self) -> int:
+        """theta, the smallest n with p_n >= 1/2; so Z has its median at 0."""
+        return bisect.bisect_left(self.cumulative, ONE // 2)
+
+    def release_probability(self, count: ArrayLike) -> float | np.ndarray:
+        """p_n for every n >= 0 in `count`, float64 of its shape."""
+        index = np.minimum(np.asarray(count, np.int64), len(self.cumulative) - 1)
+        found = self._floats[index]
+        return float(found) if np.ndim(count) == 0 else found
+
+    def users_needed(self, probability: float) -> int:
+        """The smallest n with p_n >= probability, for 0 < probability <= 1."""
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability must lie in (0, 1], got {probability}")
+        return int(np.searchsorted(self._floats, probability, side="left"))
+
+    def log_ratio(self, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where one of them is impossible. Floats, for the audit."""
+        here, there = self._log_mass(z), self._log_mass(z + moved)
+        return np.where(np.isinf(here), np.inf, np.where(np.isinf(here), 0.0, here) - there)
+
+    def _log_mass(self, z: np.ndarray) -> np.ndarray:
+        index = self.threshold - 1 - np.rint(z).astype(np.int64)
+        inside = (index >= 0) & (index < len(self._mass))
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(inside, self._mass[np.where(inside, index, 0)], 0.0))
+
+    def bit_log_ratio(self, shown: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """ln of the probability of a released bit with `here` users over that with `there`; inf where that is 0.
+
+        Floats, for the audit. What is impossible with `here` users gets inf.
+        """
+        p, rest = self.probabilities
+        chances = [
+            np.where(shown, p[at], rest[at])
+            for at in (np.minimum(np.rint(n).astype(np.int64), len(p) - 1) for n in (here, there))
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(chances[0]) - np.log(chances[1])
+        return np.where((chances[0] == 0) | (chances[1] == 0), np.inf, ratio)
+
+    @functools.cached_property
+    def deviation(self) -> float:
+        """Root of the mean of Z^2."""
+        return float(np.sqrt(self._mass @ np.square(self.threshold - np.arange(1.0, len(self._mass) + 1.0))))
+
+    @functools.cached_property
+    def _mass(self) -> np.ndarray:
+        return np.array([(after - before) / ONE for before, after in itertools.pairwise(self.cumulative)])
+
+    @functools.cached_property
+    def _floats(self) -> np.ndarray:
+        return np.array([value / ONE for value in self.cumulative])
+
+    @functools.cached_property
+    def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        """p_n and 1 - p_n, each of full relative precision."""
+        return self._floats, np.array([(ONE - value) / ONE for value in self.cumulative])
+
+    @functools.cached_property
+    def logs(self) -> tuple[np.ndarray, np.ndarray]:
+        """ln p_n and ln(1 - p_n), each of full relative precision; minus infinity at 0."""
+        p, rest = self.probabilities
+        with np.errstate(divide="ignore"):
+            yes = np.where(p < 0.5, np.log(p), np.log1p(-rest))
+            no = np.where(rest < 0.5, np.log(rest), np.log1p(-p))
+        return yes, no
+
+    @functools.cached_property
+    def _words(self) -> tuple[np.ndarray, tuple[int, ...]]:
+        below = self.cumulative[:-1]
+        return np.array([value >> 64 for value in below], np.uint64), below
+
+    def draw(self, bits: np.ndarray) -> np.ndarray:
+        """Z from 128 uniform bits each, exactly of this law. (n, 2) uint64 -> (n,) int64."""
+        high, exact = self._words
+        first = np.searchsorted(high, bits[:, 0], side="left")
+        index = np.searchsorted(high, bits[:, 0], side="right")
+        for row in np.flatnonzero(first < index):  # equal high words: the low ones decide
+            value = int(bits[row, 0]) << 64 | int(bits[row, 1])
+            index[row] = bisect.bisect_right(exact, value)
+        return self.threshold - index.astype(np.int64)
+
+
+class TableNoise:
+    """Integer noise on counts by a table, stated as a `NoiseSpec` is.
+
+    Attributes:
+      kind, norm: as of a `NoiseSpec`.
+      bits: whether only the comparison of the noisy count with the threshold is protected, not the count itself.
+      round: which noisy round, counted from 1.
+    """
+
+    kind: ClassVar[str]
+    norm: ClassVar[str]
+    bits: ClassVar[bool] = False
+    round: int
+
+    @property
+    def law(self) -> ReleaseLaw:
+        raise NotImplementedError
+
+    @property
+    def grid(self) -> int:
+        """Steps of the table in a weight of 1, a power of two."""
+        return 1
+
+    @property
+    def threshold(self) -> float:
+        """The weight at which release is as likely as not."""
+        return self.law.threshold / self.grid
+
+    @property
+    def scale(self) -> float:
+        """How wide the law is, in weight."""
+        return self.deviation
+
+    @property
+    def deviation(self) -> float:
+        """Root of the mean square."""
+        return self.law.deviation / self.grid
+
+    @property
+    def largest(self) -> float:
+        """Bound on the absolute value of any draw."""
+        return len(self.law.cumulative) / self.grid
+
+    def tail(self, x: ArrayLike) -> float | np.ndarray:
+        """P(noise >= x), for numbers or arrays."""
+        needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64) * self.grid), 0)
+        return self.law.release_probability(needed.astype(np.int64)[()])
