@@ -195,7 +195,12 @@ def largest_range(
 
 def _leaves_epsilon(selection: SelectionPlan, epsilon: float) -> bool:
     """Whether a selection that is added up as (epsilon, delta) leaves anything; others compose exactly."""
-    return selection.event.kind != "basic" or account(selection.event).epsilon < epsilon
+    return _is_exact(selection) or account(selection.event, selection.config.epsilon).epsilon < epsilon
+
+
+def _is_exact(selection: SelectionPlan) -> bool:
+    """Whether the selection's rounds compose with choices up to a first hit."""
+    return selection.event.kind in ("gaussian", "pure")
 
 
 def _composed(
@@ -204,12 +209,15 @@ def _composed(
     """Selection and peeling: exactly, or by basic composition where the selection's own rounds are composed so."""
     if selection is None:
         return ComposedEvent(FIRST_HIT, (peeling,), epsilon=config.epsilon, label=_LABEL)
-    if selection.event.kind != "basic":
+    if _is_exact(selection):
         before = replace(selection.event, epsilon=None)
         return ComposedEvent(FIRST_HIT, (before, peeling), epsilon=config.epsilon, label=_LABEL)
-    left = (config.epsilon - account(selection.event).epsilon) * (1 - 1e-15)
+    before = selection.event
+    if before.kind != "basic" and before.epsilon is None:
+        before = replace(before, epsilon=selection.config.epsilon)
+    left = (config.epsilon - account(before).epsilon) * (1 - 1e-15)
     after = ComposedEvent(FIRST_HIT, (peeling,), epsilon=left)
-    return ComposedEvent("basic", (selection.event, after), label=_LABEL)
+    return ComposedEvent("basic", (before, after), label=_LABEL)
 
 
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:

@@ -7,14 +7,16 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from dpbeam.errors import InputError
-from dpbeam.io.sinks import WEIGHT, OutputColumns, WriteReleased
+from dpbeam.io.sinks import OutputColumns, WriteReleased
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.packing.batches import AGENT, ALLOCATION
 from dpbeam.packing.report import ROW_NOTE
 
 
 def _as_items(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = pa.schema([("item", pa.large_binary()), (WEIGHT, pa.float64())], metadata=batch.schema.metadata)
+    schema = pa.schema(
+        [("item", pa.large_binary()), (ALLOCATION, pa.float64())], metadata=batch.schema.metadata
+    )
     return pa.RecordBatch.from_arrays([batch.column(AGENT), batch.column(ALLOCATION)], schema=schema)
 
 

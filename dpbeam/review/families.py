@@ -74,8 +74,31 @@ def _top_k(ledger: Ledger) -> tuple[ComposedEvent, SelectionPlan | None]:
     return plan.event, plan.selection
 
 
+def _hitting_set(ledger: Ledger) -> tuple[ComposedEvent, SelectionPlan | None]:
+    from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+
+    values = ledger.parameters
+    selection = None
+    if values["selection"] is not None:
+        selection = _config(ledger.epsilon, ledger.delta, values["selector"], values["selection"])
+    plan = plan_hitting_set(
+        HittingSetConfig(
+            ledger.epsilon,
+            ledger.delta,
+            values["k"],
+            selection=selection,
+            selector_share=values["selector_share"],
+            public_domain=values["public_domain"],
+        )
+    )
+    return plan.event, plan.selection
+
+
 #: Kinds of ledgers that are not named by a selector.
-_FAMILIES: Mapping[str, Callable[[Ledger], tuple[ComposedEvent, SelectionPlan | None]]] = {"top-k": _top_k}
+_FAMILIES: Mapping[str, Callable[[Ledger], tuple[ComposedEvent, SelectionPlan | None]]] = {
+    "top-k": _top_k,
+    "hitting-set": _hitting_set,
+}
 
 
 def _config(epsilon: float, delta: float, method: str, parameters: Mapping[str, Any]) -> SelectionConfig:

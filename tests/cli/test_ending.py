@@ -167,7 +167,7 @@ class TestSummary:
         flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
         assert main(["top-k", *flags, *BUDGET]) == 0
         out = capsys.readouterr().out
-        assert "budget spent: epsilon 2, delta 0.001 (choice by cdp-peel; zcdp composition)" in out
+        assert "budget spent: epsilon 2, delta 0.001 (choice by gauss-rank; gaussian composition)" in out
         assert (
             "the items that the histogram lists are taken as public: only their counts are protected" in out
         )

@@ -235,18 +235,22 @@ class TestVerify:
         assert done.stdout == "0 []\n", done.stderr
 
 
-class TestTopK:
+class TestOtherFamilies:
     """Ledgers of another kind: the plan is found again from what the command wrote, and the page is made."""
 
-    def test_with_a_selection(self, made, tmp_path, capsys):
-        flags = ["--user_column=user", "--item_column=item", "--k=5", "--selector=basic", "--noisy_counts"]
+    @pytest.mark.parametrize(
+        "command, more, event",
+        [("top-k", ["--noisy_counts"], "Rank"), ("hitting-set", ["--k=90"], "First hit")],
+    )
+    def test_with_a_selection(self, command, more, event, made, tmp_path, capsys):
+        flags = ["--user_column=user", "--item_column=item", "--k=5", "--selector=basic", *more]
         out = [f"--output={tmp_path / 'top'}", "--epsilon=2", "--delta=1e-3", "--quiet"]
-        assert main(["top-k", "--input", str(made / "pairs.parquet"), *flags, *out]) == 0
+        assert main([command, "--input", str(made / "pairs.parquet"), *flags, *out]) == 0
         code, found = verify(capsys, tmp_path / "top.ledger.json", "--contents")
         assert code == 0 and set(found.values()) == {True} and "settings" in found
         assert main(["report", str(tmp_path / "top.ledger.json"), "--quiet"]) == 0
         page = (tmp_path / "top.report.html").read_text()
-        assert 'role="img"' in page and "Peeling" in page and "dpbeam top-k" in page
+        assert 'role="img"' in page and event in page and f"dpbeam {command}" in page
 
     def test_of_a_histogram(self, tmp_path, capsys):
         (tmp_path / "counts.csv").write_text("item,count\n" + "".join(f"i{n},{900 - n}\n" for n in range(20)))

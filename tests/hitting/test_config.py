@@ -66,7 +66,14 @@ def test_the_range_does_not_depend_on_k_and_beats_composed_choices():
     assert len({plan.epsilon0 for plan in ranges}) == 1
     for plan in ranges:
         choices = plan_topk(
-            TopKConfig(1.0, 1e-5, plan.config.k, selection=plan.config.selection, selector_share=0.5)
+            TopKConfig(
+                1.0,
+                1e-5,
+                plan.config.k,
+                mechanism="cdp-peel",
+                selection=plan.config.selection,
+                selector_share=0.5,
+            )
         )
         composed = max(choices.choice_budgets.values())
         assert plan.epsilon0 > composed * math.sqrt(plan.config.k / 50) * 1.5

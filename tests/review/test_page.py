@@ -273,7 +273,7 @@ class TestContents:
         assert 'role="img"' in page and len(tree(page)) == 2
 
     def test_top_k(self):
-        plan = plan_topk(TopKConfig(1.0, 1e-6, 10, noisy_counts=True))
+        plan = plan_topk(TopKConfig(1.0, 1e-6, 10, mechanism="cdp-peel", noisy_counts=True))
         parameters = {
             "k": 10,
             "mechanism": "cdp-peel",

@@ -22,7 +22,7 @@ def statements(values) -> dict[str, bool | None]:
 def test_honest_ledgers_hold(method):
     found = statements(ledger_of(method).to_json())
     assert set(found) >= {"guarantee", "noise", "key", "settings"} and all(found.values())
-    assert ("thresholds" in found) == (method != "vote")
+    assert ("thresholds" in found) == ("Threshold" in ledger_of(method).to_json())
 
 
 def events_of(values, name):

@@ -26,6 +26,7 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
 from dpbeam.topk.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
@@ -266,13 +267,14 @@ def test_the_way_of_smallest_error():
 # The plan.
 
 
-@pytest.mark.parametrize("selector", ["gsu", "mad2r", "basic", "laplace", "vote", None])
+@pytest.mark.parametrize("selector", [*selectors(), None])
 @pytest.mark.parametrize("noisy_counts", [False, True])
 def test_a_plan_spends_its_budget_and_no_more(selector, noisy_counts):
     plan = plan_topk(config(selector=selector, epsilon=1.0, delta=1e-5, noisy_counts=noisy_counts))
     spent = Ledger("top-k", 1.0, 1e-5, plan.composition, plan.event).verify()
     assert spent.epsilon == pytest.approx(1.0, rel=1e-9) and 0.999e-5 <= spent.delta <= 1e-5 * (1 + 1e-12)
-    assert plan.composition == ("basic" if selector in ("laplace", "vote") else "gaussian")
+    exact = selector is None or plan.selection.event.kind == "gaussian"
+    assert plan.composition == ("gaussian" if exact else "basic")
     assert (plan.counts is not None) == noisy_counts
     rounds = [spec.round for event in stages(plan) for spec in event.noises()]
     assert len(set(rounds)) == len(rounds)

@@ -230,7 +230,8 @@ def test_released_items_leave_in_batches_of_bounded_size(monkeypatch):
     monkeypatch.setattr(trips, "RELEASED_BYTES", 400)
     items = pa.array([b"%0100d" % n for n in range(20)], pa.large_binary())
     shard = Shard(0, np.empty((20, 2), np.uint64), *[np.empty(0)] * 3, items=items, kinds=b"kinds")
-    program = type("P", (), {"released": lambda self, shard: (np.arange(20) != 3, np.arange(20.0))})()
+    members = {"released": lambda self, shard: (np.arange(20) != 3, np.arange(20.0))}
+    program = type("P", (), {**members, "released_names": ("noisy_weight",)})()
     release = trips._Release(StoredProgram(RunStore("unused"), "", ""), 0)
     release._program = program
     batches = list(release.process((0, shard)))
