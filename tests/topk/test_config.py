@@ -87,7 +87,7 @@ def plain_delta(event, epsilon):
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("mechanism", UNKNOWN)
 def test_every_plan_fits_its_budget_and_takes_the_better_composition(mechanism, selector, noisy_counts):
-    for epsilon, delta in ((0.01, 1e-12), (1.0, 1e-6), (10.0, 1e-12)):
+    for epsilon, delta in ((0.1, 1e-9), (1.0, 1e-6), (10.0, 1e-12)):
         plan = plan_topk(
             config(epsilon, delta, selector=selector, mechanism=mechanism, noisy_counts=noisy_counts)
         )
