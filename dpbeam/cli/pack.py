@@ -45,6 +45,9 @@ SETTINGS = (
 )
 #: Flags of the market.
 MARKET = ("supplies", "num_agents", "max_value")
+#: The one mechanism; of the others that are known by name, `dpbeam.evaluation.packing` tells what they would give.
+MECHANISM = "filter"
+_COMPARED = ("published", "gradient", "fixed-steps", "online")
 
 
 def make_parser() -> FlagParser:
@@ -75,6 +78,11 @@ def make_parser() -> FlagParser:
     )
     add_budget_flags(parser)
     add_packing_flags(parser)
+    parser.add_argument(
+        "--mechanism",
+        metavar="NAME",
+        help="filter (default), the one whose guarantee is proved; others are for comparison only (docs/packing.md)",
+    )
     add_output_flags(parser)
     add_checkpoint_flags(parser)
     group.add_argument(
@@ -184,9 +192,21 @@ def read_supplies(path: str) -> tuple[Resource, ...]:
 
 
 def config_of(given: dict[str, Any]) -> PackingConfig:
-    """The settings among the flags."""
+    """The settings among the flags.
+
+    Raises:
+      InputError: a mechanism that nothing can be released with.
+    """
     from dpbeam.packing.config import PackingConfig
 
+    mechanism = given.get("mechanism", MECHANISM)
+    if mechanism in _COMPARED:
+        raise InputError(
+            f"--mechanism: '{mechanism}' has no guarantee with constants that a ledger could state; compare with it by "
+            "scripts/bench_packing, and release with --mechanism=filter"
+        )
+    if mechanism != MECHANISM:
+        raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")
     chosen = {name: given[name] for name in SETTINGS if name in given}
     return PackingConfig(given["epsilon"], given["delta"], **chosen)
 

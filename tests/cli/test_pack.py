@@ -234,6 +234,8 @@ def test_an_agent_twice_is_refused_without_saying_who(folder, capsys):
         (["--alpha=0"], "--alpha must be from 0.005 to 1, got 0"),
         (["--no_allow_small_supply", "--epsilon=0.1"], "--supplies: 40 of 'beds' are too few"),
         (["--num_blocks=0"], "--num_blocks must be from 1 to 65536"),
+        (["--mechanism=published"], "--mechanism: 'published' has no guarantee with constants"),
+        (["--mechanism=x"], "--mechanism must be filter, got 'x'"),
         (["--max_items_per_user=3"], "--max_items_per_user does not apply to pack; an agent is one row"),
         (["--agent_type=float"], "--agent_type: expected one of string, int, bytes"),
         (["--epsilon=0"], "--epsilon"),
