@@ -74,16 +74,20 @@ class Checkpoint:
     @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
         """The last checkpoint of a program of so many trips; None where there is none yet."""
-        for trip in range(trips - 1, 0, -1):
-            if store.exists(_name(trip)):
-                columns = store.read(_name(trip))
-                return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
-        return None
+        kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
+        trip = max((trip for trip in kept if trip < trips), default=None)
+        if trip is None:
+            return None
+        columns = store.read(_name(trip))
+        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+
+
+_STEM = "checkpoint-"
 
 
 def _name(trip: int) -> str:
     # A name of its own for each: some filesystems do not rename onto a file that is there.
-    return f"checkpoint-{trip}"
+    return f"{_STEM}{trip}"
 
 
 class _Save(beam.DoFn):

@@ -28,6 +28,7 @@ from dpbeam.randomness import RunKey
 _KEY_FILE = "key"
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
+_TEMPORARY = ".tmp-"
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
@@ -51,7 +52,7 @@ class RunStore:
           OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
         """
         final = FileSystems.join(self.path, name)
-        new = NewFile(f"{final}.tmp-{uuid.uuid4().hex}")
+        new = NewFile(f"{final}{_TEMPORARY}{uuid.uuid4().hex}")
         try:
             yield new
             if new.close():
@@ -72,6 +73,16 @@ class RunStore:
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
         return FileSystems.exists(FileSystems.join(self.path, name))
+
+    def names(self, stem: str) -> list[str]:
+        """Names of the files that begin with `stem`, of whole ones; none where the folder is gone."""
+        if self.is_local:
+            there = os.listdir(self.path) if os.path.isdir(self.path) else []
+            found = [name for name in there if name.startswith(stem)]
+        else:
+            listed = FileSystems.match([FileSystems.join(self.path, f"{stem}*")])[0].metadata_list
+            found = [FileSystems.split(entry.path)[1] for entry in listed]
+        return sorted(name for name in found if _TEMPORARY not in name)
 
     def read_bytes(self, name: str) -> bytes:
         with _opened(FileSystems.join(self.path, name)) as source:
