@@ -239,15 +239,15 @@ def sigma_beside(parts: Sequence[Event | ComposedEvent], epsilon: float, delta: 
     return rest**-0.5 * (1 + 1e-11) if rest > 1e-6 * whole else None
 
 
-def _renyi_total(leaves: list[Event], mechanisms: list[Event], epsilon: float) -> float:
+def _renyi_total(simple: list[Event], mechanisms: list[Event], epsilon: float) -> float:
     """Delta at epsilon of a renyi composition: of the best order, or exact where one event knows it."""
-    outside = math.fsum(leaf.outside_delta() for leaf in leaves)
+    outside = math.fsum(leaf.outside_delta() for leaf in simple)
 
     def divergence(order: float) -> float:
         return math.fsum(mechanism.renyi_divergence(order) for mechanism in mechanisms) * (1 + 1e-14)
 
     delta = math.fsum([best_renyi_delta(divergence, epsilon, outside), outside])
-    exact = leaves[0].exact_delta(epsilon) if len(leaves) == 1 else None
+    exact = simple[0].exact_delta(epsilon) if len(simple) == 1 else None
     return min(1.0, delta if exact is None else min(delta, exact))
 
 

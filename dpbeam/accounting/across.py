@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbeam.accounting.accountant import Guarantee, account
-from dpbeam.accounting.events import ComposedEvent, Event, UnknownEventError, describe
+from dpbeam.accounting.events import ComposedEvent, UnknownEventError, describe, leaves
 
 _MARGIN = 1e-12  # relative; far above the rounding of sums of deltas
 
@@ -46,24 +46,12 @@ def noise_of(runs: Iterable[tuple[ComposedEvent, float]]) -> Noise:
     thresholds: list[float] = []
     for root, epsilon in runs:
         account(root, epsilon)  # thresholds are believed after this only
-        noise, deltas = _mechanisms(root)
-        parts.append(ComposedEvent("zcdp", tuple(noise)))
-        thresholds += deltas
+        found = leaves(root)
+        parts.append(ComposedEvent("zcdp", tuple(leaf for leaf in found if not leaf.is_threshold)))
+        thresholds += [leaf.outside_delta() for leaf in found if leaf.is_threshold]
     event = ComposedEvent("zcdp", tuple(parts))
     account(event, 1.0)
     return Noise(event, math.fsum(thresholds))
-
-
-def _mechanisms(event: Event) -> tuple[list[Event], list[float]]:
-    """The simple events with noise, and the deltas of those without."""
-    if type(event) is not ComposedEvent:
-        return ([], [event.outside_delta()]) if event.is_threshold else ([event], [])
-    noise, deltas = [], []
-    for part in event.parts:
-        below = _mechanisms(part)
-        noise += below[0]
-        deltas += below[1]
-    return noise, deltas
 
 
 def zcdp_cost(root: ComposedEvent, epsilon: float) -> tuple[float, float]:
@@ -72,14 +60,14 @@ def zcdp_cost(root: ComposedEvent, epsilon: float) -> tuple[float, float]:
     Raises: as `noise_of`.
     """
     noise = noise_of([(root, epsilon)])
-    leaves = _mechanisms(noise.event)[0]
+    mechanisms = leaves(noise.event)
     rhos = []
-    for leaf in leaves:
+    for leaf in mechanisms:
         rho = leaf.zcdp_rho()
         if rho is None:
             raise UnknownEventError(f"{describe(leaf)} has no zCDP")
         rhos.append(rho)
-    outside = math.fsum([noise.thresholds, *(leaf.outside_delta() for leaf in leaves)])
+    outside = math.fsum([noise.thresholds, *(leaf.outside_delta() for leaf in mechanisms)])
     return _up(math.fsum(rhos)), _up(outside)
 
 

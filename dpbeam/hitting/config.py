@@ -9,11 +9,10 @@ where k is small. The plan takes what errs least: see `spread`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.events import ComposedEvent, Event, FirstHitEvent
+from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan
@@ -80,21 +79,13 @@ class HittingSetPlan:
     ranges: dict[str, float]
 
     def __post_init__(self) -> None:
-        choices = (event for event in _leaves(self.event) if hasattr(event, "epsilon0"))
+        choices = (event for event in leaves(self.event) if hasattr(event, "epsilon0"))
         stated = [(e.epsilon0, getattr(e, "rounds", None), getattr(e, "rate", 1.0)) for e in choices]
         made = (self.epsilon0, self.config.k, self.rate)
         if stated != [made]:
             raise ValueError(
                 f"the events state choices (range, number, rate) {stated}, the plan makes {made}"
             )
-
-
-def _leaves(event: ComposedEvent) -> Iterator[Event]:
-    for part in event.parts:
-        if type(part) is ComposedEvent:
-            yield from _leaves(part)
-        else:
-            yield part
 
 
 def default_share(k: int, epsilon: float) -> float:

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbeam.accounting.events import ComposedEvent, Event
+from dpbeam.accounting.events import ComposedEvent, Event, leaves
 from dpbeam.accounting.ledger import ADD_REMOVE_ONE_USER, REPLACE_ONE_AGENT, Ledger
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.review.chart import Curve, draw, key
 from dpbeam.review.families import calibrated_anew
-from dpbeam.review.verification import leaves
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selection.report import PROBABILITIES, plan_report
 

@@ -6,14 +6,13 @@ each part of it is told apart, for the person who reads. Nothing is looked at bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpbeam.accounting.events import (
     ComposedEvent,
-    Event,
     InconsistentEventError,
     UnknownEventError,
+    leaves,
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.review.families import calibrated_anew
@@ -71,15 +70,6 @@ def _guarantee(ledger: Ledger) -> list[Statement]:
         *_thresholds(ledger.events),
         *_noise(ledger.events),
     ]
-
-
-def leaves(event: ComposedEvent) -> Iterator[Event]:
-    """The simple events of a tree, in order."""
-    for part in event.parts:
-        if type(part) is ComposedEvent:
-            yield from leaves(part)
-        else:
-            yield part
 
 
 def _thresholds(event: ComposedEvent) -> list[Statement]:
