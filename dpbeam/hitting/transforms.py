@@ -13,19 +13,16 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
-from dpbeam.selection.public_items import FilterItems, store_items
-from dpbeam.selection.sizes import Sizes, choose_sizes
+from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import (
     CompleteBatches,
     PairsOrBatches,
     UserBlocks,
     check_batch_input,
     own_folder,
-    to_batches,
 )
 from dpbeam.topk.program import public_domain
 
-_DOMAIN = "domain"
 #: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
 #: what a worker with a shard needs.
 GATHERED_PAIRS = 250_000_000
@@ -94,32 +91,9 @@ class HittingSet(beam.PTransform):
 
     def blocks(self, store: RunStore) -> beam.PTransform:
         """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
-        return _Blocks(store, self.program, self.sizes, self._domain, self._complete)
+        domain = None if self._domain is None else self._domain[0]
+        return UserBlocks(store, self.program, self.sizes, complete=self._complete, domain=domain)
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config
         return {"k": config.k, "epsilon": config.epsilon, "delta": config.delta}
-
-
-class _Blocks(beam.PTransform):
-    """Users in blocks, their items outside of a public domain left out."""
-
-    def __init__(
-        self,
-        store: RunStore,
-        program: HittingSetProgram,
-        sizes: Sizes,
-        domain: tuple[pa.Array, Kinds] | None,
-        complete: bool,
-    ):
-        super().__init__()
-        self._store, self._domain, self._complete = store, domain, complete
-        self._blocks = UserBlocks(store, program, sizes, complete=complete)
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        if self._domain is None:
-            return pcoll | "UserBlocks" >> self._blocks
-        store_items(self._store, _DOMAIN, self._domain[0])
-        batches = pcoll if self._complete else to_batches(pcoll)
-        inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete)
-        return batches | "KeepDomain" >> inside | "UserBlocks" >> self._blocks

@@ -24,9 +24,11 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_v
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.counts import DEVIATION, NOISY_COUNT
 from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
 _TUPLES_PER_BATCH = 100_000
+_DOMAIN = "domain"
 _Id = str | int | bytes
 #: Elements that `SelectPartitions` and `TopKItems` take; Beam checks what it can infer when the pipeline is built.
 PairsOrBatches = tuple[_Id, _Id] | list[_Id] | pa.RecordBatch
@@ -224,11 +226,20 @@ class UserBlocks(beam.PTransform):
       store: of the run, claimed.
       program: says how many items of a user count.
       complete: the input is (block id, record batch) whose users are whole; else tuples or record batches of pairs.
+      domain: canonical bytes of a public domain; other items are left out before anything is counted.
     """
 
-    def __init__(self, store: RunStore, program: Program, sizes: Sizes, *, complete: bool = False):
+    def __init__(
+        self,
+        store: RunStore,
+        program: Program,
+        sizes: Sizes,
+        *,
+        complete: bool = False,
+        domain: pa.Array | None = None,
+    ):
         super().__init__()
-        self._complete = complete
+        self._store, self._complete, self._domain = store, complete, domain
         self._sample = SubsamplePerUser(
             store,
             num_blocks=sizes.num_blocks,
@@ -240,6 +251,10 @@ class UserBlocks(beam.PTransform):
 
     def expand(self, pcoll: PCollection) -> PCollection:
         batches = pcoll if self._complete else to_batches(pcoll)
+        if self._domain is not None:
+            store_items(self._store, _DOMAIN, self._domain)
+            inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete)
+            batches = batches | "KeepDomain" >> inside
         return batches | "SubsamplePerUser" >> self._sample
 
 

@@ -9,25 +9,21 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.program import replies_by_link
 from dpbeam.kernels.canonical import Kinds
-from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import (
     CompleteBatches,
     PairsOrBatches,
+    UserBlocks,
     check_batch_input,
     own_folder,
-    to_batches,
 )
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
 from dpbeam.topk.program import choose_from, public_domain, topk_program
 
 _HISTOGRAM = "histogram"
-_DOMAIN = "domain"
 
 
 class _Choose(beam.DoFn):
@@ -110,23 +106,10 @@ class TopKItems(beam.PTransform):
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
-        program = self._program
-        batches = pcoll if self._complete else to_batches(pcoll)
-        if self._domain is not None:
-            store_items(store, _DOMAIN, self._domain[0])
-            batches = batches | "KeepDomain" >> FilterItems(
-                store, _DOMAIN, keep=True, complete=self._complete
-            )
+        domain = None if self._domain is None else self._domain[0]
+        blocks = UserBlocks(store, self._program, self._sizes, complete=self._complete, domain=domain)
         return (
-            batches
-            | "SubsamplePerUser"
-            >> SubsamplePerUser(
-                store,
-                num_blocks=self._sizes.num_blocks,
-                num_shards=self._sizes.num_shards,
-                cap=program.cap,
-                complete=self._complete,
-                ranges=replies_by_link(program),
-            )
-            | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step)
+            pcoll
+            | "UserBlocks" >> blocks
+            | "Rounds" >> RunProgram(store, self._program, one_step=self._sizes.one_step)
         )
