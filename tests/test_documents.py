@@ -21,14 +21,14 @@ def default(name: str) -> SelectionPlan:
     return make_plan(SelectionConfig(1.0, 1e-5, name))
 
 
-def test_the_readme_lists_the_methods():
+def test_the_guide_lists_the_methods():
     """Name, aliases, default, summary and rounds of every selector, in the order of help."""
     expected = []
     for name, selector in selectors().items():
         notes = [f"`{alias}`" for alias in selector.aliases] + ["default"] * (name == DEFAULT_METHOD)
         cell = f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
         expected.append([cell, selector.summary, str(len(default(name).rounds))])
-    assert rows("README.md", "| `--method` |") == expected
+    assert rows("docs/choose.md", "| `--method` |") == expected
 
 
 def test_the_table_of_trips():
