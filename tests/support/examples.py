@@ -1,8 +1,8 @@
 """Examples of the documents: code blocks after the comment `<!-- run -->`, to be run as a reader would.
 
 A block, indented or fenced, is Python if its fence says so or if it parses as Python, else it is for the shell.
-`<!-- run on ENGINE -->` marks one that needs an engine of tests/engines, `<!-- not run: REASON -->` one that cannot run in a
-test, and `<!-- output -->` what the block above prints, where `...` stands for anything.
+`<!-- run on ENGINE -->` marks one that needs an engine of tests/engines, `<!-- not run: REASON -->` one that cannot run
+in a test, and `<!-- output -->` what the block above prints, where `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -182,9 +182,12 @@ class Workspace:
     def _run_here(self, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
         streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
         code = 0
-        with _working_in(self.folder, self.environment):
-            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-                for argv in commands:
-                    code = code or main(argv)
+        with (
+            _working_in(self.folder, self.environment),
+            contextlib.redirect_stdout(streams[0]),
+            contextlib.redirect_stderr(streams[1]),
+        ):
+            for argv in commands:
+                code = code or main(argv)
         out, err = (stream.buffer.getvalue().decode() for stream in streams)
         return subprocess.CompletedProcess(["dpbeam"], code, out, err)
