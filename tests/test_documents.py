@@ -61,7 +61,7 @@ def known_flags() -> set[str]:
 
 
 def test_flags_that_the_documents_name_exist():
-    """But for the flag of the selector that docs/add_a_selector.md makes, a flag in general, and one that is refused."""
+    """But for that of the selector which docs/add_a_selector.md makes, a flag in general, and one that is refused."""
     known = known_flags() | {"--sift_slack", "--flag", "--no_flag", "--eps"}
     named = {
         (path.name, flag)
