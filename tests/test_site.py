@@ -21,7 +21,7 @@ from dpbeam.review.pdf import find_chromium
 from tests.support.chromium import DESK, PHONE, Chromium
 from tests.support.examples import ROOT
 
-PAGES = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))
+PAGES = runpy.run_path(str(ROOT / "scripts" / "_site" / "pages.py"))
 SOURCES = [
     "README.md",
     "CONTRIBUTING.md",
@@ -114,8 +114,8 @@ class TestBuilt:
             "tests",
         ):
             (tmp_path / name).symlink_to(ROOT / name)
-        for name in ("mkdocs.yml", "scripts/site_pages.py"):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
+        for name in ("mkdocs.yml", "scripts/_site/pages.py"):
+            (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
             shutil.copy(ROOT / name, tmp_path / name)
         shutil.copytree(ROOT / "docs", tmp_path / "docs")
         (tmp_path / "docs" / "forgotten.md").write_text(

@@ -17,7 +17,7 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 #: Page of the site -> file of the repository, for those outside docs.
 OUTSIDE = {
     "index.md": "README.md",
