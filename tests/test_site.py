@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 import runpy
@@ -71,6 +73,11 @@ def test_the_site_shows_a_file_as_other_viewers_do(name):
         assert count[0] == count[1], (
             f"{name}: {tag} (leave an empty line before a list, a table, a block of code)"
         )
+
+
+def test_an_entry_of_a_docstring_for_several_names():
+    found = doctest.testmod(importlib.import_module("scripts._site.docstrings"))
+    assert found.attempted and not found.failed
 
 
 def test_the_flags_of_every_command_are_on_the_page():
