@@ -108,7 +108,7 @@ def _flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
         for action in group._group_actions:
             if action.help is argparse.SUPPRESS or "--help" in action.option_strings:
                 continue
-            words = action.option_strings[-1:] or []
+            words = action.option_strings[-1:]
             if action.nargs != 0:
                 words.append(
                     str(action.metavar or action.dest.upper())
