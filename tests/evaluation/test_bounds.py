@@ -30,6 +30,7 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.topk.measures import topk_errors
 from tests.support.datasets import entries
 
+
 def zipf_sets(seed: int, users: int, items: int, mean: int, exponent: float) -> Csr:
     rng = np.random.default_rng(seed)
     share = np.cumsum(np.arange(1, items + 1) ** -exponent)
