@@ -84,8 +84,10 @@ class ZipfLaw:
 def fit_zipf(masses: Masses, exponent: float) -> ZipfLaw:
     """The law of that exponent with the smallest factor that the counts obey."""
     exponent = check_positive("exponent", exponent)
-    ranks = np.log(np.arange(1, len(masses.counts) + 1))
-    return ZipfLaw(math.exp(float(np.max(np.log(masses.counts / masses.total) + exponent * ranks))), exponent)
+    counts = masses.counts
+    last = np.flatnonzero(np.append(counts[1:] != counts[:-1], True))  # of equal counts the last needs most
+    factor = np.max(np.log(counts[last] / masses.total) + exponent * np.log(last + 1.0))
+    return ZipfLaw(math.exp(float(factor)), exponent)
 
 
 @dataclass(frozen=True)

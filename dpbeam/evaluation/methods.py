@@ -30,7 +30,11 @@ from dpbeam.selectors.registry import find, variants
 SELECTION, TOP_K, HITTING_SET, PACKING = "selection", "top-k", "hitting-set", "packing"
 
 #: module:class of every method, in the order of documents.
-_BUILT_IN = ("dpbeam.evaluation.methods:Select",)
+_BUILT_IN = (
+    "dpbeam.evaluation.methods:Select",
+    "dpbeam.evaluation.sequential:PolicyGaussian",
+    "dpbeam.evaluation.sequential:GreedyUpdate",
+)
 
 
 @dataclass(frozen=True)
