@@ -60,7 +60,7 @@ class Case:
     @functools.cached_property
     def holders(self) -> np.ndarray:
         """(items,) users that hold each item."""
-        return self.pairs.indexed.holders
+        return np.asarray(self.data.holders)
 
     @functools.cached_property
     def mask(self) -> np.ndarray:

@@ -58,7 +58,7 @@ def _datasets(finished: Finished) -> str:
     return _grid(["dataset", *names], lines)
 
 
-def _count(value: int | None) -> str:
+def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,}"
 
 

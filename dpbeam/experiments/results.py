@@ -91,7 +91,7 @@ def to_table(finished: Finished) -> pa.Table:
         (DELTA, pa.float64()),
         (REPETITION, pa.int64()),
         *((name, _type_of([row[name] for row in listed])) for name in swept),
-        *((name, pa.int64()) for name in facts),
+        *((name, _type_of([row.get(name) for row in listed])) for name in facts),
         (_MEASURE, pa.string()),
         (_LOW, pa.int64()),
         (_HIGH, pa.int64()),

@@ -35,7 +35,7 @@ class Finished:
     experiment: Experiment
     cells: list[Cell]
     results: list[Result]
-    facts: Mapping[str, Mapping[str, int]]
+    facts: Mapping[str, Mapping[str, float]]
 
 
 def run_experiment(
@@ -60,7 +60,7 @@ def run_experiment(
     digests = {name: source.digest() for name, source in experiment.datasets.items()}
     cells = experiment.cells()
     names = [cell.digest(digests[cell.dataset]) for cell in cells]
-    facts: dict[str, Mapping[str, int]] = {}
+    facts: dict[str, Mapping[str, float]] = {}
     begin(len(cells), sum(name in journal.results for name in names))
     for dataset, source in experiment.datasets.items():
         known = journal.results.get(_facts_key(digests[dataset]))
@@ -92,8 +92,12 @@ def _facts_key(digest: str) -> str:
     return f"data {digest}"
 
 
-def _pairs(facts: Mapping[str, int]) -> int:
-    return facts["entries"] if "entries" in facts else facts["agents"] * facts["resources"]
+def _pairs(facts: Mapping[str, float]) -> int:
+    return int(
+        facts["entries"]
+        if "users" in facts
+        else facts.get("items", 0) + facts.get("agents", 0) * facts.get("resources", 0)
+    )
 
 
 def processes(pairs: int, jobs: int | None) -> int:
