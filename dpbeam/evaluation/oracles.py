@@ -95,6 +95,8 @@ def greedy_update(
     epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
     _check_excess(excess)
     cap = None if max_items_per_user is None else _check_cap(max_items_per_user)
+    if not isinstance(single, bool):
+        raise ValueError(f"single must be true or false, got {single!r}")
     if multiplicities is not None and np.shape(multiplicities) != sets.links.shape:
         raise ValueError(f"multiplicities must hold one number for each of {len(sets.links)} pairs")
     rho = 1.0 - math.log(2.0 * delta) / epsilon
@@ -191,11 +193,11 @@ def greedy_single(batches: Iterable[list[list[int]]], num_items: int, tau: float
 
 
 def _check_excess(excess: float) -> None:
-    if not (math.isfinite(excess) and excess >= 0):
-        raise ValueError(f"excess must be a finite number that is not negative, got {excess}")
+    if not isinstance(excess, int | float) or not (math.isfinite(excess) and excess >= 0):
+        raise ValueError(f"excess must be a finite number that is not negative, got {excess!r}")
 
 
 def _check_cap(max_items: int) -> int:
-    if isinstance(max_items, bool) or int(max_items) != max_items or max_items < 1:
-        raise ValueError(f"max_items_per_user must be a whole number of at least 1, got {max_items}")
-    return int(max_items)
+    if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
+        raise ValueError(f"max_items_per_user must be a whole number of at least 1, got {max_items!r}")
+    return max_items

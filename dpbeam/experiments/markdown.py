@@ -55,7 +55,9 @@ def _datasets(finished: Finished) -> str:
     lines = [
         [dataset, *(_count(facts.get(name)) for name in names)] for dataset, facts in finished.facts.items()
     ]
-    return _grid(["dataset", *names], lines)
+    grid = _grid(["dataset", *names], lines)
+    absent = finished.experiment.absent
+    return f"{grid}\n\nNot at hand, and left out: {', '.join(absent)}." if absent else grid
 
 
 def _count(value: float | None) -> str:
