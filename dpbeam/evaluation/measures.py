@@ -161,8 +161,29 @@ def measures() -> Mapping[str, Measure]:
 
 
 def measures_of(kind: str, chosen: tuple[str, ...] | None = None) -> list[Measure]:
-    """The measures of a kind of result, all or those chosen, in the order of documents."""
+    """The measures of a kind of result, all or those chosen; the first is the one to look at."""
     return [m for m in measures().values() if kind in m.kinds and (chosen is None or m.name in chosen)]
+
+
+@measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)
+def topk_missing_mass(case: Case) -> float:
+    return case.ranking.missing_mass
+
+
+@measure("users", "sum over ranks of |users of the true item - users of the chosen one|", TOP_K)
+def topk_l1(case: Case) -> float:
+    return case.ranking.l1
+
+
+@measure("users", "largest over ranks of |users of the true item - users of the chosen one|", TOP_K)
+def topk_linf(case: Case) -> float:
+    return case.ranking.linf
+
+
+@measure("users", "users that hold none of the chosen items", HITTING_SET)
+def users_missed(case: Case) -> float:
+    kept = case.pairs.indexed.sets.row_sums(case.mask[case.pairs.indexed.sets.links].astype(np.int64))
+    return int(np.count_nonzero(kept == 0))
 
 
 @measure("items", "released items that somebody holds", SELECTION, TOP_K, HITTING_SET)
@@ -233,27 +254,6 @@ def keep_rate(case: Case) -> Bins:
 )
 def keep_limit(case: Case) -> Bins:
     return case.by_frequency(case.limits, mean=True)
-
-
-@measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)
-def topk_missing_mass(case: Case) -> float:
-    return case.ranking.missing_mass
-
-
-@measure("users", "sum over ranks of |users of the true item - users of the chosen one|", TOP_K)
-def topk_l1(case: Case) -> float:
-    return case.ranking.l1
-
-
-@measure("users", "largest over ranks of |users of the true item - users of the chosen one|", TOP_K)
-def topk_linf(case: Case) -> float:
-    return case.ranking.linf
-
-
-@measure("users", "users that hold none of the chosen items", HITTING_SET)
-def users_missed(case: Case) -> float:
-    kept = case.pairs.indexed.sets.row_sums(case.mask[case.pairs.indexed.sets.links].astype(np.int64))
-    return int(np.count_nonzero(kept == 0))
 
 
 @measure("share of optimum", "value of what agents get / optimum of the linear program", PACKING)

@@ -28,7 +28,7 @@ def report(finished: Finished, figures: Sequence[tuple[str, str]]) -> str:
         parts += [f"## {spec.title}", *_notes(spec), table(rows, spec, experiment)]
     for title, file in figures:
         parts.append(f"![{title}]({file})")
-    parts += ["## Measures", "\n".join(_meanings(experiment))]
+    parts += ["## Measures", _meanings(experiment)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -136,7 +136,6 @@ def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([rows[0], "|" + "---|" * len(head), *rows[1:]])
 
 
-def _meanings(experiment: Experiment) -> list[str]:
-    lines = ["| measure | unit | meaning |", "|---|---|---|"]
-    lines += [f"| `{m.name}` | {m.unit} | {m.meaning} |" for m in experiment.printed()]
-    return [*lines, f"| `{CPU_SECONDS}` | seconds | {_SECONDS_MEANING} |"]
+def _meanings(experiment: Experiment) -> str:
+    lines = [[f"`{m.name}`", m.unit, m.meaning] for m in experiment.printed()]
+    return _grid(["measure", "unit", "meaning"], [*lines, [f"`{CPU_SECONDS}`", "seconds", _SECONDS_MEANING]])

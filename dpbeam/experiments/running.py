@@ -93,11 +93,10 @@ def _facts_key(digest: str) -> str:
 
 
 def _pairs(facts: Mapping[str, float]) -> int:
-    return int(
-        facts["entries"]
-        if "users" in facts
-        else facts.get("items", 0) + facts.get("agents", 0) * facts.get("resources", 0)
-    )
+    """What memory grows with: pairs, demands, or items of a histogram."""
+    if "users" in facts:
+        return int(facts["entries"])
+    return int(facts["items"] if "items" in facts else facts["agents"] * facts["resources"])
 
 
 def processes(pairs: int, jobs: int | None) -> int:
