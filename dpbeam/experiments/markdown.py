@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.evaluation.measures import measures
-from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, rows_of, summary
+from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, quartiles, rows_of, summary
 from dpbeam.experiments.running import Finished
 from dpbeam.experiments.schema import CPU_SECONDS, METHOD, Experiment, TableSpec
 
@@ -104,6 +104,9 @@ def _cell(rows: Sequence[Row], spec: TableSpec) -> str:
     text = figure(centre)
     if "±" in spec.statistic:
         text += f" ± {_spread(spread, centre)}"
+    elif "quartiles" in spec.statistic:
+        low, high = quartiles(values)
+        text += f" ({figure(low)}..{figure(high)})"
     elif "(sd)" in spec.statistic:
         text += f" ({_spread(spread, centre)})"
     if spec.best is not None:
