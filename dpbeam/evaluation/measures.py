@@ -20,6 +20,7 @@ from dpbeam.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Ou
 from dpbeam.evaluation.packing import over
 from dpbeam.evaluation.quality import missing_mass
 from dpbeam.evaluation.quality import share_of_users as users_with_one
+from dpbeam.packing.config import PackingConfig, make_plan
 from dpbeam.topk.measures import TopkErrors, topk_errors
 
 Bin = tuple[int, int]
@@ -274,3 +275,10 @@ def feasible_welfare(case: Case) -> float:
 @measure("rounds", "rounds of prices; of an online algorithm, agents", PACKING)
 def rounds(case: Case) -> float:
     return case.outcome.facts["rounds"]
+
+
+@measure("share of supply", "supply that alpha needs / supply; above 1 `dpbeam pack` refuses", PACKING)
+def supply_needed(case: Case) -> float:
+    market, alpha = case.market, float(case.settings.get("alpha", PackingConfig.alpha))
+    config = PackingConfig(case.epsilon, case.delta, alpha, allow_small_supply=True)
+    return float(make_plan(config, market.described()).supply_needed) / market.supply

@@ -10,6 +10,7 @@ from dpbeam.evaluation.data import HistogramData, MarketData, PairData, Repetiti
 from dpbeam.evaluation.indexed import index_pairs
 from dpbeam.evaluation.measures import Case, measure, measures, measures_of
 from dpbeam.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Outcome
+from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
 
 # x: 3 users, y: 2, z: 1; user e holds z alone
 PAIRS = [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x"), ("c", "y"), ("e", "z")]
@@ -88,7 +89,9 @@ def test_bins_of_frequency_against_counting():
 def test_packing_by_hand():
     market = MarketData(np.array([1.0, 0.5, 0.25]), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), 1.0)
     outcome = Outcome(allocation=np.array([1.0, 1.0, 0.0]), facts={"rounds": 9})
-    found = values(Case(market, outcome, 1.0, 1e-6, {}), PACKING)
+    found = values(Case(market, outcome, 1.0, 1e-6, {"alpha": 0.2}), PACKING)
+    resources = (Resource("r0", 1.0), Resource("r1", 1.0))
+    plan = make_plan(PackingConfig(1.0, 1e-6, 0.2, allow_small_supply=True), Market(resources, 3))
     best = -linprog(-market.values, A_ub=market.demands.T, b_ub=[1, 1], bounds=(0, 1)).fun
     assert best == pytest.approx(1.25)
     assert found == {
@@ -96,7 +99,9 @@ def test_packing_by_hand():
         "use": 2.0,
         "feasible_welfare": pytest.approx(1.5 / 1.25 / 2),
         "rounds": 9,
+        "supply_needed": pytest.approx(float(plan.supply_needed)),
     }
+    assert plan.supply_needed > 1
 
 
 def test_every_measure_says_what_it_is():
