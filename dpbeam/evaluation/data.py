@@ -22,6 +22,7 @@ from dpbeam.evaluation.indexed import IndexedSets
 from dpbeam.evaluation.packing import optimum
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
+from dpbeam.packing.config import Market, Resource
 from dpbeam.randomness import RunKey
 from dpbeam.selection.sizes import choose_sizes
 
@@ -173,6 +174,11 @@ class MarketData:
         """What tables say of the data."""
         agents, resources = self.demands.shape
         return {"agents": agents, "resources": resources, "supply_share": self.supply / agents}
+
+    def described(self) -> Market:
+        """The public numbers of the market, of resources r0, r1, ..."""
+        resources = tuple(Resource(f"r{j}", self.supply) for j in range(self.demands.shape[1]))
+        return Market(resources, len(self.values))
 
     def optimum(self) -> float:
         """The welfare of the linear program, solved once."""

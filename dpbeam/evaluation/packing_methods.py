@@ -17,7 +17,7 @@ from dpbeam.evaluation.packing import Found, fixed_steps, gradient_descent, onli
 from dpbeam.front import naming_arguments
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.packing.batches import agent_batch
-from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
+from dpbeam.packing.config import PackingConfig, make_plan
 from dpbeam.packing.front import run_in_memory
 
 Arrays = tuple[np.ndarray, np.ndarray, float]
@@ -43,8 +43,7 @@ def _batch(data: MarketData) -> pa.RecordBatch:
 
 
 def _packed(config: PackingConfig, data: MarketData, repetition: Repetition) -> Found:
-    resources = tuple(Resource(f"r{j}", data.supply) for j in range(data.demands.shape[1]))
-    plan = make_plan(config, Market(resources, len(data.values)))
+    plan = make_plan(config, data.described())
     table, prices = run_in_memory(plan, _batch(data), repetition.key)
     return Found(table["allocation"].to_numpy(), int(prices.rounds[-1]))
 

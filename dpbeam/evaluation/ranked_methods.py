@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,13 +172,12 @@ class TopKKnown(Method):
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         k = whole(settings, "k", 1, MAX_K)
         name = settings.get("mechanism", CdpPeel.name)
-        known = {name: cls for name, cls in MECHANISMS.items() if name != GaussRank.name}
+        known: dict[str, Any] = {name: cls for name, cls in MECHANISMS.items() if name != GaussRank.name}
         if name not in known:
             raise InputError(f"mechanism must be one of {', '.join(known)}, got {name!r}")
         own = {n: v for n, v in settings.items() if n not in ("k", "mechanism")}
         budget = (epsilon,) if known[name].pure else (epsilon, delta)
-        calibrate: Callable[..., Mechanism] = known[name].calibrate
         try:
-            return _Known(calibrate(k, *budget, **own))
+            return _Known(known[name].calibrate(k, *budget, **own))
         except (TypeError, ValueError) as error:
             raise InputError(f"{name}: {error}") from None

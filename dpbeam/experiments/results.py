@@ -158,3 +158,11 @@ def summary(values: Sequence[float], statistic: str) -> tuple[float, float]:
     """(centre, spread) of the values of repetitions: mean or median, with the standard deviation."""
     centre = statistics.median(values) if statistic.startswith("median") else math.fsum(values) / len(values)
     return centre, statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile, between the two nearest values."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

@@ -27,7 +27,7 @@ DATASET, METHOD, EPSILON, DELTA, REPETITION = "dataset", "method", "epsilon", "d
 _RESERVED = (DATASET, METHOD, EPSILON, DELTA, REPETITION)
 CPU_SECONDS = "cpu_seconds"
 FREQUENCY = "frequency"
-STATISTICS = ("mean ± sd", "mean", "median", "median (sd)")
+STATISTICS = ("mean ± sd", "mean", "median", "median (sd)", "median (quartiles)")
 PLOT_KINDS = ("line", "bar")
 _KEYS = (
     "title",
