@@ -27,14 +27,14 @@ def _wgm(case: Case) -> tuple[Masses, Wgm]:
     return Masses.of(case.pairs.indexed), Wgm.of(case.epsilon, case.delta, cap)
 
 
-@measure("share", "least MM_1 of any (epsilon, delta)-algorithm on average", SELECTION, of_data=True)
+@measure("share", "no (epsilon, delta)-algorithm has a smaller MM_1 on average", SELECTION, of_data=True)
 def missing_mass_floor_1(case: Case) -> float:
     return missing_mass_floor(Masses.of(case.pairs.indexed), case.epsilon, case.delta)
 
 
 @measure(
     "share",
-    "MM_1 of basic is above this in 5 % of runs at most: counts and Theorem 3.6",
+    "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.6 and the counts",
     SELECTION,
     of_data=True,
 )
@@ -42,14 +42,22 @@ def bound_1(case: Case) -> float:
     return rare_items(*_wgm(case))
 
 
-@measure("share", "the same for all data of the fitted law: Theorem 3.3, mended", SELECTION, of_data=True)
+@measure(
+    "share",
+    "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.3, mended, and the fitted law",
+    SELECTION,
+    of_data=True,
+)
 def bound_1_zipf(case: Case) -> float:
     masses, wgm = _wgm(case)
     return theorem_3_3(masses, wgm, best_law(masses, wgm))
 
 
 @measure(
-    "share", "the same as the proof of Theorem 3.3 prints it, which need not hold", SELECTION, of_data=True
+    "share",
+    "bound_1_zipf as the proof of Theorem 3.3 prints it, which need not hold",
+    SELECTION,
+    of_data=True,
 )
 def bound_1_printed(case: Case) -> float:
     masses, wgm = _wgm(case)
@@ -64,12 +72,20 @@ def bound_inf(case: Case) -> float:
 
 
 @measure(
-    "exponent", "s of the fitted law N_(r)/N <= C r^-s, the one with the best bound", SELECTION, of_data=True
+    "exponent",
+    "s of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound",
+    SELECTION,
+    of_data=True,
 )
 def zipf_exponent(case: Case) -> float:
     return best_law(*_wgm(case)).exponent
 
 
-@measure("factor", "C of that law", SELECTION, of_data=True)
+@measure(
+    "factor",
+    "C of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound",
+    SELECTION,
+    of_data=True,
+)
 def zipf_factor(case: Case) -> float:
     return best_law(*_wgm(case)).factor
