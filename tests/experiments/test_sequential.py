@@ -34,6 +34,11 @@ methods:
   - {name: greedy, run: greedy-update}
   - {name: one item, run: greedy-update, single: true}
 sweep: {max_items_per_user: [3, 20]}
+tables:
+  - {rows: [dataset, max_items_per_user]}
+  - {rows: method, columns: max_items_per_user}
+plots:
+  - {name: sizes, x: max_items_per_user}
 """
 
 
@@ -86,7 +91,11 @@ def test_reports_mark_what_cannot_run_on_a_cluster(finished):
     text = (finished / "out.md").read_text()
     assert "Not parallel, for comparison only: policy, greedy, one item." in text
     assert "| policy (not parallel) | greedy (not parallel) | one item (not parallel) |" in text
+    assert "\n| policy (not parallel) | " in text
     assert "basic (not parallel)" not in text
+    plot = (finished / "out.sizes.svg").read_text()
+    assert "one item (not parallel)" in plot and "policy (not parallel)" in plot
+    assert "basic" in plot and "basic (not parallel)" not in plot
 
 
 def test_bounds_are_those_of_the_budget_and_d0(finished, indexed):
