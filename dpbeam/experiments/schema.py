@@ -17,7 +17,7 @@ from dpbeam.errors import InputError
 from dpbeam.evaluation.data import PROVIDED, Repetition
 from dpbeam.evaluation.measures import Measure, measures, measures_of
 from dpbeam.evaluation.methods import Method, methods
-from dpbeam.experiments.cells import Cell
+from dpbeam.experiments.cells import Cell, prepared
 from dpbeam.experiments.sources import AbsentError, Source, sources_of
 from dpbeam.io.spec import InputSpec
 
@@ -396,7 +396,7 @@ def _check_cells(reader: _Reader, experiment: Experiment) -> None:
                 if points * experiment.repetitions * len(experiment.datasets) > MAX_CELLS:
                     reader.refuse("sweep", f"more than {MAX_CELLS:,} runs")
                 try:
-                    variant.method.prepare(epsilon, delta, settings)
+                    prepared(variant.run, epsilon, delta, settings)
                 except (InputError, TypeError, ValueError) as error:
                     at = "".join(f" {name}={settings[name]}" for name in variant.sweep)
                     reader.refuse(f"methods ({variant.label}{at})", _without_dashes(error))
