@@ -76,7 +76,8 @@ class Files(_PairSource):
     spec: InputSpec
 
     def digest(self) -> str:
-        found = hashlib.sha256(json.dumps(dataclasses.asdict(self.spec), sort_keys=True).encode())
+        spec = dataclasses.replace(self.spec, patterns=())  # wherever the files lie
+        found = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
         for path in self._paths():
             found.update(_file_digest(path))
         return found.hexdigest()
