@@ -44,6 +44,7 @@ RANKS = {
     "dpbeam.selection": 11,
     "dpbeam.io": 12,
     "dpbeam.runners": 12,
+    "dpbeam.experiments": 12,  # reads files, runs methods in process, writes results
     "dpbeam.cli": 13,
     "dpbeam.evaluation.end_to_end": 14,  # runs the command itself
     "pipelines": 14,  # thin modules to run; nothing imports them

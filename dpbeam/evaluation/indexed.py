@@ -21,10 +21,12 @@ class IndexedSets:
     Attributes:
       sets: users as rows, items ascending.
       items: (items,) the items' values, in the order of first appearance.
+      users: (users,) likewise, one for each row of the sets.
     """
 
     sets: Csr
     items: pa.Array
+    users: pa.Array
 
     @property
     def num_items(self) -> int:
@@ -52,11 +54,11 @@ def index_pairs(batches: Iterable[tuple[pa.Array, pa.Array]]) -> IndexedSets:
             column += [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks]
     if not sum(map(len, columns[0])):
         raise InputError("the input holds no (user, item) pair: nothing to evaluate")
-    (user, _), (item, items) = (_encode(column) for column in columns)
+    (user, users), (item, items) = (_encode(column) for column in columns)
     pairs = np.unique((user.astype(np.uint64) << np.uint64(32)) | item.astype(np.uint64))
     links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
     offsets = offsets_of(pairs >> np.uint64(32), int(user.max()) + 1)
-    return IndexedSets(Csr(offsets, links), items)
+    return IndexedSets(Csr(offsets, links), items, users)
 
 
 def _encode(chunks: list[pa.Array]) -> tuple[np.ndarray, pa.Array]:
