@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 from scipy.optimize import brentq, minimize_scalar
 
 from dpbeam.errors import InputError
+from dpbeam.evaluation.data import PairData
+from dpbeam.evaluation.indexed import IndexedSets
+from dpbeam.kernels.canonical import encode_int64
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import offsets_of
 from dpbeam.kernels.power_law import power_law_ranks
@@ -29,6 +33,8 @@ _HOLDERS = (10, 20, 50, 100, 200)
 _EXPONENTS = (0.3, 2.5)
 _SIZES = 20_000  # users whose sizes stand for all in sums
 _BINS = 2_000  # of ranks, likewise
+_LARGEST_DISCOUNT = 0.95
+_LONGEST_TAIL = 30.0  # an item that a sample lacks has at most so many users there on average
 _GRID = 64  # sizes for which the number of draws is solved; linear in between, in logarithms
 _MOST_DRAWS = 50.0  # per item of a set: a user who can hardly find d different items holds fewer
 
@@ -58,21 +64,62 @@ class Population:
         """(items,) int64, the users that hold each item."""
         return np.bincount(self.sets.links, minlength=self.num_items).astype(np.int64)
 
-    def scaled(self, users: int, rng: np.random.Generator) -> Population:
-        """The same users in turn, until there are `users`; which of them are there once more is drawn.
+    def data(self) -> PairData:
+        """The same for methods and measures, users and items by number."""
+        users, items = (encode_int64(pa.array(np.arange(n))) for n in (self.users, self.num_items))
+        return PairData(IndexedSets(self.sets, items, users))
 
-        Every user of a sample stands for several of the whole, so the users of an item scale likewise. Items that no
-        user of the sample holds are missing.
+    def scaled(self, users: int, rng: np.random.Generator) -> Population:
+        """As many users as asked for, of whom these are a sample.
+
+        More: these users, then copies of them. Copies hold what the users hold, less a part of what is rare in the
+        sample, in place of which they hold items that the sample lacks: an item with c of the n users has
+        c + (users - n)/n (c - alpha) on average (Good and Turing's discount, for a power law as Pitman and Yor's),
+        alpha the share of items with one user. Fewer: a random part of them.
         """
+        if users <= self.users:
+            rows = np.zeros(self.users, bool)
+            rows[rng.choice(self.users, users, replace=False)] = True
+            return Population(self.sets.select_rows(rows)[0], self.num_items)
         whole, rest = divmod(users, self.users)
-        rows = np.concatenate(
-            [np.tile(np.arange(self.users), whole), rng.choice(self.users, rest, replace=False)]
-        )
+        rows = np.tile(np.arange(self.users), whole)
+        rows = np.concatenate([rows, rng.choice(self.users, rest, replace=False)])
         degrees = self.sets.degrees[rows]
         offsets = np.concatenate([[0], np.cumsum(degrees)])
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], degrees)
-        links = self.sets.links[np.repeat(self.sets.offsets[:-1][rows], degrees) + place]
-        return Population(Csr(offsets, links), self.num_items)
+        links = self.sets.links[np.repeat(self.sets.offsets[:-1][rows], degrees) + place].astype(np.int64)
+        held = self.holders
+        alpha = min(float((held == 1).sum() / max((held > 0).sum(), 1)), _LARGEST_DISCOUNT)
+        copied = slice(self.pairs, None)
+        other = np.zeros(len(links), bool)
+        other[copied] = rng.random(len(links) - self.pairs) * held[links[copied]] < alpha
+        unseen = _unseen(int(other.sum()), alpha, self.users / users, rng)
+        links[other] = self.num_items + unseen
+        num_items = self.num_items + int(unseen.max(initial=-1)) + 1
+        user = np.repeat(np.arange(users, dtype=np.uint64), degrees)
+        return _distinct(user, links, users, num_items)
+
+
+def _unseen(pairs: int, alpha: float, share: float, rng: np.random.Generator) -> np.ndarray:
+    """(pairs,) numbers from 0 of items that a sample of this share of all users lacks, in random order.
+
+    An item of h users is missing with chance (1 - share)^h; items of h users are as many as h^-(1 + alpha).
+    """
+    users = np.arange(1.0, 1.0 + math.ceil(_LONGEST_TAIL / share))
+    law = users ** -(1.0 + alpha) * (1.0 - share) ** users
+    law /= law.sum()
+    enough = 10 + int(1.5 * pairs / float(law @ users))
+    sizes = rng.choice(users.astype(np.int64), enough, p=law)
+    while sizes.sum() < pairs:
+        sizes = np.concatenate([sizes, rng.choice(users.astype(np.int64), enough, p=law)])
+    return rng.permutation(np.repeat(np.arange(len(sizes)), sizes)[:pairs])
+
+
+def _distinct(user: np.ndarray, item: np.ndarray, users: int, num_items: int) -> Population:
+    """A population of pairs in any order, which may repeat."""
+    pairs = np.unique((user << np.uint64(32)) | item.astype(np.uint64))
+    links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return Population(Csr(offsets_of(pairs >> np.uint64(32), users), links), num_items)
 
 
 @dataclass(frozen=True)
@@ -109,6 +156,14 @@ class Model:
                 f"{self.users * self.mean_items_per_user:,.0f}"
             )
 
+    def with_users(self, users: int) -> Model:
+        """The same of another number of users."""
+        return replace(self, users=users)
+
+    def public_parameters(self) -> dict[str, float]:
+        """Every number, those that follow from the others included."""
+        return {**asdict(self), "items": self.num_items}
+
     @cached_property
     def num_items(self) -> int:
         """Given, or where the expected number of users of the last item is 1."""
@@ -129,9 +184,7 @@ class Model:
         draws = self._draws(rng)
         user = np.repeat(np.arange(self.users, dtype=np.uint64), draws)
         rank = power_law_ranks(rng.random(len(user)), self.num_items, self.item_exponent)
-        pairs = np.unique((user << np.uint64(32)) | rank.astype(np.uint64))
-        links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        return Population(Csr(offsets_of(pairs >> np.uint64(32), self.users), links), self.num_items)
+        return _distinct(user, rank, self.users, self.num_items)
 
     @classmethod
     def fit(cls, population: Population, *, spread: float | None = None) -> Model:

@@ -14,30 +14,25 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from dpbeam.engine.in_process import build_blocks, run_blocks
+from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
+from dpbeam.evaluation.data import PairData, Repetition
 from dpbeam.evaluation.population import Population
-from dpbeam.kernels.canonical import encode_int64
-from dpbeam.kernels.pairs import Block
-from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import find, selectors
 
 #: What may be aimed for -> what it says.
 AIMS = {"items": "released items", "pairs": "share of the (user, item) pairs whose item is released"}
+D0 = "max_items_per_user"
 TOLERANCE = 0.02
 REPETITIONS = 8
 _DEVIATIONS = 3.0
-_ROWS_PER_BATCH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -56,13 +51,19 @@ class Choice:
 
     @property
     def trips(self) -> int:
-        """Messages from users to items, one after the other."""
+        """Messages from users to items, one after the other: what the time of a job grows with."""
         return self.plan.program.trips
 
     @property
-    def cost(self) -> tuple[int, int]:
-        """Trips, which are what a job's time grows with, then items of a user that count."""
-        return self.trips, self.plan.config.max_items_per_user or 0
+    def max_items(self) -> int:
+        """D0."""
+        return int(self.plan.config.max_items_per_user or 0)
+
+    @property
+    def title(self) -> str:
+        """Method and settings, D0 apart."""
+        others = {name: value for name, value in self.settings.items() if name != D0}
+        return " ".join([self.method, *(f"{name}={_text(value)}" for name, value in others.items())])
 
     def flags(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Flags of `dpbeam select`, as its --config file holds them."""
@@ -93,9 +94,9 @@ class Estimate:
         return statistics.fmean(getattr(self, aim))
 
     def error(self, aim: str) -> float | None:
-        """Standard error of the mean; None from one repetition."""
+        """Standard error of the mean; None from one or two repetitions, which hardly say."""
         values = getattr(self, aim)
-        return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+        return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 2 else None
 
 
 @dataclass(frozen=True)
@@ -105,14 +106,50 @@ class Tuning:
     Attributes:
       estimates: of every choice that ran, in the order of the registry.
       best: has the largest mean.
-      chosen: the cheapest within the tolerance of the best.
+      chosen: of those within the tolerance of the best the one with fewest trips; among these, with the largest mean.
       not_run: how many choices the time did not suffice for.
+      aim, tolerance: of the search.
     """
 
     estimates: Sequence[Estimate]
     best: Estimate
     chosen: Estimate
     not_run: int
+    aim: str
+    tolerance: float
+
+    def report(self, epsilon: float, delta: float) -> dict[str, Any]:
+        """Everything as JSON values; `flags` are those of `dpbeam select`."""
+        ordered = sorted(self.estimates, key=lambda e: -e.mean(self.aim))
+        return {
+            "epsilon": epsilon,
+            "delta": delta,
+            "aim": self.aim,
+            "tolerance": self.tolerance,
+            "not_run": self.not_run,
+            "best": _facts(self.best, self.aim),
+            "pick": _facts(self.chosen, self.aim),
+            "flags": self.chosen.choice.flags(epsilon, delta),
+            "choices": [_facts(estimate, self.aim) for estimate in ordered],
+        }
+
+
+def _facts(estimate: Estimate, aim: str) -> dict[str, Any]:
+    choice = estimate.choice
+    return {
+        "choice": choice.title,
+        "max_items_per_user": choice.max_items,
+        "trips": choice.trips,
+        "repetitions": estimate.repetitions,
+        "mean": estimate.mean(aim),
+        "error": estimate.error(aim),
+        **{name: estimate.mean(name) for name in AIMS},
+        "cpu_seconds": statistics.median(estimate.seconds),
+    }
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)
 
 
 def choices(
@@ -159,7 +196,8 @@ def tune(
     tolerance: float = TOLERANCE,
     seed: int = 0,
     time_limit: float | None = None,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    begin: Callable[[int, int], None] = lambda total, finished: None,
+    advance: Callable[[str], None] = lambda done: None,
 ) -> Tuning:
     """Run the choices and pick the cheapest within the tolerance of the best.
 
@@ -169,7 +207,8 @@ def tune(
       repetitions: of the choices that are not dropped on the way.
       seed: the same arguments and seed give the same figures.
       time_limit: seconds; what is not done by then is left out, but for the first run.
-      tell: hears how many runs are done, and how many there will be at most.
+      begin: told how many runs there will be at most, and how many are done.
+      advance: told of every run that is done.
 
     Raises:
       ValueError: an argument out of range.
@@ -181,14 +220,16 @@ def tune(
     alive, done = estimates, 0
     for first, last in _rungs(repetitions):
         total = done + len(alive) * (repetitions - first)
+        begin(total, done)
         for number in range(first, last):
-            ready = _Ready(population(number), RunKey.insecure_fixed(f"tune {seed} {number}"))
+            drawn = population(number)
+            data, repetition = drawn.data(), Repetition(seed, number)
             for estimate in sorted(alive, key=lambda e: e.choice.plan.program.cap):
                 if done and time.monotonic() > end:
                     return _outcome(estimates, aim, tolerance)
-                ready.run(estimate)
+                _run(estimate, data, drawn.holders, repetition)
                 done += 1
-                tell(done, total)
+                advance(f"{estimate.choice.title} {D0}={estimate.choice.max_items}")
         alive = _surviving(alive, aim, tolerance)
     return _outcome(estimates, aim, tolerance)
 
@@ -219,58 +260,14 @@ def _outcome(estimates: Sequence[Estimate], aim: str, tolerance: float) -> Tunin
     best = max(last, key=lambda e: e.mean(aim))
     near = [estimate for estimate in last if estimate.mean(aim) >= (1.0 - tolerance) * best.mean(aim)]
     chosen = min(near, key=lambda e: (e.choice.trips, -e.mean(aim)))
-    return Tuning(ran, best, chosen, len(estimates) - len(ran))
+    return Tuning(ran, best, chosen, len(estimates) - len(ran), aim, tolerance)
 
 
-@dataclass
-class _Ready:
-    """A population under one key, with the blocks of the last cap and those of full sets."""
-
-    population: Population
-    key: RunKey
-    _blocks: dict[int, list[Block]] = field(default_factory=dict)
-
-    @cached_property
-    def keys(self) -> Keys:
-        return Keys(self.key)
-
-    def blocks(self, cap: int) -> list[Block]:
-        if cap not in self._blocks:
-            self._blocks.clear()
-            sizes = choose_sizes(self.population.pairs)
-            self._blocks[cap] = list(
-                build_blocks(
-                    batches(self.population),
-                    self.keys,
-                    cap,
-                    num_blocks=sizes.num_blocks,
-                    num_shards=sizes.num_shards,
-                )
-            )
-        return self._blocks[cap]
-
-    def run(self, estimate: Estimate) -> None:
-        program = estimate.choice.plan.program
-        blocks = self.blocks(program.cap)
-        start = time.process_time()
-        released = run_blocks(program, blocks, self.keys)
-        estimate.seconds.append(time.process_time() - start)
-        numbers = np.frombuffer(b"".join(released.items.to_pylist()), ">i8")
-        estimate.items.append(len(numbers))
-        estimate.pairs.append(float(self.population.holders[numbers].sum()) / self.population.pairs)
-
-
-def batches(population: Population) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """(users, items) as canonical bytes of their numbers, users whole."""
-    sets = population.sets
-    names = encode_int64(pa.array(np.arange(population.num_items)))
-    first = 0
-    while first < population.users:
-        last = int(np.searchsorted(sets.offsets, sets.offsets[first] + _ROWS_PER_BATCH, side="right")) - 1
-        last = min(max(last, first + 1), population.users)
-        rows = np.repeat(np.arange(first, last), sets.degrees[first:last])
-        links = sets.links[sets.offsets[first] : sets.offsets[last]]
-        index, inverse = np.unique(links, return_inverse=True)
-        items = pa.DictionaryArray.from_arrays(pa.array(inverse), names.take(pa.array(index)))
-        yield encode_int64(pa.array(rows)), items
-        first = last
+def _run(estimate: Estimate, data: PairData, holders: np.ndarray, repetition: Repetition) -> None:
+    program = estimate.choice.plan.program
+    blocks = data.blocks(repetition, program.cap)
+    start = time.process_time()
+    released = run_blocks(program, blocks, Keys(repetition.key))
+    estimate.seconds.append(time.process_time() - start)
+    estimate.items.append(len(released))
+    estimate.pairs.append(float(holders[data.positions(released.items)].sum()) / data.size)
