@@ -162,7 +162,9 @@ def _evaluation(result: dict[str, Any], console: Console) -> None:
 
 def _tuning(report: dict[str, Any], console: Console) -> None:
     source = report["source"]
-    known = "  ".join(f"{name}={_short(value)}" for name, value in source.items() if name not in ("of", "says"))
+    known = "  ".join(
+        f"{name}={_short(value)}" for name, value in source.items() if name not in ("of", "says")
+    )
     console.print(source["says"], f"{source['of']}: {known}", sep="\n", highlight=False, soft_wrap=True)
     table = Table(
         "method and settings", "best D0", "trips", "items", "pairs", "runs", "", title="Expected output"

@@ -25,8 +25,8 @@ _NO_DATA = "from a model; no data were read"
 def make_parser() -> FlagParser:
     parser = FlagParser(
         "tune",
-        "What every method is expected to release, over the settings worth a try, and the cheapest choice within 2 % of "
-        "the best as a --config file: from public or consented data (NOT PRIVATE), or from a model without any data.",
+        "What every method is expected to release over the settings worth a try, and the cheapest choice near the best "
+        "as a --config file: from public or consented data (NOT PRIVATE), or from a model without any data.",
         beam=False,
     )
     add_input_flags(parser)
@@ -78,9 +78,7 @@ def make_parser() -> FlagParser:
     )
     group.add_argument("--seed", type=int, metavar="N", help="the same seed, the same figures (default 0)")
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--output", metavar="FILE.yaml", help="the pick, as a --config file of dpbeam select"
-    )
+    group.add_argument("--output", metavar="FILE.yaml", help="the pick, as a --config file of dpbeam select")
     group.add_argument(
         "--plot", metavar="FILE", help="expected output by D0, FILE.svg or .png; needs the extra plots"
     )
@@ -104,12 +102,13 @@ def _run(argv: Sequence[str]) -> int:
     from dpbeam.evaluation.tuning import REPETITIONS, TOLERANCE, choices, tune
 
     epsilon, delta, seed = given["epsilon"], given["delta"], given.get("seed", 0)
+    model = None if "input" in given else _model(given)
     d0 = given.get("max_items_per_user")
     fixed = {} if d0 is None else {"max_items_per_user": (d0,)}
     with within_arithmetic(given):
         tried = choices(epsilon, delta, given.get("method"), fixed)
     warn_of_budget(given)
-    population, source = _population(given, seed)
+    population, source = _of_data(given, seed) if model is None else _simulated(model, seed, _NO_DATA)
     with counted("dpbeam tune", enabled=not given.get("quiet", False)) as (begin, advance):
         found = tune(
             population,
@@ -181,32 +180,37 @@ def _check_files(given: dict[str, Any]) -> None:
         check_matplotlib("drop --plot")
 
 
-def _population(given: dict[str, Any], seed: int) -> tuple[Callable[[int], Population], dict[str, Any]]:
-    """Populations by the number of the repetition, and what is said of where they come from."""
+def _model(given: dict[str, Any]) -> Model:
+    from dpbeam.evaluation.population import Model
+
+    values = {name: given[name] for name in ("users", *_MODEL) if name in given}
+    return Model(**{"item_exponent": 1.0, **values})
+
+
+Source = tuple[Callable[[int], "Population"], dict[str, Any]]
+"""Populations by the number of the repetition, and what is said of where they come from."""
+
+
+def _simulated(model: Model, seed: int, says: str) -> Source:
+    import numpy as np
+
+    source = {"of": "model", "says": says, **model.public_parameters()}
+    return lambda number: model.draw(np.random.default_rng([seed, number])), source
+
+
+def _of_data(given: dict[str, Any], seed: int) -> Source:
     import numpy as np
 
     from dpbeam.evaluation.population import Model
 
-    def rng(number: int) -> np.random.Generator:
-        return np.random.default_rng([seed, number])
-
-    if "input" not in given:
-        values = {name: given[name] for name in ("users", *_MODEL) if name in given}
-        model = Model(**{"item_exponent": 1.0, **values})
-        return lambda number: model.draw(rng(number)), _source(model, _NO_DATA)
     data = _read(given)
     users = given.get("users", data.users)
     if given.get("as_model", False):
-        model = Model.fit(data).with_users(users)
-        return lambda number: model.draw(rng(number)), _source(model, _NOT_PRIVATE)
+        return _simulated(Model.fit(data).with_users(users), seed, _NOT_PRIVATE)
     source = {"of": "data", "says": _NOT_PRIVATE, "users": users, "users_read": data.users}
     if users == data.users:
         return lambda number: data, source
-    return lambda number: data.scaled(users, rng(number)), source
-
-
-def _source(model: Model, says: str) -> dict[str, Any]:
-    return {"of": "model", "says": says, **model.public_parameters()}
+    return lambda number: data.scaled(users, np.random.default_rng([seed, number])), source
 
 
 def _read(given: dict[str, Any]) -> Population:

@@ -29,7 +29,9 @@ def lines(found: Tuning) -> dict[str, list[Estimate]]:
             best[method] = estimate
     titles = [estimate.choice.title for estimate in best.values()]
     return {
-        title: sorted((e for e in found.estimates if e.choice.title == title), key=lambda e: e.choice.max_items)
+        title: sorted(
+            (e for e in found.estimates if e.choice.title == title), key=lambda e: e.choice.max_items
+        )
         for title in titles
     }
 

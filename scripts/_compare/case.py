@@ -84,7 +84,9 @@ def dp_accounting(variant: str, path: str, d0: int, epsilon: float, delta: float
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["user", "item"])
-    user, item = (table[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in ("user", "item"))
+    user, item = (
+        table[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in ("user", "item")
+    )
     rng = np.random.default_rng()
     order = np.lexsort((rng.random(len(user)), user))
     user, item = user[order], item[order]
@@ -110,20 +112,22 @@ def calibrated(variant: str, d0: int, epsilon: float, delta: float) -> tuple[flo
     if variant == "gaussian":
         scale = gaussian_mechanism.get_sigma_gaussian(epsilon, delta / 2) * math.sqrt(d0)
         return scale, 1.0 + stats.norm.isf(each, scale=scale)
-    if d0 == 1:
-        scale = 1.0 / epsilon  # pure: all of delta is the threshold's
-        return scale, 1.0 + stats.laplace.isf(delta, scale=scale)
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    pure = d0 / epsilon
+    if d0 > 1:
+        from dp_accounting.pld import privacy_loss_distribution as pld
 
-    low, high = 1.0 / epsilon, d0 / epsilon
-    for _ in range(12):
-        middle = (low + high) / 2
-        loss = pld.from_laplace_mechanism(middle, value_discretization_interval=1e-3).self_compose(d0)
-        if loss.get_delta_for_epsilon(epsilon) <= delta / 2:
-            high = middle
-        else:
-            low = middle
-    return high, 1.0 + stats.laplace.isf(each, scale=high)
+        low, high = 1.0 / epsilon, pure
+        for _ in range(12):
+            middle = (low + high) / 2
+            loss = pld.from_laplace_mechanism(middle, value_discretization_interval=1e-3).self_compose(d0)
+            if loss.get_delta_for_epsilon(epsilon) <= delta / 2:
+                high = middle
+            else:
+                low = middle
+        if high < 0.95 * pure:
+            return high, 1.0 + stats.laplace.isf(each, scale=high)
+    # Of few counts the privacy loss hardly falls below the sum, which needs no delta: all of it is the threshold's.
+    return pure, 1.0 + stats.laplace.isf(-math.expm1(math.log1p(-delta) / d0), scale=pure)
 
 
 def duckdb(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:

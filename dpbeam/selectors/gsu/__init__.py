@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import D0_TRIED, FEW_ITEMS, Advice, Calibration, PlantedFault, Request, RoundPlan, Selector
+from dpbeam.selectors.base import (
+    D0_TRIED,
+    FEW_ITEMS,
+    Advice,
+    Calibration,
+    PlantedFault,
+    Request,
+    RoundPlan,
+    Selector,
+)
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
 

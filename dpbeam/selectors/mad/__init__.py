@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
-from dpbeam.selectors.base import D0_TRIED, Calibration, HardCase, PlantedFault, Request, Selector, Settings, setting
+from dpbeam.selectors.base import (
+    D0_TRIED,
+    Calibration,
+    HardCase,
+    PlantedFault,
+    Request,
+    Selector,
+    Settings,
+    setting,
+)
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
