@@ -105,7 +105,7 @@ def test_every_row_has_a_library_with_packages_and_a_case():
 
 
 def test_thresholds_by_dp_accounting():
-    """One of d0 novel items passes with chance at most its share of delta; many Laplace counts compose below the sum."""
+    """One of d0 novel items passes with its share of delta; many Laplace counts compose below the sum."""
     from scipy import stats
 
     for d0 in (1, 4, 30):
