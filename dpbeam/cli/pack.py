@@ -203,7 +203,7 @@ def config_of(given: dict[str, Any]) -> PackingConfig:
     if mechanism in _COMPARED:
         raise InputError(
             f"--mechanism: '{mechanism}' has no guarantee with constants that a ledger could state; compare with it by "
-            "scripts/bench_packing, and release with --mechanism=filter"
+            "dpbeam evaluate run configs/experiments/packing.yaml, and release with --mechanism=filter"
         )
     if mechanism != MECHANISM:
         raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")

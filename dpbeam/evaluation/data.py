@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,16 @@ import pyarrow.compute as pc
 from dpbeam.engine.in_process import build_blocks
 from dpbeam.engine.program import Keys
 from dpbeam.evaluation.indexed import IndexedSets
+from dpbeam.evaluation.packing import optimum
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
+from dpbeam.packing.config import Market, Resource
 from dpbeam.randomness import RunKey
 from dpbeam.selection.sizes import choose_sizes
 
-PAIRS, MARKET = "pairs", "market"
+PAIRS, HISTOGRAM, MARKET = "pairs", "histogram", "market"
+#: Kind of data -> the kinds that methods may take it for: pairs have a histogram too.
+PROVIDED = {PAIRS: (PAIRS, HISTOGRAM), HISTOGRAM: (HISTOGRAM,), MARKET: (MARKET,)}
 _ROWS_PER_BATCH = 1_000_000
 _SETS_OF_BLOCKS = 2
 
@@ -67,12 +71,22 @@ class PairData:
     kind: ClassVar[str] = PAIRS
 
     @property
+    def holders(self) -> np.ndarray:
+        """(items,) int64 users that hold each item."""
+        return self.indexed.holders
+
+    @property
+    def items(self) -> pa.Array:
+        """(items,) canonical bytes."""
+        return self.indexed.items
+
+    @property
     def size(self) -> int:
         """Number of pairs."""
         return len(self.indexed.sets.links)
 
-    def facts(self) -> dict[str, int]:
-        """What tables say of the data."""
+    def facts(self) -> dict[str, float]:
+        """What tables say of the data; every user of pairs holds an item."""
         return {
             "users": len(self.indexed.sets.offsets) - 1,
             "items": self.indexed.num_items,
@@ -92,7 +106,7 @@ class PairData:
             )
 
     def blocks(self, repetition: Repetition, cap: int) -> list[Block]:
-        """Blocks of all pairs under the key of a repetition, at most `cap` items of a user."""
+        """Blocks of all pairs under the key of a repetition, at most `cap` items of a user; fresh to every caller."""
         wanted = (repetition, cap)
         if wanted not in self._blocks:
             start = time.process_time()
@@ -108,7 +122,7 @@ class PairData:
                 del self._blocks[next(iter(self._blocks))]
             self._blocks[wanted] = list(found)
             self.preparing += time.process_time() - start
-        return self._blocks[wanted]
+        return [replace(block, state={}, broadcast={}) for block in self._blocks[wanted]]
 
     def positions(self, items: pa.Array) -> np.ndarray:
         """(n,) int64 positions of canonical items among those of the data, -1 for what nobody holds."""
@@ -119,10 +133,8 @@ class PairData:
         """Write as files that `open_data` maps."""
         np.save(os.path.join(folder, "offsets.npy"), self.indexed.sets.offsets)
         np.save(os.path.join(folder, "links.npy"), self.indexed.sets.links.astype(np.int32))
-        for name, array in (("users", self.indexed.users), ("items", self.indexed.items)):
-            batch = pa.record_batch([array.cast(pa.large_binary())], names=[name])
-            with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), batch.schema) as writer:
-                writer.write_batch(batch)
+        _write_array(self.indexed.users, folder, "users")
+        _write_array(self.indexed.items, folder, "items")
 
     @classmethod
     def open(cls, folder: str) -> PairData:
@@ -130,10 +142,7 @@ class PairData:
         offsets, links = (
             np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r") for name in ("offsets", "links")
         )
-        users, items = (
-            pa.ipc.open_file(pa.memory_map(os.path.join(folder, f"{name}.arrow"))).get_batch(0).column(0)
-            for name in ("users", "items")
-        )
+        users, items = (_mapped_array(folder, name) for name in ("users", "items"))
         return cls(IndexedSets(Csr(np.asarray(offsets), np.asarray(links)), items, users))
 
 
@@ -145,13 +154,14 @@ class MarketData:
       values: (n,) and demands: (n, m), in [0, 1].
       supply: of every resource.
       preparing: CPU seconds that are no method's.
+      notes: what was computed of the market and serves several runs.
     """
 
     values: np.ndarray
     demands: np.ndarray
     supply: float
     preparing: float = 0.0
-    _optimum: list[float] = field(default_factory=list)
+    notes: dict[Any, Any] = field(default_factory=dict)
 
     kind: ClassVar[str] = MARKET
 
@@ -160,19 +170,23 @@ class MarketData:
         """Number of demands."""
         return self.demands.size
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, float]:
         """What tables say of the data."""
-        return {"agents": len(self.values), "resources": self.demands.shape[1]}
+        agents, resources = self.demands.shape
+        return {"agents": agents, "resources": resources, "supply_share": self.supply / agents}
+
+    def described(self) -> Market:
+        """The public numbers of the market, of resources r0, r1, ..."""
+        resources = tuple(Resource(f"r{j}", self.supply) for j in range(self.demands.shape[1]))
+        return Market(resources, len(self.values))
 
     def optimum(self) -> float:
         """The welfare of the linear program, solved once."""
-        if not self._optimum:
-            from dpbeam.evaluation.packing import optimum
-
+        if "optimum" not in self.notes:
             start = time.process_time()
-            self._optimum.append(optimum(self.values, self.demands, self.supply))
+            self.notes["optimum"] = optimum(self.values, self.demands, self.supply)
             self.preparing += time.process_time() - start
-        return self._optimum[0]
+        return self.notes["optimum"]
 
     def save(self, folder: str) -> None:
         """Write as files that `open_data` maps."""
@@ -191,9 +205,61 @@ class MarketData:
         )
 
 
-Data = PairData | MarketData
+@dataclass
+class HistogramData:
+    """Items, and how many users hold each; who holds what is not known.
+
+    Attributes:
+      items: (items,) canonical bytes.
+      holders: (items,) int64.
+      preparing: CPU seconds that are no method's.
+    """
+
+    items: pa.Array
+    holders: np.ndarray
+    preparing: float = 0.0
+
+    kind: ClassVar[str] = HISTOGRAM
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+    def facts(self) -> dict[str, float]:
+        """What tables say of the data."""
+        return {"items": self.size, "entries": int(self.holders.sum())}
+
+    def save(self, folder: str) -> None:
+        """Write as files that `open_data` maps."""
+        np.save(os.path.join(folder, "holders.npy"), self.holders)
+        _write_array(self.items, folder, "items")
+
+    @classmethod
+    def open(cls, folder: str) -> HistogramData:
+        """What `save` wrote, mapped."""
+        holders = np.load(os.path.join(folder, "holders.npy"), mmap_mode="r")
+        return cls(_mapped_array(folder, "items"), np.asarray(holders))
+
+
+Data = PairData | HistogramData | MarketData
+_TYPES: dict[str, type[PairData] | type[HistogramData] | type[MarketData]] = {
+    PAIRS: PairData,
+    HISTOGRAM: HistogramData,
+    MARKET: MarketData,
+}
 
 
 def open_data(kind: str, folder: str) -> Data:
     """Data that were saved in a folder."""
-    return MarketData.open(folder) if kind == MARKET else PairData.open(folder)
+    return _TYPES[kind].open(folder)
+
+
+def _write_array(array: pa.Array, folder: str, name: str) -> None:
+    batch = pa.record_batch([array.cast(pa.large_binary())], names=[name])
+    with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _mapped_array(folder: str, name: str) -> pa.Array:
+    return pa.ipc.open_file(pa.memory_map(os.path.join(folder, f"{name}.arrow"))).get_batch(0).column(0)

@@ -20,6 +20,7 @@ from dpbeam.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Ou
 from dpbeam.evaluation.packing import over
 from dpbeam.evaluation.quality import missing_mass
 from dpbeam.evaluation.quality import share_of_users as users_with_one
+from dpbeam.packing.config import PackingConfig, make_plan
 from dpbeam.topk.measures import TopkErrors, topk_errors
 
 Bin = tuple[int, int]
@@ -60,7 +61,7 @@ class Case:
     @functools.cached_property
     def holders(self) -> np.ndarray:
         """(items,) users that hold each item."""
-        return self.pairs.indexed.holders
+        return np.asarray(self.data.holders)
 
     @functools.cached_property
     def mask(self) -> np.ndarray:
@@ -161,8 +162,29 @@ def measures() -> Mapping[str, Measure]:
 
 
 def measures_of(kind: str, chosen: tuple[str, ...] | None = None) -> list[Measure]:
-    """The measures of a kind of result, all or those chosen, in the order of documents."""
+    """The measures of a kind of result, all or those chosen; the first is the one to look at."""
     return [m for m in measures().values() if kind in m.kinds and (chosen is None or m.name in chosen)]
+
+
+@measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)
+def topk_missing_mass(case: Case) -> float:
+    return case.ranking.missing_mass
+
+
+@measure("users", "sum over ranks of |users of the true item - users of the chosen one|", TOP_K)
+def topk_l1(case: Case) -> float:
+    return case.ranking.l1
+
+
+@measure("users", "largest over ranks of |users of the true item - users of the chosen one|", TOP_K)
+def topk_linf(case: Case) -> float:
+    return case.ranking.linf
+
+
+@measure("users", "users that hold none of the chosen items", HITTING_SET)
+def users_missed(case: Case) -> float:
+    kept = case.pairs.indexed.sets.row_sums(case.mask[case.pairs.indexed.sets.links].astype(np.int64))
+    return int(np.count_nonzero(kept == 0))
 
 
 @measure("items", "released items that somebody holds", SELECTION, TOP_K, HITTING_SET)
@@ -235,27 +257,6 @@ def keep_limit(case: Case) -> Bins:
     return case.by_frequency(case.limits, mean=True)
 
 
-@measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)
-def topk_missing_mass(case: Case) -> float:
-    return case.ranking.missing_mass
-
-
-@measure("users", "sum over ranks of |users of the true item - users of the chosen one|", TOP_K)
-def topk_l1(case: Case) -> float:
-    return case.ranking.l1
-
-
-@measure("users", "largest over ranks of |users of the true item - users of the chosen one|", TOP_K)
-def topk_linf(case: Case) -> float:
-    return case.ranking.linf
-
-
-@measure("users", "users that hold none of the chosen items", HITTING_SET)
-def users_missed(case: Case) -> float:
-    kept = case.pairs.indexed.sets.row_sums(case.mask[case.pairs.indexed.sets.links].astype(np.int64))
-    return int(np.count_nonzero(kept == 0))
-
-
 @measure("share of optimum", "value of what agents get / optimum of the linear program", PACKING)
 def welfare(case: Case) -> float:
     return float(case.market.values @ case.shares / case.market.optimum())
@@ -274,3 +275,10 @@ def feasible_welfare(case: Case) -> float:
 @measure("rounds", "rounds of prices; of an online algorithm, agents", PACKING)
 def rounds(case: Case) -> float:
     return case.outcome.facts["rounds"]
+
+
+@measure("share of supply", "supply that alpha needs / supply; above 1 `dpbeam pack` refuses", PACKING)
+def supply_needed(case: Case) -> float:
+    market, alpha = case.market, float(case.settings.get("alpha", PackingConfig.alpha))
+    config = PackingConfig(case.epsilon, case.delta, alpha, allow_small_supply=True)
+    return float(make_plan(config, market.described()).supply_needed) / market.supply

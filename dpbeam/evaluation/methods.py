@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -24,13 +25,28 @@ from dpbeam.evaluation.data import PAIRS, Data, PairData, Repetition
 from dpbeam.front import naming_arguments
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selectors.registry import find, variants
+from dpbeam.selectors.base import check_range
+from dpbeam.selectors.registry import DEFAULT_METHOD, find, variants
 
 #: What a method gives: released items, ranked items, items that hit users, shares of supplies.
 SELECTION, TOP_K, HITTING_SET, PACKING = "selection", "top-k", "hitting-set", "packing"
 
 #: module:class of every method, in the order of documents.
-_BUILT_IN = ("dpbeam.evaluation.methods:Select",)
+_BUILT_IN = (
+    "dpbeam.evaluation.methods:Select",
+    "dpbeam.evaluation.ranked_methods:TopK",
+    "dpbeam.evaluation.ranked_methods:TopKPublished",
+    "dpbeam.evaluation.ranked_methods:TopKKnown",
+    "dpbeam.evaluation.hitting_methods:HittingSet",
+    "dpbeam.evaluation.hitting_methods:HittingSetParts",
+    "dpbeam.evaluation.hitting_methods:Greedy",
+    "dpbeam.evaluation.hitting_methods:TrueUnion",
+    "dpbeam.evaluation.packing_methods:Pack",
+    "dpbeam.evaluation.packing_methods:PackPublished",
+    "dpbeam.evaluation.packing_methods:PackFixedSteps",
+    "dpbeam.evaluation.packing_methods:PackGradient",
+    "dpbeam.evaluation.packing_methods:PackOnline",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,7 @@ class Method(ABC):
     Attributes:
       name: `run:` of an experiment file.
       kind: what it gives: "selection", "top-k", "hitting-set" or "packing".
-      data: what it needs: "pairs" or "market".
+      data: what it needs: "pairs", "histogram" (which pairs have too) or "market".
       parallel: whether it can be a job on a cluster; tables mark those that cannot.
       note: what tables say of it, empty for nothing.
     """
@@ -100,8 +116,6 @@ class Select(Method):
     _COMMON = ("method", "max_items_per_user", "preset")
 
     def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        from dpbeam.selectors.registry import DEFAULT_METHOD
-
         selector = find(given.get("method", DEFAULT_METHOD))
         return (*self._COMMON, *selector.settings_type.described())
 
@@ -112,8 +126,6 @@ class Select(Method):
         return {label: {**settings, **others} for label, settings in variants().items()}
 
     def label(self, given: Mapping[str, Any]) -> str:
-        from dpbeam.selectors.registry import DEFAULT_METHOD
-
         return str(given.get("method", DEFAULT_METHOD))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
@@ -142,10 +154,7 @@ def selection_plan(epsilon: float, delta: float, settings: Mapping[str, Any]) ->
         name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
     }
     with naming_arguments():
-        try:
-            return make_plan(SelectionConfig(epsilon, delta, **given))
-        except TypeError as error:
-            raise InputError(str(error)) from None
+        return make_plan(SelectionConfig(epsilon, delta, **given))
 
 
 _added: dict[str, Method] = {}
@@ -178,10 +187,21 @@ def register(method: Method) -> Method:
     return method
 
 
+def whole(settings: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    """A setting that must be given, a whole number.
+
+    Raises:
+      InputError: naming it.
+    """
+    if name not in settings:
+        raise InputError(f"{name} is missing")
+    with naming_arguments():
+        check_range(name, settings[name], low, high, integer=True)
+    return int(settings[name])
+
+
 def run(prepared: Prepared, data: Data, repetition: Repetition) -> tuple[Outcome, float]:
     """The outcome, and CPU seconds without those for reading, sampling and building of blocks."""
-    import time
-
     prepared_before, start = data.preparing, time.process_time()
     outcome = prepared(data, repetition)
     spent = time.process_time() - start - (data.preparing - prepared_before)

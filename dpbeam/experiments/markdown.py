@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.evaluation.measures import measures
-from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, rows_of, summary
+from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, quartiles, rows_of, summary
 from dpbeam.experiments.running import Finished
 from dpbeam.experiments.schema import CPU_SECONDS, METHOD, Experiment, TableSpec
 
@@ -28,7 +28,7 @@ def report(finished: Finished, figures: Sequence[tuple[str, str]]) -> str:
         parts += [f"## {spec.title}", *_notes(spec), table(rows, spec, experiment)]
     for title, file in figures:
         parts.append(f"![{title}]({file})")
-    parts += ["## Measures", "\n".join(_meanings(experiment))]
+    parts += ["## Measures", _meanings(experiment)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,7 +58,7 @@ def _datasets(finished: Finished) -> str:
     return _grid(["dataset", *names], lines)
 
 
-def _count(value: int | None) -> str:
+def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
@@ -104,6 +104,9 @@ def _cell(rows: Sequence[Row], spec: TableSpec) -> str:
     text = figure(centre)
     if "±" in spec.statistic:
         text += f" ± {_spread(spread, centre)}"
+    elif "quartiles" in spec.statistic:
+        low, high = quartiles(values)
+        text += f" ({figure(low)}..{figure(high)})"
     elif "(sd)" in spec.statistic:
         text += f" ({_spread(spread, centre)})"
     if spec.best is not None:
@@ -136,7 +139,6 @@ def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([rows[0], "|" + "---|" * len(head), *rows[1:]])
 
 
-def _meanings(experiment: Experiment) -> list[str]:
-    lines = ["| measure | unit | meaning |", "|---|---|---|"]
-    lines += [f"| `{m.name}` | {m.unit} | {m.meaning} |" for m in experiment.printed()]
-    return [*lines, f"| `{CPU_SECONDS}` | seconds | {_SECONDS_MEANING} |"]
+def _meanings(experiment: Experiment) -> str:
+    lines = [[f"`{m.name}`", m.unit, m.meaning] for m in experiment.printed()]
+    return _grid(["measure", "unit", "meaning"], [*lines, [f"`{CPU_SECONDS}`", "seconds", _SECONDS_MEANING]])

@@ -160,18 +160,29 @@ def _draw_panel(
         if spec.kind == "bar":
             handles[name] = _bars(axis, points, xs, list(series).index(name), len(series), place)
             continue
-        handles[name] = axis.errorbar(
+        centres = [y for _, y, _ in points]
+        colour = COLOURS[place % len(COLOURS)]
+        (handles[name],) = axis.plot(
             [x for x, _, _ in points],
-            [y for _, y, _ in points],
-            [spread for _, _, spread in points],
+            centres,
             marker=MARKERS[place % len(MARKERS)],
             linestyle=DASHES[(place + place // len(COLOURS)) % len(DASHES)],
             markersize=4,
             linewidth=1.2,
-            capsize=2,
+            color=colour,
             gid=f"series-{place}",
-            color=COLOURS[place % len(COLOURS)],
         )
+        spreads = [spread for _, _, spread in points]
+        if any(spreads):
+            axis.errorbar(
+                [x for x, _, _ in points],
+                centres,
+                spreads,
+                fmt="none",
+                ecolor=colour,
+                elinewidth=0.8,
+                capsize=2,
+            )
     if spec.kind == "bar":
         axis.set_xticks(range(len(xs)), [_tick(x, spec) for x in xs], rotation=45 if len(xs) > 8 else 0)
     elif "x" in spec.log:

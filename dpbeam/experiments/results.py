@@ -91,7 +91,7 @@ def to_table(finished: Finished) -> pa.Table:
         (DELTA, pa.float64()),
         (REPETITION, pa.int64()),
         *((name, _type_of([row[name] for row in listed])) for name in swept),
-        *((name, pa.int64()) for name in facts),
+        *((name, _type_of([row.get(name) for row in listed])) for name in facts),
         (_MEASURE, pa.string()),
         (_LOW, pa.int64()),
         (_HIGH, pa.int64()),
@@ -158,3 +158,11 @@ def summary(values: Sequence[float], statistic: str) -> tuple[float, float]:
     """(centre, spread) of the values of repetitions: mean or median, with the standard deviation."""
     centre = statistics.median(values) if statistic.startswith("median") else math.fsum(values) / len(values)
     return centre, statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile, between the two nearest values."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

@@ -6,11 +6,13 @@ own cells, and share the rest. How many run at once follows from the memory that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dpbeam.errors import InputError
 from dpbeam.experiments.cells import Cell, Result, Task, forget, run_task
 from dpbeam.experiments.journal import Journal
 from dpbeam.experiments.schema import Experiment
@@ -35,7 +37,7 @@ class Finished:
     experiment: Experiment
     cells: list[Cell]
     results: list[Result]
-    facts: Mapping[str, Mapping[str, int]]
+    facts: Mapping[str, Mapping[str, float]]
 
 
 def run_experiment(
@@ -57,10 +59,13 @@ def run_experiment(
       InputError: a dataset that cannot be read, or a method that refuses the data.
       TaskError, WorkerDiedError: a method fails.
     """
-    digests = {name: source.digest() for name, source in experiment.datasets.items()}
+    digests = {}
+    for dataset, source in experiment.datasets.items():
+        with _naming(dataset):
+            digests[dataset] = source.digest()
     cells = experiment.cells()
     names = [cell.digest(digests[cell.dataset]) for cell in cells]
-    facts: dict[str, Mapping[str, int]] = {}
+    facts: dict[str, Mapping[str, float]] = {}
     begin(len(cells), sum(name in journal.results for name in names))
     for dataset, source in experiment.datasets.items():
         known = journal.results.get(_facts_key(digests[dataset]))
@@ -73,7 +78,8 @@ def run_experiment(
             facts[dataset] = known
             continue
         with tempfile.TemporaryDirectory(prefix="dpbeam-evaluate-") as folder:
-            data = source.load()
+            with _naming(dataset):
+                data = source.load()
             data.save(folder)
             facts[dataset] = data.facts()
             del data
@@ -88,12 +94,24 @@ def run_experiment(
     return Finished(experiment, cells, [journal.results[name] for name in names], facts)
 
 
+@contextlib.contextmanager
+def _naming(dataset: str) -> Iterator[None]:
+    """Refusals within name the dataset."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"datasets.{dataset}: {error}") from None
+
+
 def _facts_key(digest: str) -> str:
     return f"data {digest}"
 
 
-def _pairs(facts: Mapping[str, int]) -> int:
-    return facts["entries"] if "entries" in facts else facts["agents"] * facts["resources"]
+def _pairs(facts: Mapping[str, float]) -> int:
+    """What memory grows with: pairs, demands, or items of a histogram."""
+    if "users" in facts:
+        return int(facts["entries"])
+    return int(facts["items"] if "items" in facts else facts["agents"] * facts["resources"])
 
 
 def processes(pairs: int, jobs: int | None) -> int:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from dpbeam.errors import InputError
-from dpbeam.evaluation.data import Repetition
+from dpbeam.evaluation.data import PROVIDED, Repetition
 from dpbeam.evaluation.measures import Measure, measures, measures_of
 from dpbeam.evaluation.methods import Method, methods
 from dpbeam.experiments.cells import Cell
-from dpbeam.experiments.sources import Source, source_of
+from dpbeam.experiments.sources import Source, sources_of
 from dpbeam.io.spec import InputSpec
 
 MAX_CELLS = 1_000_000
@@ -27,7 +27,7 @@ DATASET, METHOD, EPSILON, DELTA, REPETITION = "dataset", "method", "epsilon", "d
 _RESERVED = (DATASET, METHOD, EPSILON, DELTA, REPETITION)
 CPU_SECONDS = "cpu_seconds"
 FREQUENCY = "frequency"
-STATISTICS = ("mean ± sd", "mean", "median", "median (sd)")
+STATISTICS = ("mean ± sd", "mean", "median", "median (sd)", "median (quartiles)")
 PLOT_KINDS = ("line", "bar")
 _KEYS = (
     "title",
@@ -135,7 +135,7 @@ class Experiment:
         for name, source in self.datasets.items():
             for number in range(self.repetitions):
                 for variant in self.variants:
-                    if variant.method.data != source.kind:
+                    if variant.method.data not in PROVIDED[source.kind]:
                         continue
                     wanted = tuple(m.name for m in measures_of(variant.method.kind, self.chosen))
                     for settings in variant.grid():
@@ -271,7 +271,8 @@ def _datasets(
     for name, about in named.items():
         key = f"datasets.{name}"
         try:
-            found[name] = source_of(reader.mapping(key, about), input_of, folder)
+            for suffix, source in sources_of(reader.mapping(key, about), input_of, folder).items():
+                found[name + suffix] = source
         except InputError as error:
             if str(error).startswith(reader.path):
                 raise
@@ -370,7 +371,7 @@ def _variant(
 
 def _check_cells(reader: _Reader, experiment: Experiment) -> None:
     """Calibrate every variant at every point of its grid and budget: refused now, not after hours."""
-    kinds = {source.kind for source in experiment.datasets.values()}
+    kinds = {kind for source in experiment.datasets.values() for kind in PROVIDED[source.kind]}
     points = 0
     for variant in experiment.variants:
         if variant.method.data not in kinds:
@@ -386,12 +387,12 @@ def _check_cells(reader: _Reader, experiment: Experiment) -> None:
                     reader.refuse("sweep", f"more than {MAX_CELLS:,} runs")
                 try:
                     variant.method.prepare(epsilon, delta, settings)
-                except InputError as error:
+                except (InputError, TypeError, ValueError) as error:
                     at = "".join(f" {name}={settings[name]}" for name in variant.sweep)
                     reader.refuse(f"methods ({variant.label}{at})", _without_dashes(error))
 
 
-def _without_dashes(error: InputError) -> str:
+def _without_dashes(error: Exception) -> str:
     return re.sub(r"--(?=[a-z])", "", str(error))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -18,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.evaluation.data import MARKET, PAIRS, MarketData, PairData
+from dpbeam.evaluation.data import HISTOGRAM, MARKET, PAIRS, Data, HistogramData, MarketData, PairData
 from dpbeam.evaluation.indexed import index_pairs
+from dpbeam.io.histograms import read_histogram
 from dpbeam.io.pairs import read_pairs
 from dpbeam.io.released import opened
 from dpbeam.io.sources import preflight
@@ -27,8 +29,10 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.io.synth import write_synthetic
 from dpbeam.io.synth_market import write_market
 
-#: File of a dataset in its folder; columns `user` and `item`.
+#: File of a dataset of pairs in its folder; columns `user` and `item`.
 ENTRIES = "entries.parquet"
+#: Likewise, of a histogram; columns `item` and `count`.
+HISTOGRAM_FILE = "histogram.parquet"
 _CHUNK = 1 << 20
 
 
@@ -48,7 +52,7 @@ class Source(ABC):
         """Of everything that the data follow from; reads files once."""
 
     @abstractmethod
-    def load(self) -> PairData | MarketData:
+    def load(self) -> Data:
         """Read everything.
 
         Raises:
@@ -81,6 +85,22 @@ class Files(_PairSource):
 
 
 @dataclass(frozen=True)
+class HistogramFile(Source):
+    """Items and counts of a file, columns `item` and `count`."""
+
+    path: str
+    kind = HISTOGRAM
+    facts = ("items", "entries")
+
+    def digest(self) -> str:
+        return hashlib.sha256(b"histogram" + _file_digest(self.path)).hexdigest()
+
+    def load(self) -> HistogramData:
+        items, counts, _ = read_histogram(glob.escape(self.path))
+        return HistogramData(items, counts)
+
+
+@dataclass(frozen=True)
 class SynthPairs(_PairSource):
     """Pairs by power laws, as `dpbeam synth` draws them."""
 
@@ -101,7 +121,7 @@ class SynthMarket(Source):
 
     settings: Mapping[str, Any]
     kind = MARKET
-    facts = ("agents", "resources")
+    facts = ("agents", "resources", "supply_share")
 
     def digest(self) -> str:
         return hashlib.sha256(
@@ -145,50 +165,69 @@ _PAIRS = {
 _MARKET = {"agents": int, "resources": int, "filled": float, "supply_share": float, "seed": int}
 
 
-def source_of(
+def sources_of(
     about: Mapping[str, Any], input_of: Callable[[Mapping[str, Any], str], InputSpec], folder: str
-) -> Source:
-    """The source that an entry of `datasets` describes.
+) -> dict[str, Source]:
+    """What an entry of `datasets` describes: suffix of its name -> source; one without suffix, or a grid of generators.
 
     Args:
-      about: `folder`, or `synth`, or flags of the input.
+      about: `folder`, `histogram`, `synth`, or flags of the input.
       input_of: (flags, place for messages) -> what to read.
       folder: of datasets.
 
     Raises:
       InputError: naming the key.
     """
+    for key in ("synth", "folder", "histogram"):
+        if key in about and len(about) > 1:
+            raise InputError(f"{key} goes with no other key")
     if "synth" in about:
-        return _synth(about)
+        return _synth(about["synth"])
     if "folder" in about:
-        if len(about) > 1:
-            raise InputError("folder names a dataset: it goes with no other key")
-        path = os.path.join(folder, str(about["folder"]), ENTRIES)
-        if not os.path.exists(path):
-            raise InputError(
-                f"folder: there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets"
-            )
+        path = _existing(folder, about["folder"], ENTRIES)
         flags = {"input": [glob.escape(path)], "user_column": "user", "item_column": "item"}
-        return Files(input_of(flags, "folder"))
+        return {"": Files(input_of(flags, "folder"))}
+    if "histogram" in about:
+        return {"": HistogramFile(_existing(folder, about["histogram"], HISTOGRAM_FILE))}
     if not about:
-        raise InputError("give folder, synth, or the flags of an input")
-    return Files(input_of(about, "input"))
+        raise InputError("give folder, histogram, synth, or the flags of an input")
+    return {"": Files(input_of(about, "input"))}
 
 
-def _synth(about: Mapping[str, Any]) -> Source:
-    given = about["synth"]
-    if len(about) > 1 or not isinstance(given, dict):
-        raise InputError("synth maps the flags of dpbeam synth to values, and goes with no other key")
+def _existing(folder: str, name: Any, file: str) -> str:
+    """The file of a dataset in the folder of datasets.
+
+    Raises:
+      InputError: there is none.
+    """
+    path = os.path.join(folder, str(name), file)
+    if not os.path.exists(path):
+        raise InputError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
+    return path
+
+
+def _synth(given: Any) -> dict[str, Source]:
+    if not isinstance(given, dict):
+        raise InputError("synth maps flags of dpbeam synth to values")
     market = "agents" in given or "resources" in given
     known = _MARKET if market else _PAIRS
+    grid: dict[str, list[Any]] = {}
     for name, value in given.items():
         if name not in known:
             raise InputError(f"synth: unknown key {name!r}; one of {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | (float if known[name] is float else int)):
-            raise InputError(f"synth.{name}: must be {'a number' if known[name] is float else 'an integer'}")
+        grid[name] = value if isinstance(value, list) else [value]
+        for one in grid[name]:
+            if isinstance(one, bool) or not isinstance(one, int | known[name]):
+                raise InputError(
+                    f"synth.{name}: must be {'a number' if known[name] is float else 'an integer'}, got {one!r}"
+                )
     for name in ("agents", "resources") if market else ("users", "items"):
         if name not in given:
             raise InputError(f"synth: {name} is missing")
-    if market:
-        return SynthMarket(given)
-    return SynthPairs({"mean_items_per_user": 10.0, **given})
+    found: dict[str, Source] = {}
+    for values in itertools.product(*grid.values()):
+        settings = dict(zip(grid, values))
+        swept = [f" {name}={settings[name]}" for name in grid if isinstance(given[name], list)]
+        pairs = {"mean_items_per_user": 10.0, **settings}
+        found["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
+    return found
