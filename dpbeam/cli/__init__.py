@@ -15,6 +15,10 @@ COMMANDS = {
     "pack": ("dpbeam.cli.pack", "allocate scarce resources among agents, each seeing its own share"),
     "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
+    "tune": (
+        "dpbeam.cli.tune",
+        "which method and settings to take: from public data (NOT PRIVATE), or from none",
+    ),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "budget": ("dpbeam.cli.budget", "accounts of what all runs on a dataset have spent"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
