@@ -10,8 +10,8 @@ from dataclasses import dataclass
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
 LINKS_PER_PAIR = 0.25
-# Larger data take larger blocks, which have fewer links: a worker needs up to 600 MB.
-BLOCKS = 1_000
+# Larger data take larger blocks, which have fewer links and need no second split: a worker needs up to 600 MB.
+BLOCKS = 300
 MAX_PAIRS_PER_BLOCK = 4_000_000
 # A worker numbers the items of a shard's links at once, at about 100 bytes a link: 1 GB. Above 10^9 pairs this bound
 # decides; messages become smaller than they should, which costs less than a worker that dies.

@@ -32,6 +32,11 @@ RELEASED_BYTES = 1_000_000
 IN_INBOX = b"\x00inbox"
 
 
+def block_name(block: int) -> str:
+    """File of a block as it was built."""
+    return f"block-{block}"
+
+
 def inbox_name(block: int, trip: int) -> str:
     """File of the messages that a block is to receive on `trip`."""
     return f"block-{block}-inbox-{trip}"
@@ -104,14 +109,21 @@ class _BlockDoFn(TripDoFn):
             yield shard, message
 
 
+def keep_block(store: RunStore, program: Program, block: Block) -> None:
+    """Store a block for later trips; its items only where the first trip does not send them."""
+    store.write(block_name(block.id), block.to_columns(with_items=not program.sum_names(0)))
+
+
 class _FirstWeights(_BlockDoFn):
     """(block, Block) -> (shard, first message with the items); stores the block for later trips."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
         number, block = element
-        if self._program.trips > 1 or self._program.output == "blocks":
-            with_items = not self._program.sum_names(0)
-            self._store.write(f"block-{number}", block.to_columns(with_items=with_items))
+        needed = self._program.trips > 1 or self._program.output == "blocks"
+        if needed and not self._store.exists(
+            block_name(number)
+        ):  # a job of its own may have built the blocks
+            keep_block(self._store, self._program, block)
         self._reply = {}
         yield from self._send(block, first=True)
 
@@ -159,7 +171,7 @@ class _LaterWeights(_BlockDoFn):
 def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
     read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
-    block = Block.from_columns(store.read(f"block-{number}")) if read else Block.unread(number)
+    block = Block.from_columns(store.read(block_name(number))) if read else Block.unread(number)
     written = program.block_state_trip(trip)
     if written is not None:
         block.state = store.read(f"block-{number}-state-{written}")
