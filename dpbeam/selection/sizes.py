@@ -55,12 +55,9 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
     known = pairs is not None and num_shards is None
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
     one_step = known and pairs <= min(PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
-    per_block = min(
-        max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes)
-    )
-    blocks = min(
-        max(math.ceil(pairs / per_block), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
-    )
+    most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
+    blocks = max(min(math.ceil(pairs / PAIRS_PER_BLOCK), BLOCKS), math.ceil(pairs / most))
+    blocks = min(max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS)
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR
