@@ -150,23 +150,21 @@ def run_in_jobs(
         last = 0 if only_blocks else min(first + trips_per_job, program.trips)
 
         def build(pipeline: beam.Pipeline, first: int = first, last: int = last, at=at) -> None:
-            if at is None:
-                flowing = read(pipeline)
-            else:
-                flowing = pipeline | "Continue" >> ContinueBlocks(at.blocks)
-            if at is not None and at.trip == 0:
+            flowing = read(pipeline) if at is None else pipeline | "Continue" >> ContinueBlocks(at.blocks)
+            kept = at is not None and at.trip == 0
+            if kept:
                 flowing = flowing | "LoadBlocks" >> LoadBlocks(stored)
             if last:
-                flowing = flowing | "Trips" >> RunTrips(stored, program, first, last)
+                flowing = flowing | "Trips" >> RunTrips(stored, program, first, last, kept=kept)
             if last == program.trips:
                 write(flowing)
                 return
             if last:
-                kept = flowing | "KeepForNextJob" >> KeepForNextJob(stored, last)
+                blocks = flowing | "KeepForNextJob" >> KeepForNextJob(stored, last)
             else:
-                kept = flowing | "KeepBlocks" >> KeepBlocks(stored)
+                blocks = flowing | "KeepBlocks" >> KeepBlocks(stored)
             _ = (
-                kept
+                blocks
                 | "AllBlocks" >> beam.combiners.ToList()
                 | "SaveCheckpoint" >> beam.ParDo(_Save(stored, last))
             )

@@ -39,11 +39,22 @@ class RunTrips(beam.PTransform):
     Takes PCollection[(int, Block)] where `first` is 0, else PCollection[(int block, bytes)] of messages to blocks.
     Returns what flows after the last of these trips: messages to blocks, PCollection[(int, bytes)], or after the
     program's last trip its result, PCollection[pa.RecordBatch].
+
+    Args:
+      kept: the blocks are stored already, by `KeepBlocks`.
     """
 
-    def __init__(self, stored: StoredProgram, program: Program, first: int = 0, last: int | None = None):
+    def __init__(
+        self,
+        stored: StoredProgram,
+        program: Program,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        kept: bool = False,
+    ):
         super().__init__()
-        self._stored, self._program = stored, program
+        self._stored, self._program, self._kept = stored, program, kept
         self._first, self._last = first, program.trips if last is None else last
 
     def expand(self, flowing):
@@ -51,7 +62,7 @@ class RunTrips(beam.PTransform):
         for trip in range(self._first, self._last):
             name = f"Trip{trip + 1}"
             ends, meets = trip == program.trips - 1, program.meets(trip)
-            flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip)
+            flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip, kept=self._kept)
             if meets != "blocks":
                 flowing = flowing | f"{name}GroupByItem" >> GroupByItem(stored, trip)
                 if program.noise(trip) is not None:

@@ -115,14 +115,15 @@ def keep_block(store: RunStore, program: Program, block: Block) -> None:
 
 
 class _FirstWeights(_BlockDoFn):
-    """(block, Block) -> (shard, first message with the items); stores the block for later trips."""
+    """(block, Block) -> (shard, first message with the items); stores the block for later trips, unless it is kept."""
+
+    def __init__(self, stored: StoredProgram, trip: int, kept: bool):
+        super().__init__(stored, trip)
+        self._kept = kept
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
-        number, block = element
-        needed = self._program.trips > 1 or self._program.output == "blocks"
-        if needed and not self._store.exists(
-            block_name(number)
-        ):  # a job of its own may have built the blocks
+        block = element[1]
+        if not self._kept and (self._program.trips > 1 or self._program.output == "blocks"):
             keep_block(self._store, self._program, block)
         self._reply = {}
         yield from self._send(block, first=True)
@@ -184,16 +185,19 @@ class WeightPerUser(beam.PTransform):
 
     First trip: PCollection[(int, Block)]; later: PCollection[(int block, bytes reply)], one shuffle.
     Returns PCollection[(int shard, bytes message)]; where blocks meet at the hub, PCollection[(0, bytes summary)].
+
+    Args:
+      kept: the blocks of the first trip are stored already.
     """
 
-    def __init__(self, stored: StoredProgram, trip: int):
+    def __init__(self, stored: StoredProgram, trip: int, *, kept: bool = False):
         super().__init__()
-        self._stored, self._trip = stored, trip
+        self._stored, self._trip, self._kept = stored, trip, kept
 
     def expand(self, pcoll):
         weigh: _BlockDoFn
         if self._trip == 0:
-            weigh = _FirstWeights(self._stored, self._trip)
+            weigh = _FirstWeights(self._stored, self._trip, self._kept)
             return pcoll | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
         weigh = _LaterWeights(self._stored, self._trip)
         return (
