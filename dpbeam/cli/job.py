@@ -55,6 +55,8 @@ _COUNTS = "counts"
 # takes a third of a second.
 PAIRS_FOR_THREADS = 3_000_000
 MAX_THREADS = 4
+# From here on the in-process runner takes a job for each pass. One costs a third of a second to build.
+PAIRS_FOR_JOBS = 30_000_000
 # Flags that say how pairs are read and partitioned.
 _OF_PAIRS = (
     "input",
@@ -249,6 +251,12 @@ class Job:
         return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
 
     @property
+    def _large_and_local(self) -> bool:
+        """Whether a job for each trip costs little: the folder loses what is left of a trip when its job has ended."""
+        local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
+        return local and self.summary is not None and self.pairs_estimate >= PAIRS_FOR_JOBS
+
+    @property
     def quiet(self) -> bool:
         return self.given.get("quiet", False)
 
@@ -336,12 +344,18 @@ class Job:
 
         def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
             run, store = made(folder), folder.claim()
-            if run.fits_one_job and "checkpoint" not in self.given:
+            alone = self._large_and_local and "passes_per_job" not in self.given
+            if run.fits_one_job and not alone and "checkpoint" not in self.given:
                 execute(lambda pipeline: run.add_to(pipeline, store))
             else:
-                per_job = self.given.get("passes_per_job", TRIPS_PER_JOB)
                 run_in_jobs(
-                    store, run.program, read=run.read, write=run.write, run=execute, trips_per_job=per_job
+                    store,
+                    run.program,
+                    read=run.read,
+                    write=run.write,
+                    run=execute,
+                    trips_per_job=1 if alone else self.given.get("passes_per_job", TRIPS_PER_JOB),
+                    blocks_first=alone,
                 )
             if after is not None:
                 after(folder)

@@ -29,7 +29,7 @@ def pairs_spec(*patterns, **options):
 
 def values(batch):
     kinds = Kinds.of(batch.schema)
-    users = canonical.decode(batch.column("user"), [kinds.user])[0].to_pylist()
+    users = canonical.decode(canonical.plain(batch.column("user")), [kinds.user])[0].to_pylist()
     items = canonical.decode(canonical.plain(batch.column("item")), kinds.item)[0].to_pylist()
     return list(zip(users, items))
 

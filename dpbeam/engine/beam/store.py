@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
@@ -83,6 +83,17 @@ class RunStore:
             listed = FileSystems.match([FileSystems.join(self.path, f"{stem}*")])[0].metadata_list
             found = [FileSystems.split(entry.path)[1] for entry in listed]
         return sorted(name for name in found if _TEMPORARY not in name)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files; those that are gone already do not matter."""
+        paths = [FileSystems.join(self.path, name) for name in names]
+        if self.is_local:
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        elif paths:
+            with contextlib.suppress(BeamIOError):  # it deletes what it can
+                FileSystems.delete(paths)
 
     def read_bytes(self, name: str) -> bytes:
         with _opened(FileSystems.join(self.path, name)) as source:
