@@ -13,6 +13,7 @@ from typing import BinaryIO, TypeVar
 
 from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.storage import hdfs, s3
 from dpbeam.storage.remote import RemoteFiles
@@ -25,6 +26,11 @@ _Names = TypeVar("_Names", bound=Sequence[str])
 
 class FileSystems(BeamFileSystems):
     """As Beam's class of this name, for files of plain bytes."""
+
+    @classmethod
+    def set_options(cls, pipeline_options: PipelineOptions | None) -> None:
+        """Let filesystems know their flags, also Beam's own; a pipeline that is made does so again."""
+        BeamFileSystems.set_options(pipeline_options)
 
     @staticmethod
     def get_scheme(path: str) -> str | None:

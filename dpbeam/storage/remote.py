@@ -44,7 +44,7 @@ def patiently(
     sleep: Callable[[float], None] = time.sleep,
 ) -> _Result:
     """The result of a request that may be repeated, tried again after faults that pass, with growing pauses."""
-    pause = 0.1
+    pause = 0.5
     for left in reversed(range(attempts)):
         try:
             return request()

@@ -33,7 +33,7 @@ from typing import NoReturn
 import pytest
 
 from dpbeam.runners import options
-from tests.support.stores import Store, free_port, hadoop, running, s3_server
+from tests.support.stores import Store, free_port, hadoop, quiet_ports, running, s3_server
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -222,7 +222,7 @@ def aws_keys() -> Iterator[dict[str, str]]:
 def s3_store(aws_keys, tmp_path_factory) -> Iterator[Store]:
     """The S3 server of scripts/s3 on a port of its own."""
     _fetch("s3")
-    port = free_port()
+    port = quiet_ports(1)
     store = Store("s3", "s3://dpbeam", f"127.0.0.1:{port}", {"S3_PORT": str(port), **aws_keys})
     with running(store, options.cache_folder(), tmp_path_factory.mktemp("s3") / "store"):
         yield store
@@ -232,8 +232,8 @@ def s3_store(aws_keys, tmp_path_factory) -> Iterator[Store]:
 def hdfs_store(tmp_path_factory) -> Iterator[Store]:
     """The nodes of scripts/hdfs on ports of their own."""
     _fetch("hdfs")
-    port, data = free_port(), 15000 + os.getpid() % 4000 * 3
-    ports = {"HDFS_PORT": str(port), "HDFS_RPC_PORT": str(free_port()), "HDFS_DATA_PORT": str(data)}
+    port = quiet_ports(5)
+    ports = {"HDFS_PORT": str(port), "HDFS_RPC_PORT": str(port + 1), "HDFS_DATA_PORT": str(port + 2)}
     store = Store("hdfs", f"hdfs://127.0.0.1:{port}", f"127.0.0.1:{port}", ports)
     with running(store, options.cache_folder(), tmp_path_factory.mktemp("hdfs") / "store"):
         yield store

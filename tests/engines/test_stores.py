@@ -19,8 +19,10 @@ import pytest
 from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.messages import FILE_PREFIX
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.runners import options
 from dpbeam.storage import FileSystems
-from tests.support.stores import Proxy
+from tests.support.stores import ROOT, Proxy, s3_server
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engines]
@@ -223,7 +225,7 @@ class TestCommands:
         capfd.readouterr()
         cleaning = ["clean", f"--temp_location={place}/again/temp", f"--output={place}/again/out/x"]
         assert main([*cleaning, "--dry_run"]) == 0
-        assert len(re.findall("its process is gone; would be removed", capfd.readouterr().err)) == 2
+        assert capfd.readouterr().out.count("its process is gone; would be removed") == 2
         assert main(flags(str(pairs), f"{place}/again")) == 0
         assert "a killed run left" in capfd.readouterr().err
         assert main(cleaning) == 0
@@ -243,7 +245,7 @@ class TestCommands:
         assert main(flags(place, place)) == 2
         assert "the store denies access" in capsys.readouterr().err
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-        store_is_down = f"--s3_endpoint_url=http://127.0.0.1:{1}"
+        store_is_down = "--s3_endpoint_url=http://127.0.0.1:1"
         assert main(flags(place, place, store_is_down)) == 2
         told = capsys.readouterr().err
         assert "--input: " in told and "the store does not answer" in told and "Traceback" not in told
@@ -406,3 +408,91 @@ def test_what_a_killed_writer_began_is_removed_with_its_folder(s3):
     left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
     assert f"{key}/run/half" not in left and f"{key}/run2/half" in left
     client.abort_multipart_upload(Bucket=bucket, Key=f"{key}/run2/half", UploadId=other["UploadId"])
+
+
+@pytest.mark.parametrize("store", ["s3", "hdfs"])
+def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch):
+    """What it writes after the end of the run would be private data that nobody removes."""
+    found = request.getfixturevalue(f"{store}_store")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    place = f"{found.url}/late"
+    folder = RunFolder(place)
+    assert owner.state_of(folder.path) == "alive"
+    large, small = b"x" * (9 << 20), b"y"
+    folder.store.write_bytes("block-1", large)
+    folder.store.write_bytes("block-2", small)
+    assert folder.store.names("block-") == ["block-1", "block-2"]
+    assert folder.store.read_bytes("block-1") == large and folder.store.read_bytes("block-2") == small
+    if store == "s3":  # HDFS itself refuses, after half a minute
+        with pytest.raises(OSError), folder.store.create("late-1") as late:
+            late.write(large)
+            folder.remove()
+            late.write(small)
+    folder.remove()
+    for data in (small, large):
+        with pytest.raises(OSError):
+            folder.store.write_bytes("late-2", data)
+    assert FileSystems.folders(place, "", "") == []
+
+
+def test_hdfs_answers_late_or_not(hdfs_store, pairs, expected):
+    """503 of the name node is repeated and never taken for a file that is not there; then kill -9 in mid-job."""
+    with Proxy(hdfs_store.address) as proxy:
+        place = f"hdfs://127.0.0.1:{proxy.port}/faults"
+        put(pairs, place)
+        proxy.rule = lambda r: 503 if r.kind in ("get", "delete") and r.number % 3 == 1 else None
+        assert main(flags(place, place)) == 0
+        assert proxy.faults["get"] >= 3
+        proxy.rule = lambda r: None
+        assert output(place) == expected
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+    place = f"{hdfs_store.url}/anew"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), place)], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: FileSystems.folders(f"{place}/temp", owner.RUN_FOLDER, ""), 120, "the run's folder")
+    hdfs_store.kill()
+    assert hdfs_store.call("up").returncode == 0
+    told = run.communicate(timeout=240)[1]
+    if run.returncode:  # what is no reading, and so is not repeated, fails
+        assert run.returncode == 1 and "the store does not answer" in told, told
+        assert "x.ledger.json" not in output(place)
+        assert main(flags(str(pairs), place)) == 0
+    assert output(place) == expected
+
+
+def test_the_policy_of_the_document_is_enough_and_narrow(s3, pairs, expected, monkeypatch, capsys):
+    """A user with the policy of docs/stores.md can do a whole run, and nothing beside it."""
+    import boto3
+
+    store, _ = s3
+    text = (ROOT / "docs/stores.md").read_text()
+    policy = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    client = boto3.client("s3")
+    put(pairs, f"{store.url}/pairs")
+    server = [s3_server(options.cache_folder()), "admin", "--er", f"http://{store.address}"]
+    owner_keys = ["-a", os.environ["AWS_ACCESS_KEY_ID"], "-s", os.environ["AWS_SECRET_ACCESS_KEY"]]
+    user = ["create-user", "-a", "dpbeam-run", "-s", "narrow", "-r", "user"]
+    done = subprocess.run([*server, *owner_keys, *user], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    client.put_bucket_policy(Bucket="dpbeam", Policy=json.dumps(policy))
+    try:
+        with FileSystems.create(f"{store.url}/elsewhere/x") as file:
+            file.write(b"x")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dpbeam-run")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "narrow")
+        place = f"{store.url}/team"
+        argv = flags(f"{store.url}/pairs", place, f"--checkpoint={place}/temp", "--passes_per_job=2")
+        assert main(argv) == 0, capsys.readouterr().err
+        assert output(place) == expected
+        assert main([*argv, "--overwrite"]) == 0
+        for forbidden in (
+            lambda: FileSystems.read(f"{store.url}/elsewhere/x"),
+            lambda: FileSystems.list_prefix(f"{store.url}/elsewhere/"),
+            lambda: FileSystems.delete([f"{store.url}/pairs/part-0.parquet"]),
+            lambda: FileSystems.create(f"{store.url}/pairs/part-9.parquet").close(),
+        ):
+            with pytest.raises(OSError):
+                forbidden()
+    finally:
+        client.delete_bucket_policy(Bucket="dpbeam")

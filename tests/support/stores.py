@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tests.support.waiting import wait_until
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -39,6 +41,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def quiet_ports(number: int) -> int:
+    """The first of so many free ports in a row, below those that outgoing connections take: a server that is killed and
+    starts again finds them free, though clients try to reach it meanwhile.
+    """
+    for first in range(10_000 + os.getpid() % 2_000 * 10, 32_000, number):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
+            for port in range(first, first + number):
+                probe = probes.enter_context(socket.socket())
+                probe.bind(("127.0.0.1", port))
+            return first
+    raise OSError("no free ports")
 
 
 @dataclass
@@ -69,7 +84,16 @@ class Store:
 
     def kill(self) -> None:
         """kill -9 of its first process, as its status names it."""
-        os.kill(int(re.search(r"process (\d+)", self.call("status").stdout)[1]), signal.SIGKILL)
+        number = int(re.search(r"process (\d+)", self.call("status").stdout)[1])
+        os.kill(number, signal.SIGKILL)
+        wait_until(lambda: _ended(number), 30, f"end of {self.script}")
+
+
+def _ended(number: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager
