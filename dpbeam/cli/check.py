@@ -27,9 +27,11 @@ def _run(argv: Sequence[str]) -> int:
     given, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
+    from dpbeam.cli.job import use_stores
     from dpbeam.cli.tables import show
     from dpbeam.runners.check import Path, preflight
 
+    use_stores(beam_arguments)
     paths = [Path("--input", pattern, "input") for pattern in given.get("input", ())]
     if "output" in given:
         paths.append(Path("--output", given["output"], "output"))

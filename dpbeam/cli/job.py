@@ -45,6 +45,7 @@ from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.signals import deferring
+from dpbeam.storage import FileSystems
 
 Build = Callable[[beam.Pipeline], None]
 #: From the final paths, the ledger last, and the number of released items.
@@ -79,6 +80,8 @@ _OF_PAIRS = (
     "not_private_counts",
     "num_shards",
 )
+# How flags of Beam begin that say where a store is.
+_OF_STORES = ("--s3_", "--hdfs_")
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
@@ -143,6 +146,7 @@ class Job:
         Raises:
           InputError: the first fault found, naming its flag, file or column.
         """
+        use_stores(beam_arguments)
         target = _target(given, extras)
         charge = _charge(command, given, target)
         _check_counts(given)
@@ -170,6 +174,7 @@ class Job:
         for name in _OF_PAIRS:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
+        use_stores(beam_arguments)
         target = _target(given)
         charge = _charge(command, given, target)
         target.check(_lists(given), _other_files(given))
@@ -507,6 +512,18 @@ def _lists(given: dict[str, Any]) -> list[str]:
 def _other_files(given: dict[str, Any]) -> dict[str, str]:
     """Files that a job writes besides its output, by their flag."""
     return {f"--{name}": given[name] for name in ("not_private_counts", "result_file") if name in given}
+
+
+def use_stores(arguments: list[str]) -> None:
+    """Let filesystems know their flags before the first pipeline is made.
+
+    Raises:
+      InputError: a flag that Beam refuses.
+    """
+    options = PipelineOptions(arguments)
+    if any(argument.startswith(_OF_STORES) for argument in arguments):
+        refused_by_beam(options.get_all_options)
+    FileSystems.set_options(options)
 
 
 def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoint: str | None = None) -> str:

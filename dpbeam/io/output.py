@@ -21,7 +21,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
@@ -32,13 +31,14 @@ from dpbeam.io.files import (
     identity,
     is_local_folder,
     list_prefix,
-    reason,
     rename,
     write_atomically,
 )
 from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, is_local, local_path
 from dpbeam.io.released import describe
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
@@ -164,6 +164,7 @@ class OutputTarget:
             return
         probe = FileSystems.join(self.staging, "probe")
         try:
+            FileSystems.mkdirs(self.staging)
             write_atomically(probe, lambda file: None)
         except (BeamIOError, OSError, ValueError) as error:
             raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None

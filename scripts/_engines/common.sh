@@ -1,4 +1,4 @@
-# Shared by scripts/flink, scripts/spark and scripts/prism. Sourced, not run.
+# Shared by the scripts that fetch and start engines and stores. Sourced, not run.
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -104,6 +104,23 @@ wait_for() {
     fi
     sleep 0.3
   done
+}
+
+# --- programs in Go -------------------------------------------------------------------------------------------
+
+# go_build BINARY MODULE@VERSION WHAT: build a program from its Go module into the cache.
+go_build() {
+  [ -x "$1" ] && return
+  need go "Go 1.24 or later"
+  local folder
+  folder=$(fresh_folder "$1")
+  say "building $3 (two to five minutes, once)"
+  GOBIN=$folder GOFLAGS=-buildvcs=false go install -ldflags="-s -w" "$2" >"$folder/log" 2>&1 || {
+    tail -n 20 "$folder/log" >&2
+    die "Go could not build $3; is the Go module proxy reachable?"
+  }
+  mv "$folder/$(basename "$1")" "$1"
+  rm -rf "$folder"
 }
 
 # --- job servers ----------------------------------------------------------------------------------------------

@@ -7,3 +7,7 @@ JOB_SERVICE_VERSION=2.65.0 # beam-runners-java-job-service, the nearest version 
 PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2
 SHADE_PLUGIN_VERSION=3.6.0 # maven-shade-plugin
 SLF4J_VERSION=2.0.16
+S3_VERSION=1.8.0           # Go module github.com/versity/versitygw
+HADOOP_VERSION=3.4.1       # Maven: hadoop-hdfs, hadoop-common
+DEPENDENCY_PLUGIN_VERSION=3.8.1 # maven-dependency-plugin
+SLF4J_1_VERSION=1.7.36     # slf4j-reload4j, for Hadoop

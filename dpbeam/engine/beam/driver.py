@@ -82,14 +82,17 @@ class Checkpoint:
         store.write(_name(self.trip), {"blocks": self.blocks, "digest": digest})
 
     @classmethod
+    def read(cls, store: RunStore, trip: int) -> Checkpoint:
+        """The checkpoint before a trip. Raises OSError or BeamIOError if there is none."""
+        columns = store.read(_name(trip))
+        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+
+    @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
         """The last checkpoint of a program of so many trips; None where there is none yet."""
         kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
         trip = max((trip for trip in kept if trip < trips), default=None)
-        if trip is None:
-            return None
-        columns = store.read(_name(trip))
-        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+        return None if trip is None else cls.read(store, trip)
 
 
 _STEM = "checkpoint-"
@@ -137,8 +140,8 @@ def run_in_jobs(
     if trips_per_job < 1:
         raise ValueError(f"trips_per_job must be at least 1, got {trips_per_job}")
     stored = StoredProgram.put(store, program)
+    at = Checkpoint.last(store, program.trips)
     while True:
-        at = Checkpoint.last(store, program.trips)
         if at is not None and at.digest != stored.digest:
             raise InputError("the checkpoint is of a run with other settings; take another folder")
         first = 0 if at is None else at.trip
@@ -172,3 +175,4 @@ def run_in_jobs(
         run(build)
         if last == program.trips:
             return
+        at = Checkpoint.read(store, last)  # by its name: a listing may lag behind
