@@ -7,3 +7,5 @@ JOB_SERVICE_VERSION=2.65.0 # beam-runners-java-job-service, the nearest version 
 PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2
 SHADE_PLUGIN_VERSION=3.6.0 # maven-shade-plugin
 SLF4J_VERSION=2.0.16
+AIRFLOW_VERSION=3.3.2      # PyPI: apache-airflow-core; what goes with it: airflow.txt
+DAGSTER_VERSION=1.13.29    # PyPI: dagster; dagster.txt
