@@ -76,8 +76,18 @@ def run_command(
         complain(f"dpbeam {_State.command}: error: {message}")
     if ended is not None:
         with deferring():
-            ended(code, raised)
+            _tell_end(ended, code, raised)
     return code
+
+
+def _tell_end(
+    ended: Callable[[ExitCode, BaseException | None], None], code: ExitCode, raised: BaseException
+) -> None:
+    """Trouble here changes nothing of how the command has ended."""
+    try:
+        ended(code, raised)
+    except Exception as error:
+        warn(f"how the run ended could not be written down: {type(error).__name__}: {_last_line(error)}")
 
 
 def _outcome(error: BaseException) -> tuple[ExitCode, str]:

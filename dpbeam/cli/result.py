@@ -126,9 +126,8 @@ def _replaceable(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
     if given.get("overwrite", False) or found.get("status", RELEASED) in (REFUSED, FAILED):
         return True
-    names = ("dataset", "release_id")
-    account = found.get("budget") or {}
-    return all(name in given and account.get(name) == given[name] for name in names)
+    account = found.get("budget") or found
+    return all(name in given and account.get(name) == given[name] for name in ("dataset", "release_id"))
 
 
 def check_place(flag: str, path: str) -> None:

@@ -177,3 +177,12 @@ def test_a_file_named_in_a_config(place):  # noqa: F811
     assert result()["status"] == "refused"
     assert main(flags("--config=c.yaml")) == 0
     assert result()["status"] == "released"
+
+
+def test_trouble_with_the_file_changes_no_exit_code(place, monkeypatch, capsys):  # noqa: F811
+    assert main(flags(FILE)) == 0
+    with monkeypatch.context() as broken:
+        broken.setattr("dpbeam.cli.result.describe", lambda *_, **__: 1 / 0)
+        assert main(flags(FILE)) == 0
+        assert main(flags(FILE, "--epsilon=no")) == 2
+    assert capsys.readouterr().err.count("warning: how the run ended could not be written down") == 2

@@ -46,7 +46,8 @@ class Place:
             part = b"".join(lines[number * 1_000 : (number + 1) * 1_000])
             (folder / "input" / day / "lines.txt.gz").write_bytes(gzip.compress(part, 1))
             (folder / "input" / day / "_SUCCESS").touch()
-        (folder / "bin").mkdir()
+        for name in ("bin", "temp"):
+            (folder / name).mkdir()
         for name, module in {"python": "", "dpbeam": " -m dpbeam.cli"}.items():
             (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
             (folder / "bin" / name).chmod(0o755)
@@ -54,6 +55,7 @@ class Place:
         assert main(["budget", "create", f"--budget={self.budget}", "--dataset=logs", *limit]) == 0
         self.environment = {
             **os.environ,
+            "TMPDIR": str(folder / "temp"),  # what is killed leaves its private folder
             "DPBEAM_BIN": str(folder / "bin"),
             "DPBEAM_PIPELINES": str(ROOT / "pipelines"),
             "DPBEAM_CONFIGS": str(ROOT / "configs" / "nightly"),
