@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 
 from dpbeam.cli.console import emit, run_command
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import FlagParser
 
 
@@ -44,4 +45,4 @@ def _run(argv: Sequence[str]) -> int:
     show(lambda console: console.print(table, highlight=False), shutil.get_terminal_size((110, 0)).columns)
     ready = all(row.ok for row in rows)
     emit("ready" if ready else "not ready: mend the lines marked NO")
-    return 0 if ready else 1
+    return ExitCode.DONE if ready else ExitCode.FAILED

@@ -184,3 +184,17 @@ pip_fetch() {
   "$DPBEAM_PYTHON" -m pip install -q --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
     --target "$2" "$1" || die "pip could not fetch $1; is PyPI reachable?"
 }
+
+# fetch_environment NAME VERSION PACKAGE...: a Python environment of its own, $CACHE/NAME-VERSION, with the releases that
+# scripts/_engines/NAME.txt pins. The caller marks it with `.complete`.
+fetch_environment() {
+  local name=$1 version=$2 home=$CACHE/$1-$2
+  shift 2
+  [ -e "$home/.complete" ] && return
+  say "installing ${name^} $version"
+  rm -rf "$home"
+  mkdir -p "$CACHE"
+  "$DPBEAM_PYTHON" -m venv "$home" || die "cannot make a virtual environment; on Debian: apt-get install python3-venv"
+  "$home/bin/python" -m pip install -q --no-compile --disable-pip-version-check \
+    --constraint "$REPO/scripts/_engines/$name.txt" "$@" || die "pip could not install ${name^}; is PyPI reachable?"
+}

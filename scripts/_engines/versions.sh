@@ -11,3 +11,5 @@ S3_VERSION=1.8.0           # Go module github.com/versity/versitygw
 HADOOP_VERSION=3.4.1       # Maven: hadoop-hdfs, hadoop-common
 DEPENDENCY_PLUGIN_VERSION=3.8.1 # maven-dependency-plugin
 SLF4J_1_VERSION=1.7.36     # slf4j-reload4j, for Hadoop
+AIRFLOW_VERSION=3.3.2      # PyPI: apache-airflow-core; what goes with it: airflow.txt
+DAGSTER_VERSION=1.13.29    # PyPI: dagster; dagster.txt
