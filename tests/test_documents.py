@@ -52,8 +52,12 @@ def test_the_page_of_the_command_line_lists_the_commands():
 def known_flags() -> set[str]:
     """Of all commands, of Beam and its job servers, and of the scripts."""
     found = {f"--{name}" for name in beam_flags.names()}
-    for module, _ in COMMANDS.values():
-        found.update(importlib.import_module(module).make_parser()._option_string_actions)
+    for path in (ROOT / "dpbeam" / "cli").glob("*.py"):
+        if (
+            "def make_parser() ->" in path.read_text()
+        ):  # also of what a command does besides, as `evaluate run`
+            parser = importlib.import_module(f"dpbeam.cli.{path.stem}").make_parser()
+            found.update(parser._option_string_actions)
     for path in (ROOT / "scripts").iterdir():
         if path.is_file():
             found.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
@@ -66,7 +70,9 @@ def test_flags_that_the_documents_name_exist():
     named = {
         (path.name, flag)
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-        for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", path.read_text())
+        for line in path.read_text().replace("\\\n", " ").splitlines()
+        if not re.search(r"\b(airflow|dagster|pip) ", line)
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
     }
     assert len(named) > 100
     assert sorted((name, flag) for name, flag in named if flag not in known) == []
