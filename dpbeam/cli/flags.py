@@ -223,7 +223,9 @@ def add_input_flags(parser: FlagParser) -> None:
         help="files, globs, or - for stdin; repeatable",
     )
     group.add_argument(
-        "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv, text (default: extension)"
+        "--input_format",
+        metavar="FORMAT",
+        help="parquet, jsonl, csv, tsv, text, wet, warc (default: extension)",
     )
     group.add_argument(
         "--input_layout", metavar="LAYOUT", help="pairs (default) or grouped: a list of items per row"
@@ -234,6 +236,21 @@ def add_input_flags(parser: FlagParser) -> None:
     )
     group.add_argument(
         "--text_layout", metavar="LAYOUT", help="line (default) or file: what is one user's document"
+    )
+    group.add_argument(
+        "--user",
+        metavar="WHO",
+        help="of wet and warc: page (default), host or domain; or record, where no page occurs twice",
+    )
+    group.add_argument(
+        "--language", action="append", metavar="CODE", help="pages of wet to read, such as eng; repeatable"
+    )
+    group.add_argument(
+        "--http_status",
+        action="append",
+        type=int,
+        metavar="N",
+        help="responses of warc to read (default 200); repeatable",
     )
     group.add_argument("--tokenizer", metavar="NAME", help="words, whitespace or regex")
     group.add_argument("--token_pattern", metavar="REGEX", help="what a token is, for --tokenizer=regex")

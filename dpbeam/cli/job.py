@@ -35,7 +35,7 @@ from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget, count_released, read_ledger, shards_named
 from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
-from dpbeam.io.spec import InputSpec
+from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine
@@ -63,6 +63,9 @@ _OF_PAIRS = (
     "user_column",
     "item_column",
     "text_layout",
+    "user",
+    "language",
+    "http_status",
     "tokenizer",
     "token_pattern",
     "lowercase",
@@ -77,7 +80,14 @@ _OF_PAIRS = (
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
-_BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6}
+_BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6, "wet": 6, "warc": 20}
+
+_CRAWL_UNITS = {
+    "record": "one user: one record of the crawl",
+    "page": "one user: all records of one page (target URI)",
+    "host": "one user: all pages of one host",
+    "domain": "one user: all pages of one registered domain",
+}
 
 
 @dataclass
@@ -179,6 +189,8 @@ class Job:
         """What one user is, for the ledger."""
         if self.spec is None:
             return "one user: one unit of at most one count each"
+        if self.spec.format in CRAWL_FORMATS:
+            return _CRAWL_UNITS[self.spec.user]
         if not self.spec.complete_users:
             return ONE_VALUE_OF_THE_USER_COLUMN
         part = self.spec.text_layout if self.spec.format == "text" else "row"
@@ -197,6 +209,8 @@ class Job:
             "on_bad_row",
             "csv_multiline",
         )
+        if self.spec.format in CRAWL_FORMATS:
+            names += ("format", "user", "languages", "http_statuses")
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 

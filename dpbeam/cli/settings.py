@@ -41,4 +41,7 @@ def input_spec(given: dict[str, Any]) -> InputSpec:
         on_bad_row=given.get("on_bad_row", "error"),
         item_types=given.get("item_type"),
         csv_multiline=given.get("csv_multiline", False),
+        user=given.get("user"),
+        languages=given.get("language", ()),
+        http_statuses=given.get("http_status", ()),
     )

@@ -17,7 +17,7 @@ from dpbeam.kernels.shards import Shard
 class Extended(Program):
     """All trips of `first`, and trips of its own after them, without sums, noise of items or shards.
 
-    A subclass sets `trips`, and says what happens after the last trip of `first` and from then on.
+    A subclass says how many `trips` there are, and what happens after the last one of `first`.
 
     Attributes:
       first: the program that comes first; its parts meet nobody.

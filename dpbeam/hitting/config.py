@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
+from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan
@@ -174,14 +175,7 @@ def largest_range(
     low, high, best = 0.0, 1.0, None
     while high < _LARGEST_RANGE and (found := fits(high)) is not None:
         low, high, best = high, 2 * high, found
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        found = fits(middle)
-        if found is None:
-            high = middle
-        else:
-            low, best = middle, found
-    return best
+    return largest_fitting(fits, low, high, best, _BISECTIONS)[1]
 
 
 def _leaves_epsilon(selection: SelectionPlan, epsilon: float) -> bool:

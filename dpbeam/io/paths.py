@@ -25,6 +25,8 @@ FORMAT_OF = {
     "csv": "csv",
     "tsv": "tsv",
     "txt": "text",
+    "wet": "wet",
+    "warc": "warc",
 }
 COMPRESSION_OF = {"gz": "gzip", "zst": "zstd"}
 _UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpbeam.io import delimited, jsonl, text
+from dpbeam.io import crawl, delimited, jsonl, text
 from dpbeam.io.files import open_input
 from dpbeam.io.parquet import ParquetInput, check_kinds
 from dpbeam.io.rows import BlockMaker, Counts, PairMaker, Rows, scattered_batches
-from dpbeam.io.spec import InputSpec
+from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
 from dpbeam.kernels.canonical import Kinds
 
 TARGET_PAIRS = 1_000_000
@@ -82,6 +82,8 @@ def _rows(unit: WorkUnit, spec: InputSpec, kinds: Kinds, counts: Counts) -> Iter
                 yield from source.rows(piece.start, piece.end)
             elif spec.format == "jsonl":
                 yield from jsonl.read(piece.path, file, piece.start, piece.end, spec, kinds, counts)
+            elif spec.format in CRAWL_FORMATS:
+                yield from crawl.read(piece.path, file, spec, counts)
             elif spec.format == "text":
                 yield from text.line_rows(piece.path, file, piece.start, piece.end)
             else:

@@ -25,11 +25,12 @@ from dpbeam.kernels.canonical import Kinds
 BAD_ROWS = "bad_rows"
 NULL_ROWS = "null_rows"
 EMPTY_ITEMS = "empty_items"
+FILTERED_PAGES = "filtered_pages"
 ROWS_PER_BATCH = 1_000_000
 
 
 class Counts(Counter):
-    """How many rows or items were dropped, by BAD_ROWS, NULL_ROWS, EMPTY_ITEMS. Private: neither log nor publish."""
+    """How many rows or items were dropped, by the names above. Private: neither log nor publish."""
 
 
 @dataclass

@@ -20,13 +20,14 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.io import delimited, jsonl
+from dpbeam.io.crawl import check_installed
 from dpbeam.io.delimited import no_header
 from dpbeam.io.files import ByteSource, InputFile, match_distinct, open_input
 from dpbeam.io.parquet import ParquetInput, mixed_kinds
 from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts
-from dpbeam.io.spec import InputSpec
+from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels.canonical import INT, STRING, Kinds
 from dpbeam.selection.sizes import TEXT_PER_BLOCK, items_within
@@ -80,6 +81,8 @@ def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | No
         or files whose columns have different kinds.
     """
     spec.validate()
+    if spec.format in CRAWL_FORMATS:
+        check_installed()
     spool = Spool(temp_location or tempfile.gettempdir())
     try:
         files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
@@ -150,6 +153,8 @@ class _Look:
     def kinds(self) -> Kinds:
         spec = self._spec
         user = None if spec.user_column is None else self._found.get(spec.user_column, STRING)
+        if spec.format in CRAWL_FORMATS and not spec.complete_users:
+            user = STRING
         if spec.format != "parquet":
             return Kinds(user, spec.declared_types)
         return Kinds(user, tuple(self._found[name] for name in spec.item_columns))
@@ -221,6 +226,8 @@ def check_magic(path: str, format: str) -> None:
         if head.startswith(magic):
             mend = "pass --input_format=parquet" if magic == b"PAR1" else "name it .gz or .zst"
             raise InputError(f"{path}: is {what}, not {format}; {mend}")
+    if format in CRAWL_FORMATS and head and head != b"WARC":
+        raise InputError(f"{path}: is no {format.upper()} file: it does not begin with WARC/")
 
 
 def plan_units(
@@ -261,6 +268,7 @@ def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
     whole = (
         spec.csv_multiline
         or (spec.format == "text" and spec.text_layout == "file")
+        or spec.format in CRAWL_FORMATS
         or compression_of(file.path, spec.format) is not None
     )
     return 1 if whole else max(1, round(file.size / split))

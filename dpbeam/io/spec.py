@@ -10,6 +10,8 @@ Layouts:
 - `grouped`: a row is one user with a list of items, or with one text. Without a user column each row is, by
   declaration, one whole user; with one, rows of the same user are merged.
 - text files: a line, or a whole file, is one whole user.
+- crawls: a page is a text; its user is the page, its host or its registered domain, whose pages may lie anywhere, or
+  the record itself, one whole user.
 
 The type of the items is settled before any row is seen, for it shows in the output: the schema of Parquet declares it,
 elsewhere `item_types` does, strings unless told otherwise.
@@ -25,9 +27,12 @@ from dpbeam.errors import InputError
 from dpbeam.io.paths import infer_format, local_path
 from dpbeam.kernels.canonical import KINDS, STRING
 
-FORMATS = ("parquet", "jsonl", "csv", "tsv", "text")
+FORMATS = ("parquet", "jsonl", "csv", "tsv", "text", "wet", "warc")
+CRAWL_FORMATS = ("wet", "warc")
+TEXT_FORMATS = ("text", *CRAWL_FORMATS)
 LAYOUTS = ("pairs", "grouped")
 TEXT_LAYOUTS = ("line", "file")
+CRAWL_USERS = ("record", "page", "host", "domain")
 TOKENIZERS = ("words", "whitespace", "regex")
 
 MAX_NGRAM = 20
@@ -53,6 +58,9 @@ class InputSpec:
       on_bad_row: `error` or `skip` rows that cannot be parsed (`--on_bad_row`).
       item_types: string, int or bytes for each item column, or None: not declared here (`--item_type`).
       csv_multiline: quoted values of CSV may hold line breaks (`--csv_multiline`).
+      user: one of CRAWL_USERS (`--user`); crawls only.
+      languages: ISO 639-3 codes of the first language of the pages to read; none: all (`--language`); wet only.
+      http_statuses: of the responses to read (`--http_status`); warc only.
     """
 
     patterns: tuple[str, ...]
@@ -69,6 +77,9 @@ class InputSpec:
     on_bad_row: str = "error"
     item_types: tuple[str, ...] | None = None
     csv_multiline: bool = False
+    user: str = "page"
+    languages: tuple[str, ...] = ()
+    http_statuses: tuple[int, ...] = (200,)
 
     @classmethod
     def create(
@@ -88,6 +99,9 @@ class InputSpec:
         on_bad_row: str = "error",
         item_types: Sequence[str] | None = None,
         csv_multiline: bool = False,
+        user: str | None = None,
+        languages: Sequence[str] = (),
+        http_statuses: Sequence[int] = (),
     ) -> InputSpec:
         """Fill in what was left open (None), check everything, and return the spec.
 
@@ -101,17 +115,30 @@ class InputSpec:
         if not patterns:
             raise InputError("--input: no file or pattern given")
         format = format or infer_format(patterns)
-        is_text = format == "text"
+        is_text = format in TEXT_FORMATS
         if is_text:
-            _refuse(layout is not None, "--input_layout", "text has no columns: use --text_layout")
+            instead, users = ("--text_layout", "each line or file is a user")
+            if format in CRAWL_FORMATS:
+                instead, users = ("--user", "use --user")
+            _refuse(layout is not None, "--input_layout", f"{format} has no columns: use {instead}")
+            _refuse(user_column is not None, "--user_column", f"{format} has no columns: {users}")
             _refuse(
-                user_column is not None, "--user_column", "text has no columns: each line or file is a user"
+                bool(item_columns),
+                "--item_column",
+                f"{format} has no columns: items are tokens (--tokenizer)",
             )
-            _refuse(
-                bool(item_columns), "--item_column", "text has no columns: items are tokens (--tokenizer)"
-            )
-        else:
+        if format != "text":
             _refuse(text_layout is not None, "--text_layout", f"is for --input_format=text, not {format}")
+        if format not in CRAWL_FORMATS:
+            _refuse(user is not None, "--user", f"is for --input_format=wet or warc, not {format}")
+        if format != "wet":
+            _refuse(
+                bool(languages),
+                "--language",
+                f"is for --input_format=wet, whose records name their language, not {format}",
+            )
+        if format != "warc":
+            _refuse(bool(http_statuses), "--http_status", f"is for --input_format=warc, not {format}")
         if tokenizer is None and token_pattern is not None:
             tokenizer = "regex"
         if tokenizer is None and is_text:
@@ -131,6 +158,9 @@ class InputSpec:
             on_bad_row=on_bad_row,
             item_types=_each(item_types, max(len(item_columns), 1)),
             csv_multiline=csv_multiline,
+            user=user or "page",
+            languages=tuple(languages),
+            http_statuses=tuple(http_statuses) or (200,),
         )
         spec.validate()
         return spec
@@ -138,6 +168,8 @@ class InputSpec:
     @property
     def complete_users(self) -> bool:
         """Whether each row, line or file is, by declaration, one whole user."""
+        if self.format in CRAWL_FORMATS:
+            return self.user == "record"
         return self.format == "text" or (self.layout == "grouped" and self.user_column is None)
 
     @property
@@ -176,13 +208,15 @@ class InputSpec:
         _one_of("--text_layout", self.text_layout, TEXT_LAYOUTS)
         _one_of("--on_null", self.on_null, ("error", "drop"))
         _one_of("--on_bad_row", self.on_bad_row, ("error", "skip"))
-        if self.format == "text":
-            _refuse(bool(self.columns), "--user_column, --item_column", "text has no columns")
-            _refuse(self.tokenizer is None, "--tokenizer", "text needs one of " + ", ".join(TOKENIZERS))
+        if self.format in TEXT_FORMATS:
+            _refuse(bool(self.columns), "--user_column, --item_column", f"{self.format} has no columns")
+            needs = f"{self.format} needs one of " + ", ".join(TOKENIZERS)
+            _refuse(self.tokenizer is None, "--tokenizer", needs)
         else:
             self._validate_columns()
         self._validate_tokenizer()
         self._validate_types()
+        self._validate_crawl()
 
     def _validate_types(self) -> None:
         for item_type in self.item_types or ():
@@ -200,6 +234,17 @@ class InputSpec:
                 "tokens are strings; leave it out",
             )
         _refuse(self.csv_multiline and self.format != "csv", "--csv_multiline", "is for --input_format=csv")
+
+    def _validate_crawl(self) -> None:
+        _one_of("--user", self.user, CRAWL_USERS)
+        for language in self.languages:
+            _refuse(
+                re.fullmatch("[a-z]{3}", language) is None,
+                "--language",
+                f"expected three small letters of ISO 639-3, such as eng, got '{language}'",
+            )
+        for status in self.http_statuses:
+            _refuse(not 100 <= status <= 599, "--http_status", f"must lie in [100, 599], got {status}")
 
     def _validate_columns(self) -> None:
         if not self.item_columns:

@@ -53,16 +53,11 @@ def write_synthetic(
       InputError: naming the flag, for a value out of range or output that exists.
     """
     _check(users, items, mean_items_per_user, user_exponent, item_exponent, item_bytes, shards, format)
-    if not overwrite and (existing := list_prefix(f"{prefix}-")):
-        raise InputError(
-            f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
-        )
+    paths = shard_paths(prefix, shards, format, overwrite=overwrite)
     rows = round(users * mean_items_per_user)
     bounds = [rows * i // shards for i in range(shards + 1)]
     seeds = np.random.SeedSequence(seed).spawn(shards)
-    paths = []
-    for shard in range(shards):
-        path = f"{prefix}-{shard:05d}-of-{shards:05d}.{format}"
+    for shard, path in enumerate(paths):
         generator = np.random.default_rng(seeds[shard])
         count = bounds[shard + 1] - bounds[shard]
         chunks = (
@@ -72,8 +67,21 @@ def write_synthetic(
             for start in range(0, count, _CHUNK)
         )
         write_atomically(path, lambda file, chunks=chunks: _write(file, chunks, format))
-        paths.append(path)
     return paths
+
+
+def shard_paths(prefix: str, shards: int, format: str, *, overwrite: bool) -> list[str]:
+    """The files `PREFIX-00000-of-000NN.FORMAT` of synthetic data.
+
+    Raises:
+      InputError: there are files of the prefix, which may not be overwritten.
+    """
+    existing = list_prefix(f"{prefix}-")
+    if existing and not overwrite:
+        raise InputError(
+            f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
+        )
+    return [f"{prefix}-{shard:05d}-of-{shards:05d}.{format}" for shard in range(shards)]
 
 
 def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, format) -> None:

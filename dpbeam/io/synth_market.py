@@ -17,7 +17,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import list_prefix, write_atomically
+from dpbeam.io.files import write_atomically
+from dpbeam.io.synth import shard_paths
 
 FORMATS = ("parquet", "csv")
 _CELLS = 5_000_000  # drawn at once
@@ -53,20 +54,13 @@ def write_market(
             raise InputError(f"{flag}: must lie in (0, 1], got {share}")
     if format not in FORMATS:
         raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
-    existing = list_prefix(f"{prefix}-")
-    if existing and not overwrite:
-        raise InputError(
-            f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
-        )
+    paths = shard_paths(prefix, shards, format, overwrite=overwrite)
     names = [f"r{j}" for j in range(resources)]
     seeds = np.random.SeedSequence(seed).spawn(shards)
-    paths = []
-    for shard in range(shards):
-        path = f"{prefix}-{shard:05d}-of-{shards:05d}.{format}"
+    for shard, path in enumerate(paths):
         rows = range(agents * shard // shards, agents * (shard + 1) // shards)
         tables = _draw(np.random.default_rng(seeds[shard]), rows, names, filled)
         write_atomically(path, lambda file, tables=tables: _write(file, tables, format))  # type: ignore[misc]
-        paths.append(path)
     supplies = json.dumps(dict.fromkeys(names, supply_share * agents), indent=2) + "\n"
     paths.append(f"{prefix}.supplies.yaml")
     write_atomically(paths[-1], lambda file: _put(file, supplies.encode()))

@@ -5,8 +5,6 @@ The same plan, program, kernels and ledger as on Beam: for one key the allocatio
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +18,7 @@ from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
 from dpbeam.frames import frame_columns
+from dpbeam.front import naming_arguments, run_key
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
@@ -103,14 +102,13 @@ def pack(
       InputError: settings are out of range, the supply is too small, or a column is missing or holds something else
         than agrees with the public bounds.
     """
-    key = _run_key(insecure_test_key)
-    resources = _plainly(lambda: resources_of(supplies))
+    key = run_key(insecure_test_key)
+    with naming_arguments():
+        resources = resources_of(supplies)
     agents, values, demands, columns = _columns(data, agent, value, demand, [r.name for r in resources])
-    plan = _plainly(
-        lambda: _plan(
-            PackingConfig(epsilon, delta, **settings), resources, num_agents, len(agents), max_value
-        )
-    )
+    with naming_arguments():
+        config = PackingConfig(epsilon, delta, **settings)
+        plan = _plan(config, resources, num_agents, len(agents), max_value)
     found, kind = encode(agents, f"column '{agent}'")
     found = check_agents(plain(found), kind, agent)
     names = columns if len(columns) == plan.size else [columns[0]] * plan.size
@@ -119,7 +117,8 @@ def pack(
     ledger = packing_ledger(plan, fixed_key=key.insecure, input_parameters=about)
     kinds = Kinds(kind or STRING, (kind or STRING,))
     batch = agent_batch(found, values, demands, kinds.metadata())
-    table, prices = _plainly(lambda: run_in_memory(plan, batch, key, agent))
+    with naming_arguments():
+        table, prices = run_in_memory(plan, batch, key, agent)
     return Packed(table, prices, ledger)
 
 
@@ -156,17 +155,6 @@ def run_in_memory(
     return table, Posted.of(plan, finished.broadcast)
 
 
-def _run_key(text: str | None) -> RunKey:
-    if text is None:
-        return RunKey.fresh()
-    if not text:
-        raise InputError("insecure_test_key is empty")
-    warnings.warn(
-        "NOT PRIVATE: insecure_test_key fixes the key of this run; never release its output", stacklevel=3
-    )
-    return RunKey.insecure_fixed(text.lower())
-
-
 def _plan(
     config: PackingConfig, resources: Any, num_agents: int | None, rows: int, max_value: float
 ) -> PackingPlan:
@@ -175,14 +163,6 @@ def _plan(
     plan = make_plan(config, Market(resources, rows if num_agents is None else num_agents, max_value))
     plan.check_supply()
     return plan
-
-
-def _plainly(make: Any) -> Any:
-    """What `make` makes; refusals name arguments, not flags."""
-    try:
-        return make()
-    except InputError as error:
-        raise InputError(re.sub(r"--(?=[a-z])", "", str(error))) from None
 
 
 def _columns(

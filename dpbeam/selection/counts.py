@@ -95,8 +95,8 @@ class CountingSelection(UserRounds):
     released_names = (NOISY_COUNT, DEVIATION)
 
     def __init__(self, selection: Program, noises: CountNoises):
+        super().__init__(CountedProgram(selection))
         self.selection, self.noises_of_counts = selection, noises
-        self.counting = CountedProgram(selection)
         self.weight_grid = 1.0
         self.add_rounds()
 
@@ -115,15 +115,15 @@ class CountingSelection(UserRounds):
         return {WAY: np.array([clip], np.int64), _USERS_PER_WEIGHT: np.array([scale])}
 
     def exact(self, trip: int, shard: Shard) -> Exact:
-        return self.counting.exact(trip, shard) if trip <= self.found else Exact(shard.sums[WEIGHT])
+        return super().exact(trip, shard) if self.is_first(trip) else Exact(shard.sums[WEIGHT])
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        if trip <= self.found:
-            return self.counting.observe(trip, shard, noisy, present)
+        if self.is_first(trip):
+            return super().observe(trip, shard, noisy, present)
         return with_state(shard, noisy=noisy)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
-        return self.counting.threshold(trip, shard) if trip <= self.found else shard
+        return super().threshold(trip, shard) if self.is_first(trip) else shard
 
     def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
         """(items,) bool, and (items, 2) float64: the count, a whole number, and its standard deviation."""

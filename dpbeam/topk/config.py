@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
@@ -31,7 +32,6 @@ _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _KBAR_FACTOR = 10  # docs/topk.md has the comparison
-_BISECTIONS = 50
 _DOWN = 1 - 1e-12
 
 
@@ -250,15 +250,8 @@ def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] |
         budget = largest_choice_range(fixed, choices[0], config.epsilon, config.delta)
         exact = fits(budget) if budget > 0 else None
         return None if exact is None else (*exact, budget)
-    low, high, best = 0.0, 4.0 * config.epsilon, None
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        found = fits(middle)
-        if found is None:
-            high = middle
-        else:
-            low, best = middle, found
-    return None if best is None else (*best, low)
+    budget, best = largest_fitting(fits, 0.0, 4.0 * config.epsilon)
+    return None if best is None else (*best, budget)
 
 
 def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:

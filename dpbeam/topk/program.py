@@ -7,7 +7,7 @@ limited-domain needs only the largest counts of each shard, except with kbar = 0
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
-from dpbeam.accounting.tables import TableNoise
-from dpbeam.engine.program import Draw, Exact, Keys, Program
+from dpbeam.engine.extended import Extended
+from dpbeam.engine.program import Draw, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
@@ -131,7 +131,7 @@ def answer(plan: TopKPlan, found: Gathered, positions: np.ndarray, key: RunKey) 
     return pa.RecordBatch.from_arrays([ranks, found.items.take(pa.array(positions)), noisy], schema=schema)
 
 
-class TopKProgram(Program):
+class TopKProgram(Extended):
     """A counting program whose shards meet after its last trip; the hub chooses.
 
     Args:
@@ -148,46 +148,14 @@ class TopKProgram(Program):
             raise ValueError(
                 "a top-k job with public_domain=True needs the domain's items, and one without takes none"
             )
+        super().__init__(counting_program(plan))
         self.plan, self.domain = plan, domain
-        self.counting = counting_program(plan)
-        self.trips, self.norm, self.cap = self.counting.trips, self.counting.norm, self.counting.cap
-        self.weight_grid, self.reply_columns = self.counting.weight_grid, self.counting.reply_columns
-
-    # What the rounds of selection and counting do, unchanged.
-
-    def sum_names(self, trip: int) -> tuple[str, ...]:
-        return self.counting.sum_names(trip)
-
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
-        return self.counting.noise(trip)
-
-    def block_state_trip(self, trip: int) -> int | None:
-        return self.counting.block_state_trip(trip)
-
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        return self.counting.weigh(trip, block, reply, keys)
-
-    def exact(self, trip: int, shard: Shard) -> Exact:
-        return self.counting.exact(trip, shard)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return self.counting.observe(trip, shard, noisy, present)
-
-    def threshold(self, trip: int, shard: Shard) -> Shard:
-        return self.counting.threshold(trip, shard)
-
-    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return self.counting.reply(trip, shard)
-
-    # The choice.
 
     def meets(self, trip: int) -> str | None:
         return "shards" if trip == self.trips - 1 else None
 
     def summarise(self, trip: int, part: Shard, keys: Keys) -> Columns:
-        mask, counts = candidates(self.counting, part)
+        mask, counts = candidates(self.first, part)
         rows = np.flatnonzero(mask)
         largest = largest_needed(self.plan.mechanism)
         if largest is not None and len(rows) > largest:
@@ -248,9 +216,6 @@ class RankProgram(UserRounds, TopKProgram):
 
     def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
         return {WAY: np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)}
-
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
-        return self.counting.noise(trip) if trip <= self.found else None
 
     def hub_noise(self, trip: int) -> NoiseSpec | None:
         return self.mechanism.noise if trip == self.trips - 1 else super().hub_noise(trip)

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.tables import TableNoise
-from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn, with_state
+from dpbeam.engine.extended import Extended
+from dpbeam.engine.program import Draw, Keys, ReplyColumn, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
@@ -28,25 +28,23 @@ INSIDE, WAY, WEIGHT = "inside", "way", "weight"
 _DOMAIN, _SIZE, _USERS = "domain", "size", "users"
 
 
-class UserRounds(Program):
+class UserRounds(Extended):
     """A counting program and two trips more; to be completed by what the last one is for.
 
     Attributes:
-      counting: a counted selection, or `CountProgram`.
+      first: a counted selection, or `CountProgram`.
       domain: a public domain, or None.
       found: the last trip of the counting, after which the domain is known.
     """
 
-    counting: Program
     domain: Columns | None = None
 
     def add_rounds(self) -> None:
-        """Set what engines ask of a program; call it once `counting` is there."""
-        self.found = self.counting.trips - 1
-        self.trips = self.counting.trips + 2
-        self.norm, self.cap = self.counting.norm, self.counting.cap
+        """Add the two trips; call it once `first` is there."""
+        self.found = self.first.trips - 1
+        self.trips = self.first.trips + 2
         told = {_DOMAIN: ReplyColumn(np.uint8, 0)}
-        self.reply_columns = {**self.counting.reply_columns, self.found: told}
+        self.reply_columns = {**self.first.reply_columns, self.found: told}
 
     @property
     @abstractmethod
@@ -63,26 +61,19 @@ class UserRounds(Program):
         """
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
-        if trip <= self.found:
-            return self.counting.sum_names(trip)
-        return (WEIGHT,) if trip == self.trips - 1 else ()
-
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
-        return self.counting.noise(trip) if trip <= self.found else None
+        return (WEIGHT,) if trip == self.trips - 1 else super().sum_names(trip)
 
     def hub_noise(self, trip: int) -> NoiseSpec | None:
         return self.histogram_noise if trip == self.found + 1 else None
 
     def block_state_trip(self, trip: int) -> int | None:
-        if trip <= self.found:
-            return self.counting.block_state_trip(trip)
-        return trip - 1 if trip == self.trips - 1 else None
+        return trip - 1 if trip == self.trips - 1 else super().block_state_trip(trip)
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        if trip <= self.found:
-            return self.counting.weigh(trip, block, reply, keys)
+        if self.is_first(trip):
+            return super().weigh(trip, block, reply, keys)
         if trip < self.trips - 1:
             rows = Csr(block.offsets, block.links).restrict(reply[_DOMAIN][block.links] > 0)
             return {}, rows.to_state(_DOMAIN)
@@ -93,8 +84,8 @@ class UserRounds(Program):
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip < self.found:
-            return self.counting.reply(trip, shard)
-        inside, counts = candidates(self.counting, shard)
+            return super().reply(trip, shard)
+        inside, counts = candidates(self.first, shard)
         return with_state(shard, **{INSIDE: inside, COUNT: counts}), {_DOMAIN: inside.astype(np.uint8)}
 
     def meets(self, trip: int) -> str | None:
@@ -104,7 +95,7 @@ class UserRounds(Program):
         if isinstance(part, Block):
             rows = Csr.from_state(part.state, _DOMAIN)
             return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
-        inside, _ = candidates(self.counting, part)
+        inside, _ = candidates(self.first, part)
         return {_SIZE: np.array([np.count_nonzero(inside)], np.int64)}
 
     def decide(

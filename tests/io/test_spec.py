@@ -99,7 +99,7 @@ def test_ngrams_refused(value):
         (
             ["a"],
             {"format": "xml"},
-            "--input_format: expected one of parquet, jsonl, csv, tsv, text, got 'xml'",
+            "--input_format: expected one of parquet, jsonl, csv, tsv, text, wet, warc, got 'xml'",
         ),
         (["a.csv"], {}, "--item_column is required for --input_format=csv: name the column of items"),
         (

@@ -1,0 +1,31 @@
+"""Searches for the largest parameter that a budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def largest_fitting(
+    fits: Callable[[float], T | None], low: float, high: float, found: T | None = None, steps: int = 50
+) -> tuple[float, T | None]:
+    """Bisects for the largest parameter in [low, high) that fits.
+
+    Args:
+      fits: what a parameter gives, None where it does not fit; what is above one that does not fit does not either.
+      found: what `low` gives.
+      steps: halvings of the interval.
+
+    Returns:
+      (parameter, what it gives): `low` and `found` where none above it fits.
+    """
+    for _ in range(steps):
+        middle = (low + high) / 2
+        got = fits(middle)
+        if got is None:
+            high = middle
+        else:
+            low, found = middle, got
+    return low, found
