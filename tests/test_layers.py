@@ -37,6 +37,7 @@ RANKS = {
     "dpbeam.packing": 9,
     "dpbeam.review": 9,  # what a ledger proves, and the report of it
     "dpbeam.evaluation": 9,
+    "dpbeam.storage": 10,  # files elsewhere, as Beam's filesystems
     "dpbeam.engine.beam": 10,
     "dpbeam.topk.transforms": 11,
     "dpbeam.hitting.transforms": 11,
@@ -44,6 +45,7 @@ RANKS = {
     "dpbeam.selection": 11,
     "dpbeam.io": 12,
     "dpbeam.runners": 12,
+    "dpbeam.experiments": 12,  # reads files, runs methods in process, writes results
     "dpbeam.cli": 13,
     "dpbeam.evaluation.end_to_end": 14,  # runs the command itself
     "pipelines": 14,  # thin modules to run; nothing imports them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_input_flags, require
@@ -27,7 +27,11 @@ def make_parser() -> FlagParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
+    """Entry point; returns the exit code. `evaluate run` is a command of its own."""
+    if argv[:1] == ["run"]:
+        from dpbeam.cli import evaluate_run
+
+        return evaluate_run.main(argv[1:])
     return run_command("evaluate", lambda: _run(argv))
 
 
@@ -40,6 +44,7 @@ def _run(argv: Sequence[str]) -> int:
     from dpbeam.cli.settings import input_spec
     from dpbeam.evaluation.quality import evaluate_release
     from dpbeam.io.item_lists import read_items
+    from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.io.sources import preflight
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
@@ -51,7 +56,7 @@ def _run(argv: Sequence[str]) -> int:
     summary = preflight(spec)
     released = read_items(given["released"], OutputColumns.of(spec, summary.kinds), "--released")
     result = evaluate_release(
-        _pairs(spec, summary),
+        read_pairs(spec, summary),
         released,
         epsilon=given["epsilon"],
         delta=given["delta"],
@@ -81,23 +86,3 @@ def _from_ledger(path: str) -> dict:
     found = {"epsilon": ledger.epsilon, "delta": ledger.delta}
     d0 = ledger.parameters.get("max_items_per_user")
     return found if d0 is None else {**found, "max_items_per_user": d0}
-
-
-def _pairs(spec, summary) -> Iterator[tuple]:
-    """(users, items) arrays of the whole input, read in this process."""
-    import numpy as np
-    import pyarrow as pa
-
-    from dpbeam.io.readers import read_complete, read_scattered
-    from dpbeam.io.rows import Counts
-    from dpbeam.io.sources import plan_units
-    from dpbeam.kernels.canonical import encode_int64, encode_parts, plain
-
-    for unit in plan_units(summary.files, spec):
-        if not spec.complete_users:
-            for batch in read_scattered(unit, spec, summary.kinds, Counts()):
-                yield plain(batch.column("user")), plain(batch.column("item"))
-            continue
-        for block, batch in read_complete(unit, spec, summary.kinds, Counts()):
-            blocks = encode_int64(pa.array(np.full(batch.num_rows, block)))
-            yield encode_parts([blocks, encode_int64(batch.column("user"))]), plain(batch.column("item"))

@@ -127,20 +127,34 @@ class FlagParser(argparse.ArgumentParser):
         for name in _COMMAND_LINE_ONLY:
             if name in values:
                 raise InputError(f"{path}: {name} belongs on the command line, never in a file")
+        return self._from_values(path, values)
+
+    def parse_values(self, where: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Flags of ours from a mapping of names to values, as a file has them.
+
+        Args:
+          where: for messages.
+
+        Raises:
+          InputError: an unknown, misspelt or malformed flag.
+        """
+        return self._from_values(where, values)[0]
+
+    def _from_values(self, where: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], BeamFlags]:
         arguments: list[str] = []
         beam: BeamFlags = {}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
             kind = beam_flags.kind_of(name) if action is None and self.beam else None
             if action is not None:
-                arguments += config_file.arguments(path, name, value, config_file.shape_of(action))
+                arguments += config_file.arguments(where, name, value, config_file.shape_of(action))
             elif kind == "switch" and value is False:
                 beam[name] = []
             elif kind is not None:
-                beam |= self._split(config_file.arguments(path, name, value, kind), f"{path}: ")[1]
+                beam |= self._split(config_file.arguments(where, name, value, kind), f"{where}: ")[1]
             else:
-                raise InputError(f"{path}: {self._unknown(f'--{name}')}")
-        given, _ = self._split(arguments, f"{path}: ")
+                raise InputError(f"{where}: {self._unknown(f'--{name}')}")
+        given, _ = self._split(arguments, f"{where}: ")
         return given, beam
 
     def _split(self, argv: list[str], where: str) -> tuple[dict[str, Any], BeamFlags]:
@@ -162,6 +176,11 @@ class FlagParser(argparse.ArgumentParser):
             kind = beam_flags.kind_of(name) if self.beam and option.startswith("--") else None
             if kind is None:
                 raise InputError(self._unknown(option))
+            if name in beam_flags.SECRETS:
+                raise InputError(
+                    f"{option}: credentials are not taken as flags, which engines store and show; launcher and workers "
+                    "find them in their environment or profile"
+                )
             if kind == "switch":
                 if equals:
                     raise InputError(f"{option} takes no value, got '{value}'")

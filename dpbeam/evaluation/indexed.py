@@ -21,10 +21,12 @@ class IndexedSets:
     Attributes:
       sets: users as rows, items ascending.
       items: (items,) the items' values, in the order of first appearance.
+      users: (users,) likewise, one for each row of the sets.
     """
 
     sets: Csr
     items: pa.Array
+    users: pa.Array
 
     @property
     def num_items(self) -> int:
@@ -49,21 +51,26 @@ def index_pairs(batches: Iterable[tuple[pa.Array, pa.Array]]) -> IndexedSets:
     for pair in batches:
         for values, column in zip(pair, columns):
             chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-            column += [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks]
+            column += [_encoded(chunk) for chunk in chunks]
     if not sum(map(len, columns[0])):
         raise InputError("the input holds no (user, item) pair: nothing to evaluate")
-    (user, _), (item, items) = (_encode(column) for column in columns)
+    (user, users), (item, items) = (_encode(column) for column in columns)
     pairs = np.unique((user.astype(np.uint64) << np.uint64(32)) | item.astype(np.uint64))
     links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
     offsets = offsets_of(pairs >> np.uint64(32), int(user.max()) + 1)
-    return IndexedSets(Csr(offsets, links), items)
+    return IndexedSets(Csr(offsets, links), items, users)
 
 
-def _encode(chunks: list[pa.Array]) -> tuple[np.ndarray, pa.Array]:
-    column = pa.chunked_array(chunks)
-    if column.null_count:
+def _encoded(chunk: pa.Array) -> pa.DictionaryArray:
+    """A chunk as numbers and its distinct values, so that no more text than that is held; InputError on a null."""
+    plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
+    if plain.null_count:
         raise InputError("users and items must not be null")
-    encoded = column.dictionary_encode().combine_chunks()
+    return plain.dictionary_encode()
+
+
+def _encode(chunks: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:
+    encoded = pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
     return encoded.indices.to_numpy(), encoded.dictionary
 
 

@@ -1,0 +1,107 @@
+"""`dpbeam evaluate run EXPERIMENT.yaml`: methods over datasets, budgets and settings. NOT PRIVATE."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli import config_file
+from dpbeam.cli.bar import counted
+from dpbeam.cli.console import run_command, tell
+from dpbeam.cli.flags import FlagParser, add_input_flags, require
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    from dpbeam.experiments.schema import Experiment
+    from dpbeam.io.spec import InputSpec
+
+#: The folder of datasets, unless --data names it.
+DATA_VARIABLE = "DPBEAM_DATA"
+_DATA = os.path.join(os.pardir, "shared", "data")
+
+
+def make_parser() -> FlagParser:
+    text = (
+        "Run the methods of an experiment file over its datasets, budgets and settings, and write results, tables and "
+        "plots. All of it is NOT PRIVATE: for public or test data."
+    )
+    parser = FlagParser("evaluate run", text, beam=False)
+    parser.add_argument(
+        "experiment", nargs="?", metavar="EXPERIMENT.yaml", help="see docs/evaluate.md; required"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="PREFIX",
+        help="PREFIX.parquet, PREFIX.md, PREFIX.NAME.svg and .png; what is finished in PREFIX.cells.jsonl is not run "
+        "again; required",
+    )
+    parser.add_argument(
+        "--data", metavar="FOLDER", help=f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})"
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes (default: one per core that memory allows)"
+    )
+    parser.add_switch("dry_run", "check the file, print how many runs it has, and run none")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point; returns the exit code."""
+    return run_command("evaluate run", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    given, _ = make_parser().parse(argv)
+    path = given.get("experiment")
+    if path is None:
+        raise InputError("an experiment file is required; see docs/evaluate.md")
+    if not given.get("dry_run", False):
+        require(given, "output")
+    if given.get("jobs", 1) < 1:
+        raise InputError(f"--jobs must be at least 1, got {given['jobs']}")
+    folder = given.get("data") or os.environ.get(DATA_VARIABLE) or _DATA
+    experiment = read_experiment(path, folder)
+    for name, reason in experiment.absent.items():
+        tell(f"{name} is left out: {reason}")
+    if given.get("dry_run", False):
+        tell(f"{len(experiment.cells())} runs")
+        return 0
+    from dpbeam.experiments.journal import Journal
+    from dpbeam.experiments.running import run_experiment
+    from dpbeam.experiments.writing import check_prefix, write_results
+
+    prefix = given["output"]
+    check_prefix(prefix, experiment)
+    journal = Journal(f"{prefix}.cells.jsonl")
+    try:
+        with counted(experiment.title, enabled=not given.get("quiet", False)) as (begin, advance):
+            finished = run_experiment(experiment, journal, given.get("jobs"), begin, advance)
+    finally:
+        journal.close()
+    paths = write_results(prefix, finished)
+    if not given.get("quiet", False):
+        tell(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
+    return 0
+
+
+def read_experiment(path: str, folder: str) -> Experiment:
+    """The experiment of a file.
+
+    Args:
+      folder: where datasets named by their folder lie.
+
+    Raises:
+      InputError: naming file and key.
+    """
+    from dpbeam.experiments.schema import parse_experiment
+
+    return parse_experiment(path, config_file.load(path, "EXPERIMENT"), _input_spec, folder)
+
+
+def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:
+    from dpbeam.cli.settings import input_spec
+
+    parser = FlagParser("evaluate", "", beam=False)
+    add_input_flags(parser)
+    return input_spec(parser.parse_values(where, flags))

@@ -1,0 +1,239 @@
+"""Where the data of an experiment come from: files, a folder of datasets, or a generator."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import itertools
+import json
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpbeam.errors import InputError
+from dpbeam.evaluation.data import HISTOGRAM, MARKET, PAIRS, Data, HistogramData, MarketData, PairData
+from dpbeam.evaluation.indexed import index_pairs
+from dpbeam.io.histograms import read_histogram
+from dpbeam.io.pairs import read_pairs
+from dpbeam.io.released import opened
+from dpbeam.io.sources import preflight
+from dpbeam.io.spec import InputSpec
+from dpbeam.io.synth import write_synthetic
+from dpbeam.io.synth_market import write_market
+
+#: File of a dataset of pairs in its folder; columns `user` and `item`.
+ENTRIES = "entries.parquet"
+#: Likewise, of a histogram; columns `item` and `count`.
+HISTOGRAM_FILE = "histogram.parquet"
+_CHUNK = 1 << 20
+
+
+class AbsentError(InputError):
+    """A dataset that the folder of datasets does not hold."""
+
+
+class Source(ABC):
+    """Data that can be read again.
+
+    Attributes:
+      kind: "pairs" or "market".
+      facts: names of what the data say of themselves, as columns of tables.
+    """
+
+    kind: ClassVar[str]
+    facts: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Of everything that the data follow from; reads files once."""
+
+    @abstractmethod
+    def load(self) -> Data:
+        """Read everything.
+
+        Raises:
+          InputError: naming flag, file, column.
+        """
+
+
+class _PairSource(Source):
+    kind = PAIRS
+    facts = ("users", "items", "entries")
+
+
+@dataclass(frozen=True)
+class Files(_PairSource):
+    """Files of pairs, as the flags of the input describe them."""
+
+    spec: InputSpec
+
+    def digest(self) -> str:
+        spec = dataclasses.replace(self.spec, patterns=())  # wherever the files lie
+        found = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
+        for path in self._paths():
+            found.update(_file_digest(path))
+        return found.hexdigest()
+
+    def _paths(self) -> list[str]:
+        return sorted(file.path for file in preflight(self.spec).files)
+
+    def load(self) -> PairData:
+        return PairData(index_pairs(read_pairs(self.spec, preflight(self.spec))))
+
+
+@dataclass(frozen=True)
+class HistogramFile(Source):
+    """Items and counts of a file, columns `item` and `count`."""
+
+    path: str
+    kind = HISTOGRAM
+    facts = ("items", "entries")
+
+    def digest(self) -> str:
+        return hashlib.sha256(b"histogram" + _file_digest(self.path)).hexdigest()
+
+    def load(self) -> HistogramData:
+        items, counts, _ = read_histogram(glob.escape(self.path))
+        return HistogramData(items, counts)
+
+
+@dataclass(frozen=True)
+class SynthPairs(_PairSource):
+    """Pairs by power laws, as `dpbeam synth` draws them."""
+
+    settings: Mapping[str, Any]
+
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(["pairs", dict(self.settings)], sort_keys=True).encode()).hexdigest()
+
+    def load(self) -> PairData:
+        with tempfile.TemporaryDirectory() as folder:
+            write_synthetic(os.path.join(folder, "synth"), **self.settings)
+            return PairData(index_pairs(_columns(glob.glob(os.path.join(folder, "synth-*")))))
+
+
+@dataclass(frozen=True)
+class SynthMarket(Source):
+    """A market as `dpbeam synth --agents` draws it."""
+
+    settings: Mapping[str, Any]
+    kind = MARKET
+    facts = ("agents", "resources", "supply_share")
+
+    def digest(self) -> str:
+        return hashlib.sha256(
+            json.dumps(["market", dict(self.settings)], sort_keys=True).encode()
+        ).hexdigest()
+
+    def load(self) -> MarketData:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = write_market(os.path.join(folder, "synth"), **self.settings)
+            tables = [pq.read_table(path) for path in paths if path.endswith(".parquet")]
+        table = pa.concat_tables(tables)
+        names = [name for name in table.schema.names if name not in ("agent", "value")]
+        demands = np.column_stack([table[name].to_numpy() for name in names])
+        share = self.settings.get("supply_share", 0.1)
+        return MarketData(table["value"].to_numpy(), demands, share * len(demands))
+
+
+def _columns(paths: list[str]) -> Iterator[tuple[pa.Array, pa.Array]]:
+    for path in sorted(paths):
+        for batch in pq.ParquetFile(path).iter_batches(_CHUNK):
+            yield tuple(batch.column(name).cast(pa.large_binary()) for name in ("user", "item"))
+
+
+def _file_digest(path: str) -> bytes:
+    content = hashlib.sha256()
+    with opened(path) as file:
+        while chunk := file.read(_CHUNK):
+            content.update(chunk)
+    return content.digest()
+
+
+_PAIRS = {
+    "users": int,
+    "items": int,
+    "mean_items_per_user": float,
+    "user_exponent": float,
+    "item_exponent": float,
+    "item_bytes": int,
+    "seed": int,
+}
+_MARKET = {"agents": int, "resources": int, "filled": float, "supply_share": float, "seed": int}
+
+
+def sources_of(
+    about: Mapping[str, Any], input_of: Callable[[Mapping[str, Any], str], InputSpec], folder: str
+) -> dict[str, Source]:
+    """What an entry of `datasets` describes: suffix of its name -> source; one without suffix, or a grid of generators.
+
+    Args:
+      about: `folder`, `histogram`, `synth`, or flags of the input.
+      input_of: (flags, place for messages) -> what to read.
+      folder: of datasets.
+
+    Raises:
+      AbsentError: a dataset that is not in the folder.
+      InputError: naming the key.
+    """
+    for key in ("synth", "folder", "histogram"):
+        if key in about and len(about) > 1:
+            raise InputError(f"{key} goes with no other key")
+    if "synth" in about:
+        return _synth(about["synth"])
+    if "folder" in about:
+        path = _existing(folder, about["folder"], ENTRIES)
+        flags = {"input": [glob.escape(path)], "user_column": "user", "item_column": "item"}
+        return {"": Files(input_of(flags, "folder"))}
+    if "histogram" in about:
+        return {"": HistogramFile(_existing(folder, about["histogram"], HISTOGRAM_FILE))}
+    if not about:
+        raise InputError("give folder, histogram, synth, or the flags of an input")
+    return {"": Files(input_of(about, "input"))}
+
+
+def _existing(folder: str, name: Any, file: str) -> str:
+    """The file of a dataset in the folder of datasets.
+
+    Raises:
+      AbsentError: there is none.
+    """
+    path = os.path.join(folder, str(name), file)
+    if not os.path.exists(path):
+        raise AbsentError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
+    return path
+
+
+def _synth(given: Any) -> dict[str, Source]:
+    if not isinstance(given, dict):
+        raise InputError("synth maps flags of dpbeam synth to values")
+    market = "agents" in given or "resources" in given
+    known = _MARKET if market else _PAIRS
+    grid: dict[str, list[Any]] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise InputError(f"synth: unknown key {name!r}; one of {', '.join(known)}")
+        grid[name] = value if isinstance(value, list) else [value]
+        for one in grid[name]:
+            if isinstance(one, bool) or not isinstance(one, int | known[name]):
+                raise InputError(
+                    f"synth.{name}: must be {'a number' if known[name] is float else 'an integer'}, got {one!r}"
+                )
+    for name in ("agents", "resources") if market else ("users", "items"):
+        if name not in given:
+            raise InputError(f"synth: {name} is missing")
+    found: dict[str, Source] = {}
+    for values in itertools.product(*grid.values()):
+        settings = dict(zip(grid, values))
+        swept = [f" {name}={settings[name]}" for name in grid if isinstance(given[name], list)]
+        pairs = {"mean_items_per_user": 10.0, **settings}
+        found["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
+    return found
