@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from dpbeam import __version__
+from dpbeam.cli.exit_codes import ExitCode
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
@@ -15,6 +16,10 @@ COMMANDS = {
     "pack": ("dpbeam.cli.pack", "allocate scarce resources among agents, each seeing its own share"),
     "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
+    "tune": (
+        "dpbeam.cli.tune",
+        "which method and settings to take: from public data (NOT PRIVATE), or from none",
+    ),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "budget": ("dpbeam.cli.budget", "accounts of what all runs on a dataset have spent"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
@@ -44,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         close = nearest(argv[0], COMMANDS)
         mend = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
         complain(f"dpbeam: error: unknown command '{argv[0]}'; {mend}")
-        return 2
-    return 0 if argv else 2
+        return ExitCode.REFUSED
+    return ExitCode.DONE if argv else ExitCode.REFUSED
 
 
 def _usage() -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli import config_file
+from dpbeam.cli.bar import counted
 from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import FlagParser, add_input_flags, require
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
-    from dpbeam.experiments.cells import Cell
     from dpbeam.experiments.schema import Experiment
     from dpbeam.io.spec import InputSpec
 
@@ -63,6 +62,8 @@ def _run(argv: Sequence[str]) -> int:
         raise InputError(f"--jobs must be at least 1, got {given['jobs']}")
     folder = given.get("data") or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
+    for name, reason in experiment.absent.items():
+        tell(f"{name} is left out: {reason}")
     if given.get("dry_run", False):
         tell(f"{len(experiment.cells())} runs")
         return 0
@@ -74,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     check_prefix(prefix, experiment)
     journal = Journal(f"{prefix}.cells.jsonl")
     try:
-        with _progress(experiment.title, enabled=not given.get("quiet", False)) as (begin, advance):
+        with counted(experiment.title, enabled=not given.get("quiet", False)) as (begin, advance):
             finished = run_experiment(experiment, journal, given.get("jobs"), begin, advance)
     finally:
         journal.close()
@@ -104,33 +105,3 @@ def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:
     parser = FlagParser("evaluate", "", beam=False)
     add_input_flags(parser)
     return input_spec(parser.parse_values(where, flags))
-
-
-@contextmanager
-def _progress(title: str, *, enabled: bool) -> Iterator[tuple[Any, Any]]:
-    """(begin, advance) of a bar on a terminal, of nothing elsewhere."""
-    import sys
-
-    if not enabled or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda total, finished: None, lambda cell: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[cell]}", markup=False),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None, cell="")
-
-        def begin(total: int, finished: int) -> None:
-            bar.update(task, total=total, completed=finished)
-
-        def advance(cell: Cell) -> None:
-            bar.update(task, advance=1, cell=str(cell))
-
-        yield begin, advance

@@ -39,6 +39,11 @@ def print_evaluation(result: dict[str, Any]) -> None:
     show(lambda console: _evaluation(result, console))
 
 
+def print_tuning(report: dict[str, Any]) -> None:
+    """Print what `dpbeam tune` found: every method and setting at its best D0."""
+    show(lambda console: _tuning(report, console))
+
+
 def show(draw: Callable[[Console], None], width: int = 110) -> None:
     """Print what `draw` draws, as the product of the command."""
     drawn = io.StringIO()
@@ -153,6 +158,44 @@ def _evaluation(result: dict[str, Any], console: Console) -> None:
             before = section
         table.add_row(f"{section} {name}".strip(), _short(value), meaning)
     console.print(table)
+
+
+def _tuning(report: dict[str, Any], console: Console) -> None:
+    source = report["source"]
+    known = "  ".join(
+        f"{name}={_short(value)}" for name, value in source.items() if name not in ("of", "says")
+    )
+    console.print(source["says"], f"{source['of']}: {known}", sep="\n", highlight=False, soft_wrap=True)
+    table = Table(
+        "method and settings", "best D0", "trips", "items", "pairs", "runs", "", title="Expected output"
+    )
+    seen: set[str] = set()
+    for row in report["choices"]:  # the largest first
+        picked = row == report["pick"]
+        if row["choice"] in seen and not picked:
+            continue
+        seen.add(row["choice"])
+        mark = "pick" if picked else "best" if row == report["best"] else ""
+        error = "" if row["error"] is None or report["aim"] != "items" else f" ± {row['error']:.2g}"
+        table.add_row(
+            row["choice"],
+            str(row["max_items_per_user"]),
+            str(row["trips"]),
+            f"{row['items']:,.0f}{error}",
+            f"{100 * row['pairs']:.1f} %",
+            str(row["repetitions"]),
+            mark,
+        )
+    console.print(table)
+    late = f"; {report['not_run']} more were not run, for lack of time" if report["not_run"] else ""
+    console.print(
+        f"{len(report['choices'])} choices{late}. ± is the standard error of the mean, from three runs on.",
+        f"pick: fewest trips within {100 * report['tolerance']:g} % of the best, then most {report['aim']}:",
+        "  dpbeam select " + " ".join(f"--{n}={_short(v)}" for n, v in report["flags"].items()),
+        sep="\n",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def recommendation(found: dict[str, Any]) -> str:

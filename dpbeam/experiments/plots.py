@@ -7,12 +7,12 @@ blind, and of different greys. A line is the mean or median of repetitions, with
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
 from dpbeam.evaluation.measures import measures
-from dpbeam.experiments.markdown import shown
+from dpbeam.experiments.markdown import named, shown
 from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary
 from dpbeam.experiments.schema import CPU_SECONDS, DATASET, FREQUENCY, METHOD, PlotSpec
 
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 Point = tuple[float, float, float]
 """x, centre, spread."""
 
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h")
-_DASHES = ("-", "--", "-.", ":")
+COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h")
+DASHES = ("-", "--", "-.", ":")
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
 _PANEL = (4.0, 3.2)  # inches
 _COLUMNS = 3
 
 
-def check_matplotlib() -> None:
+def check_matplotlib(drop: str = "take `plots` out") -> None:
     """Refuse to plan plots where they cannot be drawn.
+
+    Args:
+      drop: how to do without.
 
     Raises:
       InputError: matplotlib is not installed.
@@ -40,7 +43,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise InputError("plots need matplotlib: pip install 'dpbeam[plots]', or take `plots` out") from None
+        raise InputError(f"plots need matplotlib: pip install 'dpbeam[plots]', or {drop}") from None
 
 
 def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[str, bytes]:
@@ -49,6 +52,11 @@ def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[st
     Raises:
       InputError: nothing is to be drawn, or an axis is to be logarithmic and has no positive value.
     """
+    return rendered(lambda: _figure(rows, spec), formats)
+
+
+def rendered(make: Callable[[], Figure], formats: Sequence[str]) -> dict[str, bytes]:
+    """A figure in every format, the same bytes each time."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -62,7 +70,7 @@ def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[st
         matplotlib.rcdefaults()  # whatever the user has set
         for name, value in settings.items():
             matplotlib.rcParams[name] = value  # type: ignore[index]
-        figure = _figure(rows, spec)
+        figure = make()
         found = {}
         for format in formats:
             file = io.BytesIO()
@@ -127,7 +135,7 @@ def _panels(rows: Sequence[Row], spec: PlotSpec) -> dict[str, dict[str, list[Poi
 
 def _titled(column: str, row: Row) -> str:
     """A value, with the name of its column where it does not speak for itself."""
-    value = shown(row.columns[column])
+    value = named(row, column)
     return value if column in (DATASET, METHOD) else f"{column} {value}"
 
 
@@ -153,12 +161,12 @@ def _draw_panel(
             handles[name] = _bars(axis, points, xs, list(series).index(name), len(series), place)
             continue
         centres = [y for _, y, _ in points]
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = COLOURS[place % len(COLOURS)]
         (handles[name],) = axis.plot(
             [x for x, _, _ in points],
             centres,
-            marker=_MARKERS[place % len(_MARKERS)],
-            linestyle=_DASHES[(place + place // len(_COLOURS)) % len(_DASHES)],
+            marker=MARKERS[place % len(MARKERS)],
+            linestyle=DASHES[(place + place // len(COLOURS)) % len(DASHES)],
             markersize=4,
             linewidth=1.2,
             color=colour,
@@ -202,7 +210,7 @@ def _bars(
         [xs.index(x) + (number - (count - 1) / 2) * width for x, _, _ in points],
         [y for _, y, _ in points],
         width,
-        color=_COLOURS[1:][place % (len(_COLOURS) - 1)],
+        color=COLOURS[1:][place % (len(COLOURS) - 1)],
         hatch=_HATCHES[place % len(_HATCHES)],
         edgecolor="black",
         linewidth=0.5,

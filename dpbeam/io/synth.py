@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import list_prefix, write_atomically
+from dpbeam.kernels.power_law import power_law_ranks
 
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
 _CHUNK = 1_000_000
@@ -101,16 +102,6 @@ def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards,
             raise InputError(f"{flag}: must be at least 0, got {value}")
     if format not in FORMATS:
         raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
-
-
-def power_law_ranks(uniform: np.ndarray, n: int, exponent: float) -> np.ndarray:
-    """Ranks in 0..n-1 of uniform variates in [0, 1): inverse distribution function of the bounded power law."""
-    if abs(exponent - 1.0) < 1e-9:
-        x = np.exp(uniform * np.log(n + 1.0))
-    else:
-        power = 1.0 - exponent
-        x = ((np.power(n + 1.0, power) - 1.0) * uniform + 1.0) ** (1.0 / power)
-    return np.clip(x.astype(np.int64), 1, n) - 1
 
 
 def _draw(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
+#: Values of --max_items_per_user that are worth a try where users hold up to thousands of items.
+D0_TRIED = (10, 20, 50, 100, 200, 400)
 # Up to so many items per user on average one vote each wins, above it weights bounded in l2 (docs/vote.md, Figures).
 FEW_ITEMS = 3.0
 
@@ -228,6 +230,8 @@ class Selector(ABC):
       settings_type: a subclass of `Settings`.
       presets: name -> settings; "published" takes those of the paper.
       variants: name -> settings that benchmarks compare, and that the audit and the tests run; the default first.
+      tunable: keyword of a `SelectionConfig` -> the values that `dpbeam tune` tries, in every combination; one that
+        the selector refuses is left out.
       default_max_items: D0 where none is asked for.
       shows_weights: whether its guarantee holds for the noisy weights of released items too.
     """
@@ -238,6 +242,7 @@ class Selector(ABC):
     settings_type: ClassVar[type[Settings]] = Settings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+    tunable: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_items_per_user": D0_TRIED}
     default_max_items: ClassVar[int] = 100
     shows_weights: ClassVar[bool] = True
 

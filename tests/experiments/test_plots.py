@@ -96,7 +96,7 @@ def test_lines_differ_without_colour():
     from dpbeam.experiments import plots
 
     styles = {
-        (plots._MARKERS[n % len(plots._MARKERS)], plots._DASHES[(n + n // len(plots._COLOURS)) % 4])
+        (plots.MARKERS[n % len(plots.MARKERS)], plots.DASHES[(n + n // len(plots.COLOURS)) % 4])
         for n in range(12)
     }
     assert len(styles) == 12

@@ -69,6 +69,11 @@ class Bits(Selector):
         "bits one round": {"budget_split": (1.0,)},
         "bits four full items": {"bits_full_items": 4},
     }
+    tunable = {  # noqa: RUF012
+        "max_items_per_user": (50, 200, 400),
+        "budget_split": (_SPLIT, (1.0,)),
+        "bits_full_items": (4, 16),
+    }
     default_max_items = 200
     shows_weights = False
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import FEW_ITEMS, Advice, Calibration, PlantedFault, Request, RoundPlan, Selector
+from dpbeam.selectors.base import (
+    D0_TRIED,
+    FEW_ITEMS,
+    Advice,
+    Calibration,
+    PlantedFault,
+    Request,
+    RoundPlan,
+    Selector,
+)
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
 
@@ -22,6 +31,11 @@ class Gsu(Selector):
         f"gsu{DEFAULT_ROUNDS}": {"rounds": DEFAULT_ROUNDS},
         **{f"gsu{preset.rounds}": {"rounds": preset.rounds} for preset in GSU_PRESETS.values()},
         "gsu8 no score": {"rounds": 8, "gsu_score": False},
+    }
+
+    tunable = {  # noqa: RUF012
+        "max_items_per_user": D0_TRIED,
+        "rounds": tuple(preset.rounds for preset in GSU_PRESETS.values()),
     }
 
     def resolve(self, request: Request) -> Request:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
-from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, Request, Selector, Settings, setting
+from dpbeam.selectors.base import (
+    D0_TRIED,
+    Calibration,
+    HardCase,
+    PlantedFault,
+    Request,
+    Selector,
+    Settings,
+    setting,
+)
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
@@ -115,6 +124,7 @@ class Mad2r(_Rerouting):
     settings_type = Mad2rSettings
     presets = {"published": PUBLISHED}  # noqa: RUF012
     variants = multi_round_variants("mad2r")
+    tunable = {"max_items_per_user": D0_TRIED, "budget_split": ((0.1, 0.9), (0.3, 0.7))}  # noqa: RUF012
 
     def resolve(self, request: Request) -> Request:
         request = with_split(super().resolve(request), _SPLITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, Request, Selector
+from dpbeam.selectors.base import D0_TRIED, Calibration, HardCase, PlantedFault, Request, Selector
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
@@ -49,6 +49,7 @@ class DpSips(_Even):
     settings_type = MultiRoundSettings
     presets = {"published": PUBLISHED}  # noqa: RUF012
     variants = multi_round_variants("dp-sips")
+    tunable = {"max_items_per_user": D0_TRIED, "budget_split": ((0.1, 0.2, 0.7), (0.3, 0.7))}  # noqa: RUF012
 
     def resolve(self, request: Request) -> Request:
         return with_split(super().resolve(request), _SPLITS)

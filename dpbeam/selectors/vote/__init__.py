@@ -40,6 +40,7 @@ class Vote(Selector):
     summary = "each user casts one vote, which passes from full items to its next; where users hold few items"
     settings_type = VoteSettings
     variants = {"vote": {}}  # noqa: RUF012
+    tunable = {"max_items_per_user": (10, 100), "vote_trips": (4, 12)}  # noqa: RUF012
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)

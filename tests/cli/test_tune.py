@@ -1,0 +1,155 @@
+"""`dpbeam tune`: from a model or from data to a --config file that `dpbeam select` takes."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dpbeam.cli import main, select
+from dpbeam.cli.settings import selection_config
+from dpbeam.evaluation.tuning import choices
+from dpbeam.io.synth import write_synthetic
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.registry import selectors
+
+BUDGET = ["--epsilon=1", "--delta=1e-4"]
+MODEL = [*BUDGET, "--users=1500", "--mean_items_per_user=6"]
+SHORT = ["--repetitions=1", "--method=gsu", "--method=laplace", "--max_items_per_user=20"]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    prefix = str(tmp_path_factory.mktemp("tune") / "pairs")
+    [path] = write_synthetic(prefix, users=400, items=300, mean_items_per_user=10)
+    return path
+
+
+def run(capsys, *arguments):
+    code = main(["tune", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def columns(path):
+    return [f"--input={path}", "--user_column=user", "--item_column=item"]
+
+
+def test_a_model_gives_a_file_that_select_takes_as_it_is(tmp_path, pairs, capsys):
+    job = tmp_path / "job.yaml"
+    code, out, err = run(capsys, *MODEL, *SHORT, f"--output={job}")
+    assert (code, err) == (0, "")
+    assert "no data were read" in out and "NOT PRIVATE" not in out and "pick" in out
+    text = job.read_text()
+    assert "# from a model; no data were read\n" in text
+    given = yaml.safe_load(text)
+    assert (given["epsilon"], given["delta"], given["max_items_per_user"]) == (1, 1e-4, 20)
+    released = tmp_path / "out"
+    assert main(["select", f"--config={job}", *columns(pairs), f"--output={released}", "--quiet"]) == 0
+    ledger = json.loads((tmp_path / "out.ledger.json").read_text())
+    assert ledger["method"] == given["method"] == "gsu"
+    assert ledger["parameters"]["rounds"] == given["rounds"]
+    assert pq.read_table(f"{released}-00000-of-00001.parquet").num_rows > 0
+
+
+def test_choices_come_back_from_their_files(tmp_path):
+    job = tmp_path / "job.yaml"
+    found = choices(1.0, 1e-5)
+    for choice in found[::3]:
+        job.write_text(yaml.safe_dump(choice.flags(1.0, 1e-5)))
+        given, _ = select.make_parser().parse([f"--config={job}"])
+        assert make_plan(selection_config(given)).config == choice.plan.config, choice.title
+    assert {choice.method for choice in found[::3]} == set(selectors())
+
+
+def test_data_are_not_private_and_say_so_everywhere(tmp_path, pairs, capsys):
+    job, plot = tmp_path / "job.yaml", tmp_path / "plot.svg"
+    arguments = [*BUDGET, *columns(pairs), *SHORT, f"--output={job}", f"--plot={plot}"]
+    code, out, err = run(capsys, *arguments)
+    assert (code, err) == (0, "")
+    for text in (out, job.read_text(), plot.read_text()):
+        assert "NOT PRIVATE: chosen by looking at data" in text
+    assert "users_read=400" in out
+    assert "laplace" in plot.read_text() and "the pick: gsu" in plot.read_text()
+    code, out, err = run(capsys, *arguments[:-2], "--json", "--users=1200")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["not_private"] is True
+    assert (report["source"]["users"], report["source"]["users_read"]) == (1200, 400)
+
+
+def test_json_has_every_choice(pairs, capsys):
+    code, out, _ = run(capsys, *MODEL, *SHORT, "--json", "--aim=pairs")
+    report = json.loads(out)
+    assert code == 0 and report["not_private"] is False
+    assert report["source"]["users"] == 1500 and report["source"]["item_exponent"] == 1
+    assert [row["mean"] for row in report["choices"]] == sorted(
+        (r["pairs"] for r in report["choices"]), reverse=True
+    )
+    assert {row["choice"] for row in report["choices"]} == {
+        "laplace",
+        *(f"gsu rounds={r}" for r in (2, 4, 8, 16)),
+    }
+    pick = report["pick"]
+    assert pick["mean"] >= 0.98 * report["best"]["mean"] and pick["trips"] <= report["best"]["trips"]
+    assert SelectionConfig(**report["flags"]).method == pick["choice"].split()[0]
+
+
+def test_a_model_may_be_fitted_to_data(pairs, capsys):
+    code, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--users=5000", "--json")
+    report = json.loads(out)
+    assert code == 0 and report["not_private"] is True
+    assert report["source"]["of"] == "model" and report["source"]["users"] == 5000
+    assert report["source"]["mean_items_per_user"] == pytest.approx(9, abs=1)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (BUDGET, "--input, or --users and --mean_items_per_user of a model, is required"),
+        (["--epsilon=1"], "--delta is required"),
+        ([*MODEL, "--as_model"], "--as_model needs --input, to which the model is fitted"),
+        (
+            [*MODEL, "--input=x.parquet"],
+            "--mean_items_per_user is of the model, which --input replaces: drop one",
+        ),
+        ([*MODEL, "--method=none"], "--method must be one of basic, "),
+        ([*MODEL, "--aim=profit"], "--aim must be items or pairs, got 'profit'"),
+        ([*MODEL, "--repetitions=0"], "--repetitions must be an integer from 1 to 1000, got 0"),
+        ([*MODEL, "--tolerance=2"], "--tolerance must be a number from 0 to 0.5, got 2.0"),
+        ([*MODEL, "--time_limit=-1"], "--time_limit must be a number from 0.001 to 1e+09, got -1.0"),
+        ([*MODEL, "--item_exponent=9"], "--item_exponent: must be from 0 to 5, got 9.0"),
+        (
+            [*MODEL, "--output=no/such/folder.yaml"],
+            "--output: 'no/such/folder.yaml' is not a file in an existing",
+        ),
+        (
+            [*MODEL, "--plot=figure.pdf"],
+            "--plot: expected a name that ends in .svg or .png, got 'figure.pdf'",
+        ),
+        (
+            [*MODEL, "--max_items_per_user=2", "--method=mad"],
+            "--max_items_per_user must be at least 4 for --method=mad",
+        ),
+    ],
+)
+def test_wrong_use_is_one_line_before_anything_runs(arguments, message, capsys):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"dpbeam tune: error: {message}") and len(err.splitlines()) == 1
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path, capsys):
+    job = tmp_path / "job.yaml"
+    job.write_text("epsilon: 3\n")
+    code, _, err = run(capsys, *MODEL, *SHORT, f"--output={job}")
+    assert code == 2 and f"--output: '{job}' exists; pass --overwrite to replace it" in err
+    assert job.read_text() == "epsilon: 3\n"
+    assert run(capsys, *MODEL, *SHORT, f"--output={job}", "--overwrite", "--quiet")[0] == 0
+    assert yaml.safe_load(job.read_text())["epsilon"] == 1
+
+
+def test_little_time_is_said(capsys):
+    code, out, _ = run(capsys, *MODEL, "--method=gsu", "--time_limit=0.001")
+    assert code == 0 and "1 choices; 23 more were not run, for lack of time" in out

@@ -1,0 +1,120 @@
+"""The pure parts of scripts/compare_libraries; tests/engines/test_compare_libraries.py runs it."""
+
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+def load(path: Path):
+    loader = SourceFileLoader(path.stem, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.stem, loader))
+    sys.modules[path.stem] = module  # dataclasses look it up
+    loader.exec_module(module)
+    return module
+
+
+compare = load(SCRIPTS / "compare_libraries")
+case = load(SCRIPTS / "_compare" / "case.py")
+
+
+class TestSweep:
+    def one(self, figures):
+        """Runs that release figures[d0], and note which ran; None is a failure, "late" one for lack of time."""
+        self.ran = []
+
+        def run(d0):
+            self.ran.append(d0)
+            found = figures[d0]
+            if isinstance(found, int):
+                return compare.Run(d0, found, 1.0, 1.0, 1.0)
+            return compare.Run(d0, failed="why", late=found == "late")
+
+        return run
+
+    def test_the_best_runs_again_and_only_that_counts(self):
+        tried, counted = compare.sweep(self.one({1: 5, 10: 9, 100: 7}), (1, 10, 100), 2)
+        assert self.ran == [1, 10, 100, 10, 10]
+        assert [found.d0 for found in tried] == [1, 10, 100] and [found.d0 for found in counted] == [10, 10]
+
+    def test_a_refused_size_is_passed_over_and_a_late_one_ends_the_row(self):
+        compare.sweep(self.one({1: None, 10: 9, 30: "late", 100: 99}), (1, 10, 30, 100), 1)
+        assert self.ran == [1, 10, 30, 10]
+
+    def test_a_row_that_never_works_has_no_figures(self):
+        assert compare.sweep(self.one({1: None, 10: None}), (1, 10), 3)[1] == []
+
+
+class TestTable:
+    def result(self, released, failed=None, private=True):
+        counted = [
+            {"d0": 10, "released": n, "seconds": 3.0 + k, "cpu_seconds": 1.0 + k, "megabytes": 100 + k}
+            for k, n in enumerate(released)
+        ]
+        tried = [{"d0": 10, "failed": None}, {"d0": 30, "failed": failed}]
+        return {"row": "who", "private": private, "counted": counted, "tried": tried, "failed": failed}
+
+    def test_means_medians_and_the_largest_memory(self):
+        assert compare.cells(self.result([10, 20, 30])) == ["who", "10", "20 ± 10", "2.0", "4.0", "102"]
+
+    def test_failures_and_what_is_not_private_are_said(self):
+        assert compare.cells(self.result([], "no such module"))[:3] == ["who", "", "no such module"]
+        assert compare.cells(self.result([9], "took more"))[0] == "who; at D0 30 took more"
+        assert compare.cells(self.result([9], private=False))[1:3] == ["", "not private"]
+
+    def test_every_line_has_as_many_cells_as_the_head(self):
+        results = {
+            "datasets": {"d": [self.result([1]), self.result([], "why")]},
+            "versions": {"dpbeam": "1"},
+            "left_out": {"opendp": "cannot be installed: no wheel"},
+        }
+        text = compare.tables(results)
+        assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {7}
+        assert "Versions: dpbeam 1." in text and "Left out: opendp: cannot be installed: no wheel." in text
+
+
+def test_a_failure_is_its_last_line():
+    assert compare.last_line("Traceback:\n  File x\nValueError: no\n\n") == "ValueError: no"
+    assert compare.last_line("") == "no message"
+
+
+def test_a_process_that_fails_or_takes_too_long_says_so(monkeypatch):
+    def row(code: str):
+        monkeypatch.setattr(compare.Row, "command", lambda *_: [sys.executable, "-c", code])
+        return compare.run(compare.Row("x", "", ""), "", Path(), 7, 1)
+
+    done = row("print('{\"released\": 5}')")
+    assert (done.d0, done.released, done.failed) == (7, 5, None)
+    assert done.megabytes > 1 and done.cpu_seconds < done.seconds + 1
+    assert row("raise SystemExit('no such thing')").failed == "no such thing"
+    late = row("while True: pass")
+    assert late.late and late.failed == "took more than 1 CPU seconds"
+
+
+def test_every_row_has_a_library_with_packages_and_a_case():
+    assert {row.library for row in compare.ROWS} == set(compare.PACKAGES)
+    assert set(case.LIBRARIES) == set(compare.PACKAGES) - {"dpbeam"}
+    pinned = (SCRIPTS / "_compare" / "constraints.txt").read_text()
+    for packages in compare.PACKAGES.values():
+        for package in packages:
+            assert f"\n{package.partition('[')[0]}==" in pinned
+
+
+def test_thresholds_by_dp_accounting():
+    """One of d0 novel items passes with its share of delta; many Laplace counts compose below the sum."""
+    from scipy import stats
+
+    for d0 in (1, 4, 30):
+        scale, threshold = case.calibrated("gaussian", d0, 1.0, 1e-5)
+        assert scale == pytest.approx(
+            3.8841 * d0**0.5, rel=1e-4
+        )  # as that of `plan`: tests/cli/test_commands.py
+        assert stats.norm.sf(threshold, 1.0, scale) == pytest.approx(5e-6 / d0, rel=1e-3)
+        scale, threshold = case.calibrated("laplace", d0, 1.0, 1e-5)
+        assert (scale == d0) if d0 < 30 else (scale < 0.9 * d0)
+        share = 1e-5 if d0 < 30 else 5e-6
+        assert stats.laplace.sf(threshold, 1.0, scale) == pytest.approx(share / d0, rel=1e-3)
