@@ -71,7 +71,7 @@ def test_flags_that_the_documents_name_exist():
         (path.name, flag)
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
         for line in path.read_text().replace("\\\n", " ").splitlines()
-        if not re.search(r"\b(airflow|dagster|pip) ", line)
+        if not re.search(r"\b(airflow|dagster|docker|pip) ", line)
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
     }
     assert len(named) > 100
