@@ -1,7 +1,5 @@
 """A wrong experiment file is refused before anything runs: one line that names file and key, exit code 2."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -200,7 +198,7 @@ def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
     monkeypatch.setattr(schema, "prepared", lambda *_: None)
     experiment = read_experiment(str(path), str(tmp_path))
     assert len(experiment.cells()) > 10 and experiment.tables
-    assert f"`{path.name}`" in Path(ROOT / "docs" / "evaluate.md").read_text()
+    assert any(path.name in document.read_text() for document in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_document_shows_the_small_one():
