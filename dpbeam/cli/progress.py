@@ -276,6 +276,7 @@ class Progress:
 
     def describe_fused(self, name: str) -> str | None:
         """The same for the name that a cluster gives it, which may say no more than the outer transforms."""
+        name = name.partition(" -> ")[0]  # less the shuffle that it writes to, which names the next step
         outer = [words for label, words in _OUTER_STEPS.items() if label in name]
         return self.describe(name) or (outer[0] if outer else None)
 

@@ -161,7 +161,10 @@ class TestClusterSteps:
     """Flink names a fused stage by its outer transforms: `[4]Rounds/Trips/{Trip1AddNoise, Trip1Threshold}`."""
 
     FIRST = "CHAIN MapPartition (MapPartition at [3]{ReadInput, SelectPartitions}) -> FlatMap"
-    USERS = "MapPartition (MapPartition at [3]{SelectPartitions, Rounds})"
+    USERS = (
+        "CHAIN MapPartition (MapPartition at [2]{SelectPartitions, Rounds}) -> FlatMap (FlatMap at Out) -> "
+        "GroupCombine (GroupCombine at GroupCombine: Rounds/Trips/Trip1GroupByItem/GroupByShard)"
+    )
     SUMS = "MapPartition (MapPartition at [4]Rounds/Trips/{Trip1GroupByItem, Trip1AddNoise})"
     LAST = "MapPartition (MapPartition at [6]WriteReleased/{RouteToShards, SumReleased})"
 
