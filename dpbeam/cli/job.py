@@ -30,7 +30,7 @@ from dpbeam.cli.result import RELEASED, check_place, describe, of_release
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import InputError
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile
 from dpbeam.io.item_lists import list_files
@@ -127,6 +127,7 @@ class Job:
     started: float = field(default_factory=time.monotonic)
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
     input_digest: InputDigest | None = None
+    _source: ReadInput | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def create(
@@ -289,7 +290,7 @@ class Job:
     def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
         """The input's pairs; with --not_private_counts also counts what reading drops."""
         wanted = "not_private_counts" in self.given
-        source = ReadInput(self.spec, summary=self.summary, with_counts=wanted)
+        source = self._source = ReadInput(self.spec, summary=self.summary, with_counts=wanted)
         if not wanted:
             return pipeline | "ReadInput" >> source
         pairs, counts = pipeline | "ReadInput" >> source
@@ -460,7 +461,13 @@ class Job:
 
     def _progress(self, passes: int, rounds: int) -> Progress:
         name = "round" if rounds == passes else "pass"
-        return Progress(f"dpbeam {self.command}", enabled=not self.quiet, passes=passes, pass_name=name)
+        return Progress(
+            f"dpbeam {self.command}",
+            enabled=not self.quiet,
+            passes=passes,
+            pass_name=name,
+            read=lambda: None if self._source is None else self._source.share_read(),
+        )
 
     @contextlib.contextmanager
     def _executor(self, progress: Progress) -> Iterator[Callable[[Build], None]]:
@@ -470,17 +477,17 @@ class Job:
         def execute(build: Build) -> None:
             pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
             build(pipeline)
-            run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
+            # The in-process runner tells its stages itself, and has no state worth a word.
+            local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
+            tell = _nothing if local else progress.job
+            run_and_wait(pipeline, self.beam_arguments, tell, progress.follow)
 
         with progress, progress.follow_local_runner(), workers:
             yield execute
 
-    def _tell(self, progress: Progress) -> Callable[[str], None]:
-        """Where the state of the job goes: of a cluster's job to stderr; the in-process runner tells its stages."""
-        local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
-        if self.quiet or local:
-            return lambda text: None
-        return progress.stage if progress.shown else complain
+
+def _nothing(text: str) -> None:
+    """Where a message goes that nobody wants."""
 
 
 def _removed(private: contextlib.ExitStack) -> None:

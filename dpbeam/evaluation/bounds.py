@@ -131,10 +131,7 @@ def theorem_3_6(masses: Masses, wgm: Wgm, failure: float = BOUND_FAILURE) -> flo
 
 
 def rare_items(masses: Masses, wgm: Wgm, failure: float = BOUND_FAILURE) -> float:
-    """Bound on MM_1 for any data: all that is rarer than Theorem 3.6 allows a missed item to be, as a share of N.
-
-    No law is fitted, so no bound from the same proof is smaller.
-    """
+    """Bound on MM_1 for any data: all that is as rare as Theorem 3.6 lets a missed item be, as a share of N."""
     bar = theorem_3_6(masses, wgm, failure) * masses.total
     return float(masses.counts[masses.counts <= bar].sum() / masses.total)
 

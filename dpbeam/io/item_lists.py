@@ -180,7 +180,11 @@ def _complaints(where: str) -> Iterator[None]:
         raise
     except orjson.JSONDecodeError:
         raise InputError(f"{where}: not a JSON value") from None
-    except csv.Error:
+    except csv.Error as error:
+        if "NUL" in str(error):  # Python 3.10
+            raise InputError(
+                f"{where}: a NUL character, which CSV has from Python 3.11 on; give the list as JSON lines or Parquet"
+            ) from None
         raise InputError(
             f"{where}: malformed CSV; quote values with quotes, and double quotes inside"
         ) from None

@@ -1,7 +1,6 @@
 """How a command ends: exit codes when printing fails, warnings, the summary, results for programs, completion."""
 
 import glob
-import io
 import json
 import os
 import signal
@@ -193,20 +192,6 @@ class TestSummary:
         assert capsys.readouterr() == ("", "")
         assert main(job(pairs, tmp_path, "--quiet", "--dry_run", "--overwrite")) == 0
         assert capsys.readouterr() == ("", "")
-
-    def test_a_terminal_shows_stage_and_share(self, monkeypatch):
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
-
-        monkeypatch.setattr("sys.stderr", Terminal())
-        with Progress("job", enabled=True, passes=2) as progress:
-            for name in ("reading", "reading", "round 1 of 2, weights", "round 1 of 2, sums and noise"):
-                progress.stage(name)
-            [task] = progress._bar.tasks
-            assert task.description == "job: round 1 of 2, sums and noise"
-            assert (task.completed, task.total) == (2, 6)  # of reading, two a round, writing
-        assert "job: round 1 of 2" in sys.stderr.getvalue()
 
     def test_names_of_stages(self):
         progress = Progress("x", enabled=True, passes=8)
