@@ -197,8 +197,7 @@ def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
                 (tmp_path / about[key] / name).touch()
     monkeypatch.setattr(schema, "prepared", lambda *_: None)
     experiment = read_experiment(str(path), str(tmp_path))
-    assert len(experiment.cells()) > 10 and experiment.tables
-    assert any(path.name in document.read_text() for document in (ROOT / "docs").glob("*.md"))
+    assert experiment.cells() and (experiment.tables or experiment.plots)
 
 
 def test_the_document_shows_the_small_one():
