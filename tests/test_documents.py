@@ -1,9 +1,11 @@
 """What the documents list is what there is."""
 
+import importlib
 import re
 
 import pytest
 
+from dpbeam.cli import COMMANDS, beam_flags
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
@@ -21,14 +23,14 @@ def default(name: str) -> SelectionPlan:
     return make_plan(SelectionConfig(1.0, 1e-5, name))
 
 
-def test_the_readme_lists_the_methods():
+def test_the_guide_lists_the_methods():
     """Name, aliases, default, summary and rounds of every selector, in the order of help."""
     expected = []
     for name, selector in selectors().items():
         notes = [f"`{alias}`" for alias in selector.aliases] + ["default"] * (name == DEFAULT_METHOD)
         cell = f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
         expected.append([cell, selector.summary, str(len(default(name).rounds))])
-    assert rows("README.md", "| `--method` |") == expected
+    assert rows("docs/choose.md", "| `--method` |") == expected
 
 
 def test_the_table_of_trips():
@@ -39,6 +41,35 @@ def test_the_table_of_trips():
         program = default(name).program
         assert int(trips) == program.trips, name
         assert bool(back) == bool(program.reply_columns), name
+
+
+def test_the_page_of_the_command_line_lists_the_commands():
+    assert sorted(row[0].strip("`") for row in rows("docs/cli.md", "| command | what it does |")) == sorted(
+        COMMANDS
+    )
+
+
+def known_flags() -> set[str]:
+    """Of all commands, of Beam and its job servers, and of the scripts."""
+    found = {f"--{name}" for name in beam_flags.names()}
+    for module, _ in COMMANDS.values():
+        found.update(importlib.import_module(module).make_parser()._option_string_actions)
+    for path in (ROOT / "scripts").iterdir():
+        if path.is_file():
+            found.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
+    return found
+
+
+def test_flags_that_the_documents_name_exist():
+    """But for that of the selector which docs/add_a_selector.md makes, a flag in general, and one that is refused."""
+    known = known_flags() | {"--sift_slack", "--flag", "--no_flag", "--eps"}
+    named = {
+        (path.name, flag)
+        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", path.read_text())
+    }
+    assert len(named) > 100
+    assert sorted((name, flag) for name, flag in named if flag not in known) == []
 
 
 @pytest.mark.parametrize("document", sorted(path.name for path in (ROOT / "docs").glob("*.md")))

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from tests.support.examples import ROOT, Workspace, blocks
+from tests.support.examples import ROOT, Workspace, blocks, dpbeam_commands, prints
 
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-MARKED = [name for name in DOCUMENTS if re.search(r"<!--\s*run", (ROOT / name).read_text())]
+MARKED = [name for name in DOCUMENTS if re.search(r"<!--\s*run\s*-->", (ROOT / name).read_text())]
 
 
 @pytest.fixture
@@ -17,11 +17,14 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.mark.parametrize("name", MARKED)
 def test_the_examples_run(name, workspace):
-    text = (ROOT / name).read_text()
+    text, printed = (ROOT / name).read_text(), ""
     for block in blocks(text):
         if block.mark == "run":
             done = workspace.run(block)
             assert done.returncode == 0, f"{name}:{block.line}\n{block.code}\n{done.stdout}\n{done.stderr}"
+            printed = done.stdout
+        elif block.mark == "output":
+            assert prints(block.code, printed), f"{name}:{block.line} shows\n{block.code}\nand not\n{printed}"
     for path in re.findall(r"`(out/[\w./-]+)`", text):
         assert (workspace.folder / path).exists(), f"{name} names {path}, and no example wrote it"
 
@@ -35,6 +38,17 @@ def test_every_block_of_the_readme_runs_or_says_why_not():
     unmarked = [block.line for block in blocks((ROOT / "README.md").read_text()) if block.mark is None]
     assert not unmarked, f"README.md, lines {unmarked}: put <!-- run --> or <!-- not run: REASON --> above"
     assert "README.md" in MARKED
+
+
+def test_every_block_of_commands_runs_or_says_why_not():
+    """Those of docs/add_a_selector.md run in a test of its own; scripts of benchmarks say how a table was made."""
+    unmarked = [
+        f"{name}:{block.line}"
+        for name in DOCUMENTS
+        for block in blocks((ROOT / name).read_text())
+        if block.mark is None and re.search(r"^dpbeam ", block.code, re.M)
+    ]
+    assert [place for place in unmarked if "add_a_selector" not in place] == []
 
 
 def test_blocks_are_found():
@@ -52,6 +66,10 @@ Text.
 ls -l
 ```
 
+<!-- output -->
+
+    total 0
+
 <!-- not run: needs a cluster -->
 
     dpbeam check --runner=FlinkRunner
@@ -62,6 +80,7 @@ ls -l
     assert [(b.language, b.mark) for b in found] == [
         ("python", "run"),
         ("shell", "run"),
+        ("shell", "output"),
         ("shell", "not run: needs a cluster"),
     ]
     assert found[0].code == "import math\n\nmath.pi\n"
@@ -75,6 +94,8 @@ ls -l
         "<!-- run -->",
         "<!-- run: all -->\n\n    ls\n",
         "<!-- not run -->\n\n    ls\n",
+        "<!-- output: some -->\n\n    ls\n",
+        "<!-- output -->\n\n    an output that nothing wrote, which must run\n",
     ],
 )
 def test_a_mark_that_marks_nothing_is_refused(text):
@@ -91,3 +112,28 @@ def test_a_failing_example_is_seen(workspace):
     ):
         (block,) = blocks(f"<!-- run -->\n\n    {text}\n")
         assert workspace.run(block).returncode != 0, text
+
+
+def test_what_is_shown_must_be_printed():
+    assert prints("items: 3\n...\nepsilon 1\n", "items:  3\nnoise\nepsilon 1\n")
+    assert not prints("items: 3\n...\nepsilon 1\n", "items:  4\nnoise\nepsilon 1\n")
+    assert not prints("items: 3\n", "items: 3\nmore\n")
+
+
+@pytest.mark.parametrize(
+    "code,commands",
+    [
+        (
+            "# a\n\ndpbeam plan --epsilon 1 \\\n  --delta 1e-5  # b\n",
+            [["plan", "--epsilon", "1", "--delta", "1e-5"]],
+        ),
+        ("dpbeam x 'a b'\ndpbeam y\n", [["x", "a b"], ["y"]]),
+        ("dpbeam x; ls\n", None),
+        ("dpbeam x | head\n", None),
+        ("dpbeam x > y\n", None),
+        ("dpbeam x $HOME\n", None),
+        ("scripts/demo\n", None),
+    ],
+)
+def test_lines_of_dpbeam_alone(code, commands):
+    assert dpbeam_commands(code) == commands

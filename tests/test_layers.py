@@ -37,6 +37,7 @@ RANKS = {
     "dpbeam.packing": 9,
     "dpbeam.review": 9,  # what a ledger proves, and the report of it
     "dpbeam.evaluation": 9,
+    "dpbeam.storage": 10,  # files elsewhere, as Beam's filesystems
     "dpbeam.engine.beam": 10,
     "dpbeam.topk.transforms": 11,
     "dpbeam.hitting.transforms": 11,

@@ -44,6 +44,10 @@ class OverLimitError(InputError):
     """A run does not fit into what is left."""
 
 
+class StillRunningError(RuntimeError):
+    """Another attempt at the release is under way: later the answer may be another."""
+
+
 class ReservationLostError(RuntimeError):
     """The reservation is no longer this attempt's: nothing may be published."""
 
@@ -377,6 +381,7 @@ class Account:
 
         Raises:
           OverLimitError, InputError: the run may not start.
+          StillRunningError: it may not start now.
         """
         release = self.releases.get(release_id)
         if release is None or release.state == RETURNED:
@@ -387,7 +392,7 @@ class Account:
         if release.state != RESERVED:
             return None
         if lives(release.holder):
-            raise InputError(
+            raise StillRunningError(
                 f"--release_id: '{release_id}' is being released by {told(release)}, which still runs"
             )
         if release.charge != charge:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from dpbeam import __version__
+from dpbeam.cli.exit_codes import ExitCode
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
@@ -48,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         close = nearest(argv[0], COMMANDS)
         mend = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
         complain(f"dpbeam: error: unknown command '{argv[0]}'; {mend}")
-        return 2
-    return 0 if argv else 2
+        return ExitCode.REFUSED
+    return ExitCode.DONE if argv else ExitCode.REFUSED
 
 
 def _usage() -> str:

@@ -24,6 +24,9 @@ from dpbeam.errors import InputError
 # Ours where both have it, and argparse's own.
 _NOT_BEAMS = frozenset(("help", "h", "dry_run"))
 
+#: Flags of Beam that hold credentials, which it stores with the job.
+SECRETS = frozenset(("s3_access_key_id", "s3_secret_access_key", "s3_session_token"))
+
 
 @functools.cache
 def _stored(name: str) -> dict[str, Any]:

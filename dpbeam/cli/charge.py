@@ -22,8 +22,8 @@ _FURTHER = ("budget_cohort", "budget_period", "charge_test_key")
 class Uncharged:
     """A run without an account, and the seam for those with one."""
 
-    #: For --result_file.
-    described: Mapping[str, Any] | None = None
+    #: What the release costs its account, once that is known.
+    charged: Mapping[str, float] | None = None
 
     def __init__(self, note: str = ""):
         self.note = note

@@ -24,7 +24,17 @@ from dataclasses import asdict
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.budget.account import COMMITTED, PUBLISHING, RETURNED, Account, Charge, Draft, Release, told
+from dpbeam.budget.account import (
+    COMMITTED,
+    PUBLISHING,
+    RETURNED,
+    Account,
+    Charge,
+    Draft,
+    Release,
+    StillRunningError,
+    told,
+)
 from dpbeam.budget.amounts import spell
 from dpbeam.budget.charges import charge_of
 from dpbeam.budget.periods import parse_days
@@ -81,6 +91,7 @@ class RunCharge(Uncharged):
 
         Raises:
           NothingToDo: it is out.
+          StillRunningError: it is being published.
           InputError: the release id stands for something else, or what was begun cannot be finished.
         """
         release = self._account.releases.get(self._id)
@@ -98,7 +109,7 @@ class RunCharge(Uncharged):
                 f"release '{self._id}' of dataset '{self._dataset}' is out already, since {release.last.at}; nothing "
                 "is charged and nothing is drawn again"
             )
-            raise NothingToDo
+            raise NothingToDo(_figures(release.charge, self._account))
 
     def reserve(self, ledger_json: str) -> None:
         """Take the budget, or take over what an attempt that died has left.
@@ -118,6 +129,7 @@ class RunCharge(Uncharged):
             "taken over; nothing is charged again" if release.attempt != release.first.number else "reserved"
         )
         amounts = spell(release.charge.amounts(account.composition))
+        self.charged = _figures(release.charge, account)
         self._say(f"account of dataset '{self._dataset}': {amounts} {again}")
 
     def _cost(self, account: Account, ledger_json: str) -> Charge:
@@ -152,7 +164,7 @@ class RunCharge(Uncharged):
           ReservationLostError: another attempt has the reservation.
         """
         values = json.loads(ledger_json)
-        values["parameters"]["account"] = self.described = self._mark(self._attempt)
+        values["parameters"]["account"] = self._mark(self._attempt)
         marked = json.dumps(values)
         target.stage(marked)
         output = {"format": target.format, "overwrite": target.overwrite, "extras": list(target.extras)}
@@ -241,10 +253,11 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     """Finish a release that was being published when its process died: with what it has staged, or it is complete.
 
     Raises:
-      InputError: its process lives; or neither its output nor what it staged is there.
+      StillRunningError: its process lives.
+      InputError: neither its output nor what it staged is there.
     """
     if lives(release.holder):
-        raise InputError(
+        raise StillRunningError(
             f"--release_id: '{release.id}' is being published by {told(release)}, which still runs"
         )
     output = release.output
@@ -270,7 +283,8 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
     """Bring a release whose run died to its end; what became of it, in words.
 
     Raises:
-      InputError: no such release, its process lives, or it cannot be told here.
+      StillRunningError: its process lives.
+      InputError: no such release, or it cannot be told here.
     """
     release = store.account(dataset).releases.get(release_id)
     if release is None:
@@ -283,7 +297,7 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
         recover(store, dataset, release, by)
         return "is out: its output is complete"
     if lives(release.holder):
-        raise InputError(
+        raise StillRunningError(
             f"--release_id: '{release_id}' is being released by {told(release)}, which still runs"
         )
     store.change(dataset, lambda account: account.give_back(release_id, release.attempt), by)
@@ -296,6 +310,10 @@ def lives(holder: Mapping[str, Any]) -> bool:
     if owner == Owner.this_process():
         return holder["run"] in _GOING
     return owner.state == "alive"
+
+
+def _figures(charge: Charge, account: Account) -> dict[str, float]:
+    return {name: float(amount) for name, amount in charge.amounts(account.composition).items()}
 
 
 def _mark(store: BudgetStore, dataset: str, release_id: str, attempt: int) -> dict[str, Any]:

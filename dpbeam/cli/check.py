@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 
 from dpbeam.cli.console import emit, run_command
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import FlagParser
 
 
@@ -27,9 +28,11 @@ def _run(argv: Sequence[str]) -> int:
     given, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
+    from dpbeam.cli.job import use_stores
     from dpbeam.cli.tables import show
     from dpbeam.runners.check import Path, preflight
 
+    use_stores(beam_arguments)
     paths = [Path("--input", pattern, "input") for pattern in given.get("input", ())]
     if "output" in given:
         paths.append(Path("--output", given["output"], "output"))
@@ -42,4 +45,4 @@ def _run(argv: Sequence[str]) -> int:
     show(lambda console: console.print(table, highlight=False), shutil.get_terminal_size((110, 0)).columns)
     ready = all(row.ok for row in rows)
     emit("ready" if ready else "not ready: mend the lines marked NO")
-    return 0 if ready else 1
+    return ExitCode.DONE if ready else ExitCode.FAILED

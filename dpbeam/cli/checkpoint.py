@@ -13,15 +13,12 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
 from dpbeam.cli.console import tell, warn
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import Checkpoint
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.files import InputFile, modified
-from dpbeam.io.paths import is_local
 from dpbeam.randomness import RunKey
 
 _SETTINGS = "settings"
@@ -60,8 +57,7 @@ def checkpointed(folder: str, key: RunKey, digest: str, trips: int) -> Iterator[
         if Checkpoint.last(run.store, trips) is None:
             run.remove()
         else:
-            if run.store.is_local:
-                owner.unmark(run.path)
+            owner.unmark(run.path)
             warn(
                 f"the run's private data and its checkpoint stay in {folder}: give the same command again to go on, "
                 f"or give it up: {_clean(folder)}"
@@ -79,7 +75,7 @@ def _resumed(folder: str, digest: str, trips: int) -> RunFolder | None:
     other = False
     for path in _folders(folder):
         store = RunStore(path)
-        state = owner.state_of(path) if store.is_local else "unknown"
+        state = owner.state_of(path)
         same = store.read_bytes(_SETTINGS).decode() == digest
         if state == "alive":
             if same:
@@ -106,9 +102,5 @@ def _clean(folder: str) -> str:
 
 def _folders(folder: str) -> list[str]:
     """Run folders that were made here, on any filesystem."""
-    if is_local(folder):
-        found = owner.folders(folder, owner.RUN_FOLDER)
-        return [path for path in found if RunStore(path).exists(_SETTINGS)]
-    pattern = FileSystems.join(folder, f"{owner.RUN_FOLDER}*", _SETTINGS)
-    listed = FileSystems.match([pattern])[0].metadata_list
-    return sorted(FileSystems.split(entry.path)[0] for entry in listed)
+    found = owner.folders(folder, owner.RUN_FOLDER)
+    return [path for path in found if RunStore(path).exists(_SETTINGS)]

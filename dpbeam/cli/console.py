@@ -1,4 +1,4 @@
-"""What a command prints, and how it ends: one line for an error, exit codes 0, 1, 2.
+"""What a command prints, and how it ends: one line for an error, and an exit code (`dpbeam.cli.exit_codes`).
 
 Two kinds of output: a command's *product* (a plan, a help text), without which it has failed, and *messages*, which
 never fail a job: once output is committed, a full or closed terminal must not make an orchestrator spend the budget
@@ -14,10 +14,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.errors import InputError, complain
-from dpbeam.signals import interrupting
+from dpbeam.signals import deferring, interrupting
 
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] [^\n:']+(?:: '([^'\n]+)')?")
@@ -29,7 +30,15 @@ class OutputLostError(Exception):
 
 
 class NothingToDo(Exception):
-    """What the command is asked for is done already; it ends with 0."""
+    """What the command is asked for is done already; it ends with 0.
+
+    Args:
+      charge: what it has cost its account.
+    """
+
+    def __init__(self, charge: Mapping[str, float] | None = None):
+        super().__init__()
+        self.charge = charge
 
 
 class _State:
@@ -37,38 +46,82 @@ class _State:
     verbose = False
 
 
-def run_command(command: str, body: Callable[[], int], *, verbose: bool = False) -> int:
+def run_command(
+    command: str,
+    body: Callable[[], int],
+    *,
+    verbose: bool = False,
+    ended: Callable[[ExitCode, BaseException | None], None] | None = None,
+) -> int:
     """Run a subcommand and turn what it raises into an exit code.
 
+    Args:
+      ended: is told how the command ended, and what it raised.
+
     Returns:
-      0 done, 1 failed or interrupted, 2 wrong usage or input.
+      A value of `ExitCode`.
     """
     _State.command = command
     set_verbosity(verbose=verbose)
+    raised: BaseException | None = None
     try:
         with interrupting():
             return body()
     except SystemExit as end:  # argparse, after --help and --version
-        return end.code if isinstance(end.code, int) else 0
-    except KeyboardInterrupt:
-        return _fail("interrupted", 1)
-    except NothingToDo:
-        return 0
-    except OutputLostError as error:
-        return _fail(str(error), 1)
+        return end.code if isinstance(end.code, int) else ExitCode.DONE
+    except (Exception, KeyboardInterrupt) as error:
+        raised = error
+    code, message = _outcome(raised)
+    if message:
+        complain(f"dpbeam {_State.command}: error: {message}")
+    if ended is not None:
+        with deferring():
+            _tell_end(ended, code, raised)
+    return code
+
+
+def _tell_end(
+    ended: Callable[[ExitCode, BaseException | None], None], code: ExitCode, raised: BaseException
+) -> None:
+    """Trouble here changes nothing of how the command has ended."""
+    try:
+        ended(code, raised)
     except Exception as error:
-        if str(error).startswith("KeyboardInterrupt"):  # as Beam's in-process runner passes it on
-            return _fail("interrupted", 1)
-        message = find_input_error(error)
-        if message is not None:
-            return _fail(message, 2)
-        if _State.verbose:
-            with contextlib.suppress(OSError, ValueError):
-                traceback.print_exc()
-        return _fail(_failure(error), 1)
+        warn(f"how the run ended could not be written down: {type(error).__name__}: {_last_line(error)}")
 
 
-def _failure(error: Exception) -> str:
+def _outcome(error: BaseException) -> tuple[ExitCode, str]:
+    """Exit code and one line for what a command has raised; the line of no error is empty."""
+    if isinstance(error, NothingToDo):
+        return ExitCode.DONE, ""
+    if isinstance(error, OutputLostError):
+        return ExitCode.FAILED, str(error)
+    if _interrupted(error):
+        return ExitCode.FAILED, "interrupted"
+    message = find_input_error(error)
+    if message is not None:
+        return ExitCode.REFUSED, message
+    if _State.verbose:
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exception(error)
+    return ExitCode.FAILED, _failure(error)
+
+
+def _interrupted(error: BaseException) -> bool:
+    # The text is as Beam's in-process runner passes it on.
+    return isinstance(error, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt")
+
+
+def failure_in_own_words(error: BaseException) -> str:
+    """One line for a failure without a word of a library's, which may quote anything."""
+    if _interrupted(error):
+        return "interrupted"
+    if type(error).__module__.partition(".")[0] == "dpbeam":
+        return _last_line(error)
+    return f"{type(error).__name__}; the run's stderr says more"
+
+
+def _failure(error: BaseException) -> str:
     """One line for what is nobody's wrong input."""
     for seen in _chain(error):
         match = _OS_ERROR.search(str(seen))
@@ -105,11 +158,6 @@ def _without_step(message: str) -> str:
 def _last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
-
-
-def _fail(message: str, code: int) -> int:
-    complain(f"dpbeam {_State.command}: error: {message}")
-    return code
 
 
 def warn(text: str) -> None:

@@ -62,6 +62,8 @@ def _run(argv: Sequence[str]) -> int:
         raise InputError(f"--jobs must be at least 1, got {given['jobs']}")
     folder = given.get("data") or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
+    for name, reason in experiment.absent.items():
+        tell(f"{name} is left out: {reason}")
     if given.get("dry_run", False):
         tell(f"{len(experiment.cells())} runs")
         return 0

@@ -176,6 +176,11 @@ class FlagParser(argparse.ArgumentParser):
             kind = beam_flags.kind_of(name) if self.beam and option.startswith("--") else None
             if kind is None:
                 raise InputError(self._unknown(option))
+            if name in beam_flags.SECRETS:
+                raise InputError(
+                    f"{option}: credentials are not taken as flags, which engines store and show; launcher and workers "
+                    "find them in their environment or profile"
+                )
             if kind == "switch":
                 if equals:
                     raise InputError(f"{option} takes no value, got '{value}'")

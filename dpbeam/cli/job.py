@@ -15,24 +15,26 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from dpbeam.accounting.ledger import KEY_FROM_OS, REPLACE_ONE_AGENT
+from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
 from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.cli.beam_flags import refused_by_beam
 from dpbeam.cli.charge import Uncharged, open_charge
 from dpbeam.cli.checkpoint import can_go_on, checkpointed, settings_digest
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
-from dpbeam.cli.console import NothingToDo, tell, warn
+from dpbeam.cli.console import tell, warn
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import INPUT_NAMES
 from dpbeam.cli.progress import Progress
+from dpbeam.cli.result import RELEASED, check_place, describe, of_release
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import InputError
 from dpbeam.io.digests import digest_input, digest_key
-from dpbeam.io.files import InputFile, write_atomically
+from dpbeam.io.files import InputFile
 from dpbeam.io.item_lists import list_files
-from dpbeam.io.output import OutputTarget, count_released, read_ledger, shards_named
+from dpbeam.io.output import OutputTarget, count_released, read_ledger
 from dpbeam.io.paths import is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
@@ -45,6 +47,7 @@ from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.signals import deferring
+from dpbeam.storage import FileSystems
 
 Build = Callable[[beam.Pipeline], None]
 #: From the final paths, the ledger last, and the number of released items.
@@ -55,6 +58,8 @@ _COUNTS = "counts"
 # takes a third of a second.
 PAIRS_FOR_THREADS = 3_000_000
 MAX_THREADS = 4
+# From here on the in-process runner takes a job for each pass. One costs a third of a second to build.
+PAIRS_FOR_JOBS = 30_000_000
 # Flags that say how pairs are read and partitioned.
 _OF_PAIRS = (
     "input",
@@ -77,6 +82,8 @@ _OF_PAIRS = (
     "not_private_counts",
     "num_shards",
 )
+# How flags of Beam begin that say where a store is.
+_OF_STORES = ("--s3_", "--hdfs_")
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
 # Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
@@ -120,6 +127,7 @@ class Job:
     started: float = field(default_factory=time.monotonic)
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
     input_digest: InputDigest | None = None
+    _source: ReadInput | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def create(
@@ -141,8 +149,10 @@ class Job:
         Raises:
           InputError: the first fault found, naming its flag, file or column.
         """
+        use_stores(beam_arguments)
         target = _target(given, extras)
-        charge = _charge(command, given, target)
+        _check_result_file(given, target)
+        charge = open_charge(command, given, target)
         _check_counts(given)
         _check_checkpoint(given, spec)
         summary = look(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
@@ -168,8 +178,10 @@ class Job:
         for name in _OF_PAIRS:
             if name in given:
                 raise InputError(f"--{name} does not apply here: nothing is read but the given file")
+        use_stores(beam_arguments)
         target = _target(given)
-        charge = _charge(command, given, target)
+        _check_result_file(given, target)
+        charge = open_charge(command, given, target)
         target.check(_lists(given), _other_files(given))
         _check_files(given, _lists(given))
         temp_location = check_runner(beam_arguments, [], given["output"])
@@ -249,6 +261,12 @@ class Job:
         return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
 
     @property
+    def _large_and_local(self) -> bool:
+        """Whether a job for each trip costs little: the folder loses what is left of a trip when its job has ended."""
+        local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
+        return local and self.summary is not None and self.pairs_estimate >= PAIRS_FOR_JOBS
+
+    @property
     def quiet(self) -> bool:
         return self.given.get("quiet", False)
 
@@ -272,7 +290,7 @@ class Job:
     def read(self, pipeline: beam.Pipeline, folder: RunFolder) -> beam.PCollection:
         """The input's pairs; with --not_private_counts also counts what reading drops."""
         wanted = "not_private_counts" in self.given
-        source = ReadInput(self.spec, summary=self.summary, with_counts=wanted)
+        source = self._source = ReadInput(self.spec, summary=self.summary, with_counts=wanted)
         if not wanted:
             return pipeline | "ReadInput" >> source
         pairs, counts = pipeline | "ReadInput" >> source
@@ -336,12 +354,18 @@ class Job:
 
         def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
             run, store = made(folder), folder.claim()
-            if run.fits_one_job and "checkpoint" not in self.given:
+            alone = self._large_and_local and "passes_per_job" not in self.given
+            if run.fits_one_job and not alone and "checkpoint" not in self.given:
                 execute(lambda pipeline: run.add_to(pipeline, store))
             else:
-                per_job = self.given.get("passes_per_job", TRIPS_PER_JOB)
                 run_in_jobs(
-                    store, run.program, read=run.read, write=run.write, run=execute, trips_per_job=per_job
+                    store,
+                    run.program,
+                    read=run.read,
+                    write=run.write,
+                    run=execute,
+                    trips_per_job=1 if alone else self.given.get("passes_per_job", TRIPS_PER_JOB),
+                    blocks_first=alone,
                 )
             if after is not None:
                 after(folder)
@@ -378,6 +402,8 @@ class Job:
         folder = None
         try:
             self.charge.reserve(ledger_json)
+            if "result_file" in self.given:
+                self.given["result_file"].clear()
             if "input_digests" in self.given:
                 key = digest_key(self.given["input_digests"], make=True)
                 self.input_digest = digest_input(self._input_paths(), key)
@@ -412,12 +438,21 @@ class Job:
         try:
             released = count_released(paths[:-1])
             if "result_file" in self.given:
-                _write_result(self.given["result_file"], _result(self.command, self.target, paths, released))
+                self._write_result(paths, released)
             report(paths, released)
             self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
             self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
         except Exception as error:
             warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
+
+    def _write_result(self, paths: list[str], released: int) -> None:
+        ledger = read_ledger(self.target.prefix)
+        if ledger is None:
+            raise ValueError(f"no ledger at '{self.target.prefix}'")
+        found = of_release(ledger, paths[-1], paths[:-1], released)
+        charge = self.charge.charged
+        result = describe(self.command, self.given, RELEASED, ExitCode.DONE, charge=charge, **found)
+        self.given["result_file"].write(result)
 
     def _input_paths(self) -> list[str]:
         if self.summary is None:
@@ -426,7 +461,13 @@ class Job:
 
     def _progress(self, passes: int, rounds: int) -> Progress:
         name = "round" if rounds == passes else "pass"
-        return Progress(f"dpbeam {self.command}", enabled=not self.quiet, passes=passes, pass_name=name)
+        return Progress(
+            f"dpbeam {self.command}",
+            enabled=not self.quiet,
+            passes=passes,
+            pass_name=name,
+            read=lambda: None if self._source is None else self._source.share_read(),
+        )
 
     @contextlib.contextmanager
     def _executor(self, progress: Progress) -> Iterator[Callable[[Build], None]]:
@@ -436,17 +477,17 @@ class Job:
         def execute(build: Build) -> None:
             pipeline = beam.Pipeline(options=pipeline_options(self.beam_arguments))
             build(pipeline)
-            run_and_wait(pipeline, self.beam_arguments, self._tell(progress))
+            # The in-process runner tells its stages itself, and has no state worth a word.
+            local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
+            tell = _nothing if local else progress.job
+            run_and_wait(pipeline, self.beam_arguments, tell, progress.follow)
 
         with progress, progress.follow_local_runner(), workers:
             yield execute
 
-    def _tell(self, progress: Progress) -> Callable[[str], None]:
-        """Where the state of the job goes: of a cluster's job to stderr; the in-process runner tells its stages."""
-        local = read_engine_flags(self.beam_arguments).runner == DEFAULT_RUNNER
-        if self.quiet or local:
-            return lambda text: None
-        return progress.stage if progress.shown else complain
+
+def _nothing(text: str) -> None:
+    """Where a message goes that nobody wants."""
 
 
 def _removed(private: contextlib.ExitStack) -> None:
@@ -461,27 +502,10 @@ def _last_part(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
 
 
-def _charge(command: str, given: dict[str, Any], target: OutputTarget) -> Uncharged:
-    """The account of the run; where the release is out already, the result file that a first run could not write."""
-    try:
-        return open_charge(command, given, target)
-    except NothingToDo:
-        if "result_file" in given and not os.path.lexists(given["result_file"]):
-            _restore_result(command, given, target)
-        raise
-
-
-def _restore_result(command: str, given: dict[str, Any], target: OutputTarget) -> None:
-    ledger = None if given.get("dry_run", False) else read_ledger(target.prefix)
-    if ledger is None or (ledger["parameters"].get("account") or {}).get("release_id") != given["release_id"]:
-        return
-    paths = shards_named(target.prefix, ledger)
-    try:
-        result = _result(command, target, [*paths, target.ledger_path], count_released(paths))
-    except (OSError, ValueError) as error:
-        warn(f"--result_file: the output '{target.prefix}' cannot be read: {error}")
-        return
-    _write_result(given["result_file"], result)
+def _check_result_file(given: dict[str, Any], target: OutputTarget) -> None:
+    """First of all, so that whatever comes next can be told there."""
+    if "result_file" in given:
+        given["result_file"].check(given, target.extras)
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -492,7 +516,21 @@ def _lists(given: dict[str, Any]) -> list[str]:
 
 def _other_files(given: dict[str, Any]) -> dict[str, str]:
     """Files that a job writes besides its output, by their flag."""
-    return {f"--{name}": given[name] for name in ("not_private_counts", "result_file") if name in given}
+    return {
+        f"--{name}": os.fspath(given[name]) for name in ("not_private_counts", "result_file") if name in given
+    }
+
+
+def use_stores(arguments: list[str]) -> None:
+    """Let filesystems know their flags before the first pipeline is made.
+
+    Raises:
+      InputError: a flag that Beam refuses.
+    """
+    options = PipelineOptions(arguments)
+    if any(argument.startswith(_OF_STORES) for argument in arguments):
+        refused_by_beam(options.get_all_options)
+    FileSystems.set_options(options)
 
 
 def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoint: str | None = None) -> str:
@@ -587,19 +625,10 @@ def _check_files(given: dict[str, Any], inputs: Sequence[str]) -> None:
     Raises:
       InputError: naming the flag.
     """
-    for name in ("not_private_counts", "result_file"):
-        path = given.get(name)
-        if path is None:
-            continue
-        folder = os.path.dirname(os.path.abspath(path))
+    for flag, path in _other_files(given).items():
         if any(os.path.realpath(path) == os.path.realpath(other) for other in inputs):
-            raise InputError(f"--{name}: '{path}' is an input of this run")
-        if os.path.isdir(path) or not path:
-            raise InputError(f"--{name}: '{path}' is a folder; give the name of a file")
-        if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"--{name}: cannot write '{path}': '{folder}' is no folder that can be written")
-        if name == "result_file" and os.path.lexists(path) and not given.get("overwrite", False):
-            raise InputError(f"--{name}: '{path}' exists; pass --overwrite to replace it, or another name")
+            raise InputError(f"{flag}: '{path}' is an input of this run")
+        check_place(flag.removeprefix("--"), path)
 
 
 class _StoreCounts(beam.DoFn):
@@ -620,29 +649,6 @@ def _write_counts(path: str, counts: bytes) -> None:
             file.write("\n")
     except OSError as error:
         raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None
-
-
-def _result(command: str, target: OutputTarget, paths: list[str], released: int) -> dict[str, Any]:
-    """Of --result_file: public values alone, no times."""
-    ledger = read_ledger(target.prefix)
-    account = ledger["parameters"].get("account")
-    return {
-        "command": command,
-        "outputs": paths[:-1],
-        "ledger": paths[-1],
-        "items_released": released,
-        "private": ledger["key_source"] == KEY_FROM_OS,
-        **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
-        **({} if account is None else {"budget": account}),
-    }
-
-
-def _write_result(path: str, result: dict[str, Any]) -> None:
-    """The machine-readable result; the run is done, so a failure is a warning."""
-    try:
-        write_atomically(path, lambda file: file.write((json.dumps(result, indent=2) + "\n").encode()))
-    except OSError as error:
-        warn(f"--result_file: cannot write '{path}': {error.strerror}")
 
 
 def _duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.cli.console import run_command, tell, visible, warn
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, complain
 
@@ -65,7 +66,7 @@ def _run(argv: Sequence[str]) -> int:
     wrong = [s for s in statements if s.holds is False and s.name != "key"]
     if ledger is None or wrong:
         complain(f"dpbeam report: error: '{path}' does not verify: {wrong[0].name}: {visible(wrong[0].text)}")
-        return 1
+        return ExitCode.FAILED
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=given.get("prepared_by", ""))
     printed = None if pdf_file is None else print_to_pdf(page)

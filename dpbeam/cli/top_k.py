@@ -15,7 +15,7 @@ from dpbeam.cli.checks import (
     warn_of_budget,
     within_arithmetic,
 )
-from dpbeam.cli.console import run_command, warn
+from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
@@ -25,6 +25,7 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
+from dpbeam.cli.result import run_release
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,13 +100,12 @@ def add_choice_flags(parser: FlagParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 0 done, 1 failed, 2 wrong usage or input."""
+    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    return run_command("top-k", lambda: _run(argv), verbose="--verbose" in argv)
+    return run_release("top-k", argv, lambda: make_parser().parse(argv), _run)
 
 
-def _run(argv: list[str]) -> int:
-    given, beam_arguments = make_parser().parse(argv)
+def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     require(given, "epsilon", "delta", "k", "output")
     check_budget(given, zero_delta=True)
     check_test_key(given)

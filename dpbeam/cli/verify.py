@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.cli.console import emit, run_command, visible
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, complain
 
@@ -60,7 +61,9 @@ def _run(argv: Sequence[str]) -> int:
     else:
         for one in found:
             _print(one, quiet=given.get("quiet", False))
-    return 2 if unreadable else int(not all(one["verified"] for one in found))
+    if unreadable:
+        return ExitCode.REFUSED
+    return ExitCode.DONE if all(one["verified"] for one in found) else ExitCode.FAILED
 
 
 def _verified(path: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def index_pairs(batches: Iterable[tuple[pa.Array, pa.Array]]) -> IndexedSets:
     for pair in batches:
         for values, column in zip(pair, columns):
             chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-            column += [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks]
+            column += [_encoded(chunk) for chunk in chunks]
     if not sum(map(len, columns[0])):
         raise InputError("the input holds no (user, item) pair: nothing to evaluate")
     (user, users), (item, items) = (_encode(column) for column in columns)
@@ -61,11 +61,16 @@ def index_pairs(batches: Iterable[tuple[pa.Array, pa.Array]]) -> IndexedSets:
     return IndexedSets(Csr(offsets, links), items, users)
 
 
-def _encode(chunks: list[pa.Array]) -> tuple[np.ndarray, pa.Array]:
-    column = pa.chunked_array(chunks)
-    if column.null_count:
+def _encoded(chunk: pa.Array) -> pa.DictionaryArray:
+    """A chunk as numbers and its distinct values, so that no more text than that is held; InputError on a null."""
+    plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
+    if plain.null_count:
         raise InputError("users and items must not be null")
-    encoded = column.dictionary_encode().combine_chunks()
+    return plain.dictionary_encode()
+
+
+def _encode(chunks: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:
+    encoded = pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
     return encoded.indices.to_numpy(), encoded.dictionary
 
 

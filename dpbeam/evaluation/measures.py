@@ -128,7 +128,7 @@ class Measure:
 
 
 #: Modules whose measures are found besides those here.
-_MODULES: tuple[str, ...] = ()
+_MODULES: tuple[str, ...] = ("dpbeam.evaluation.foretold",)
 _found: dict[str, Measure] = {}
 
 

@@ -34,6 +34,8 @@ SELECTION, TOP_K, HITTING_SET, PACKING = "selection", "top-k", "hitting-set", "p
 #: module:class of every method, in the order of documents.
 _BUILT_IN = (
     "dpbeam.evaluation.methods:Select",
+    "dpbeam.evaluation.sequential:PolicyGaussian",
+    "dpbeam.evaluation.sequential:GreedyUpdate",
     "dpbeam.evaluation.ranked_methods:TopK",
     "dpbeam.evaluation.ranked_methods:TopKPublished",
     "dpbeam.evaluation.ranked_methods:TopKKnown",

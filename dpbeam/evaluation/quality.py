@@ -1,27 +1,33 @@
 """How good a released set is, measured on the private data. NOT PRIVATE: for experiments and public data only.
 
-Missing mass and the bounds on it for the Weighted Gaussian Mechanism: spec of partition selection, "Missing mass";
-limits that no algorithm passes: `dpbeam.accounting.limits`; the best weights under one Gaussian:
-`dpbeam.evaluation.allocation`.
+Missing mass: Dick, Joseph and Raman 2026 (Section 2); bounds on it for the Weighted Gaussian Mechanism:
+`dpbeam.evaluation.bounds`; limits that no algorithm passes: `dpbeam.accounting.limits`; the best weights under one
+Gaussian: `dpbeam.evaluation.allocation`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.limits import half_limit_users, release_probability_limit
-from dpbeam.accounting.threshold import novel_threshold
 from dpbeam.evaluation.allocation import gaussian_family
+from dpbeam.evaluation.bounds import (
+    BOUND_FAILURE,
+    Masses,
+    Wgm,
+    best_law,
+    missing_mass_floor,
+    rare_items,
+    theorem_3_3,
+    theorem_3_3_printed,
+    theorem_3_6,
+)
 from dpbeam.evaluation.indexed import IndexedSets, index_pairs, mask_of
 
-_EXPONENTS = np.linspace(1.01, 3.0, 200)
-BOUND_FAILURE = 0.05
 #: (section, figure) of `evaluate_release` -> what it says, in one line.
 MEANINGS = {
     ("", "users"): "users in the data",
@@ -39,9 +45,12 @@ MEANINGS = {
     ("wgm_bounds", "failure_probability"): "chance that a bound below is wrong",
     ("wgm_bounds", "max_items"): "D0 that the bounds assume",
     ("wgm_bounds", "mm_inf"): "bound on pinf for method basic; above 1 it says nothing",
+    ("wgm_bounds", "mm_1"): "bound on p1 for method basic, from the counts themselves",
     ("wgm_bounds", "mm_1_zipf"): "bound on p1 for method basic, from the Zipf law below",
+    ("wgm_bounds", "mm_1_zipf_printed"): "the same as the paper prints it, which need not hold",
     ("wgm_bounds", "zipf_exponent"): "exponent s of the law share of rank r <= C r^-s that bounds best",
     ("wgm_bounds", "zipf_factor"): "factor C of that law",
+    ("wgm_bounds", "mm_1_at_least"): "no algorithm of this budget misses a smaller p1 on average",
     ("limit", "expected_items_at_most"): "no algorithm of this budget releases more items on average",
     ("limit", "released_share_of_limit"): "released / that limit",
     ("limit", "half_limit_users"): "an item of at most so many users is released at best in half of all runs",
@@ -132,37 +141,22 @@ def missing_mass(holders: np.ndarray, mask: np.ndarray) -> dict[str, float]:
 def wgm_bounds(
     indexed: IndexedSets, epsilon: float, delta: float, max_items: int, failure_probability: float
 ) -> dict[str, float]:
-    """Bounds on the missing mass of the Weighted Gaussian Mechanism, each true with probability 1 - beta.
+    """Bounds on the missing mass of the Weighted Gaussian Mechanism, see `dpbeam.evaluation.bounds`.
 
-    MM_inf <= 8/(p* N) max(ln(3N/beta), sqrt(q) T0) for any data; and for the Zipf law N_(r)/N <= C r^-s that fits
-    best, MM_1 <= C^(1/s)/(s-1) (9/(p* N))^((s-1)/s) max(sqrt(q) T0, ln(3 (C N)^(1/s)/beta))^((s-1)/s),
-    with q = min(max |W|, D0), p* = min(1, D0 / max |W|), T0 = rho + sigma sqrt(2 ln(6N/beta)). Bounds above 1 say
-    nothing.
+    Each holds but with probability `failure_probability`; above 1 it says nothing.
     """
-    sigma = gaussian_sigma(epsilon, delta / 2)
-    rho = novel_threshold(sigma, delta / 2, max_items, lambda t: 1 / np.sqrt(t))
-    largest = int(indexed.sets.degrees.max())
-    q, p_star = min(largest, max_items), min(1.0, max_items / largest)
-    total = len(indexed.sets.links)
-    beta = failure_probability
-    reach = math.sqrt(q) * (rho + sigma * math.sqrt(2.0 * math.log(6.0 * total / beta)))
-    bound_inf = 8.0 / (p_star * total) * max(math.log(3.0 * total / beta), reach)
-    share = np.sort(indexed.holders)[::-1] / total
-    log_ranks = np.log(np.arange(1, len(share) + 1))
-    log_share = np.log(share)
-    best = (math.inf, 1.0, 1.0)
-    for s in _EXPONENTS:
-        c = math.exp(float(np.max(log_share + s * log_ranks)))
-        inner = max(reach, math.log(3.0 * (c * total) ** (1.0 / s) / beta))
-        bound = c ** (1.0 / s) / (s - 1.0) * (9.0 / (p_star * total) * inner) ** ((s - 1.0) / s)
-        best = min(best, (bound, float(s), c))
+    masses, wgm = Masses.of(indexed), Wgm.of(epsilon, delta, max_items)
+    law = best_law(masses, wgm, failure_probability)
     return {
-        "failure_probability": beta,
+        "failure_probability": failure_probability,
         "max_items": max_items,
-        "mm_inf": bound_inf,
-        "mm_1_zipf": best[0],
-        "zipf_exponent": best[1],
-        "zipf_factor": best[2],
+        "mm_inf": theorem_3_6(masses, wgm, failure_probability),
+        "mm_1": rare_items(masses, wgm, failure_probability),
+        "mm_1_zipf": theorem_3_3(masses, wgm, law, failure_probability),
+        "mm_1_zipf_printed": theorem_3_3_printed(masses, wgm, law, failure_probability),
+        "zipf_exponent": law.exponent,
+        "zipf_factor": law.factor,
+        "mm_1_at_least": missing_mass_floor(masses, epsilon, delta),
     }
 
 

@@ -14,6 +14,8 @@ from dpbeam.evaluation.data import Data, Repetition, open_data
 from dpbeam.evaluation.measures import Case, measures
 from dpbeam.evaluation.methods import Prepared, methods, run
 
+#: Every repetition and dataset comes back to the same plans, which take up to a second each.
+_PLANS = 512
 Result = Mapping[str, Any]
 """`values`: [measure, least users or None, most users or None, value] of each number; `cpu_seconds`."""
 
@@ -80,20 +82,28 @@ def _opened(kind: str, folder: str) -> Data:
 
 
 def forget() -> None:
-    """Let go of data and plans."""
+    """Let go of the data."""
     _opened.cache_clear()
-    _prepared.cache_clear()
 
 
-@functools.lru_cache(maxsize=64)
+def prepared(name: str, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
+    """A calibrated method, remembered.
+
+    Raises:
+      InputError: naming a setting.
+    """
+    return _prepared(name, epsilon, delta, json.dumps(dict(settings)))
+
+
+@functools.lru_cache(maxsize=_PLANS)
 def _prepared(name: str, epsilon: float, delta: float, settings: str) -> Prepared:
     return methods()[name].prepare(epsilon, delta, json.loads(settings))
 
 
 def run_cell(cell: Cell, data: Data) -> Result:
     """One run and its measures, as the journal keeps them."""
-    prepared = _prepared(cell.run, cell.epsilon, cell.delta, json.dumps(dict(cell.settings)))
-    outcome, seconds = run(prepared, data, cell.repetition)
+    method = prepared(cell.run, cell.epsilon, cell.delta, cell.settings)
+    outcome, seconds = run(method, data, cell.repetition)
     case = Case(data, outcome, cell.epsilon, cell.delta, cell.settings)
     values: list[list[Any]] = []
     for name in cell.measures:

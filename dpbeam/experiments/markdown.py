@@ -25,7 +25,7 @@ def report(finished: Finished, figures: Sequence[tuple[str, str]]) -> str:
     rows = rows_of(finished)
     parts = [f"# {experiment.title}", _head(experiment), _datasets(finished)]
     for spec in experiment.tables:
-        parts += [f"## {spec.title}", *_notes(spec), table(rows, spec, experiment)]
+        parts += [f"## {spec.title}", *_notes(spec), table(rows, spec)]
     for title, file in figures:
         parts.append(f"![{title}]({file})")
     parts += ["## Measures", _meanings(experiment)]
@@ -55,7 +55,9 @@ def _datasets(finished: Finished) -> str:
     lines = [
         [dataset, *(_count(facts.get(name)) for name in names)] for dataset, facts in finished.facts.items()
     ]
-    return _grid(["dataset", *names], lines)
+    grid = _grid(["dataset", *names], lines)
+    absent = finished.experiment.absent
+    return f"{grid}\n\nNot at hand, and left out: {', '.join(absent)}." if absent else grid
 
 
 def _count(value: float | None) -> str:
@@ -70,7 +72,7 @@ def _notes(spec: TableSpec) -> list[str]:
     return [text + "."]
 
 
-def table(rows: Sequence[Row], spec: TableSpec, experiment: Experiment) -> str:
+def table(rows: Sequence[Row], spec: TableSpec) -> str:
     """One table; cells without runs are empty."""
     rows = chosen(rows, spec.where)
     if spec.best is not None:
@@ -78,22 +80,22 @@ def table(rows: Sequence[Row], spec: TableSpec, experiment: Experiment) -> str:
     rows = [row for row in rows if spec.value in row.values]
     cells: dict[tuple[tuple, Any], list[Row]] = {}
     for row in rows:
-        place = tuple(shown(row.columns.get(name)) for name in spec.rows)
-        cells.setdefault((place, shown(row.columns.get(spec.columns))), []).append(row)
+        place = tuple(named(row, name) for name in spec.rows)
+        cells.setdefault((place, named(row, spec.columns)), []).append(row)
     places = list(dict.fromkeys(place for place, _ in cells))
     columns = list(dict.fromkeys(column for _, column in cells))
-    head = [*spec.rows, *(_column(column, spec, experiment) for column in columns)]
+    title = "" if spec.columns == METHOD else f"{spec.columns} "
+    head = [*spec.rows, *(title + column for column in columns)]
     lines = [
         [*place, *(_cell(cells.get((place, column), []), spec) for column in columns)] for place in places
     ]
     return _grid(head, lines)
 
 
-def _column(name: str, spec: TableSpec, experiment: Experiment) -> str:
-    if spec.columns != METHOD:
-        return f"{spec.columns} {name}"
-    alone = any(v.label == name and not v.method.parallel for v in experiment.variants)
-    return f"{name} (not parallel)" if alone else name
+def named(row: Row, column: str) -> str:
+    """A value of a row for people; a method that no cluster can run is marked."""
+    text = shown(row.columns.get(column))
+    return text if column != METHOD or row.parallel else f"{text} (not parallel)"
 
 
 def _cell(rows: Sequence[Row], spec: TableSpec) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
 from dpbeam.evaluation.measures import measures
-from dpbeam.experiments.markdown import shown
+from dpbeam.experiments.markdown import named, shown
 from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary
 from dpbeam.experiments.schema import CPU_SECONDS, DATASET, FREQUENCY, METHOD, PlotSpec
 
@@ -135,7 +135,7 @@ def _panels(rows: Sequence[Row], spec: PlotSpec) -> dict[str, dict[str, list[Poi
 
 def _titled(column: str, row: Row) -> str:
     """A value, with the name of its column where it does not speak for itself."""
-    value = shown(row.columns[column])
+    value = named(row, column)
     return value if column in (DATASET, METHOD) else f"{column} {value}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpbeam.evaluation.measures import Bin
+from dpbeam.evaluation.methods import methods
 from dpbeam.experiments.running import Finished
 from dpbeam.experiments.schema import CPU_SECONDS, DATASET, DELTA, EPSILON, METHOD, REPETITION
 
@@ -26,11 +27,13 @@ class Row:
       columns: dataset, method, budget, repetition, settings, facts of the data; None for a setting not given.
       values: measure -> number; cpu_seconds too.
       bins: measure -> number per bin of item frequency.
+      parallel: whether the method could be run on a cluster.
     """
 
     columns: Mapping[str, Any]
     values: Mapping[str, float]
     bins: Mapping[str, Mapping[Bin, float]]
+    parallel: bool = True
 
 
 def rows_of(finished: Finished) -> list[Row]:
@@ -54,7 +57,7 @@ def rows_of(finished: Finished) -> list[Row]:
                 values[name] = value
             else:
                 bins.setdefault(name, {})[low, high] = value
-        found.append(Row(columns, values, bins))
+        found.append(Row(columns, values, bins, methods()[cell.run].parallel))
     return found
 
 

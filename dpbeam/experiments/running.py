@@ -18,7 +18,7 @@ from dpbeam.experiments.journal import Journal
 from dpbeam.experiments.schema import Experiment
 from dpbeam.experiments.workers import run_tasks
 
-#: Measured: a worker with two sets of blocks of 7.6 million pairs.
+#: A worker keeps two sets of blocks of 150 bytes a pair (docs/architecture.md); the rest is room for the method.
 BYTES_PER_PAIR = 400
 BYTES_PER_WORKER = 300_000_000
 _SHARE_OF_MEMORY = 0.6

@@ -17,8 +17,8 @@ from dpbeam.errors import InputError
 from dpbeam.evaluation.data import PROVIDED, Repetition
 from dpbeam.evaluation.measures import Measure, measures, measures_of
 from dpbeam.evaluation.methods import Method, methods
-from dpbeam.experiments.cells import Cell
-from dpbeam.experiments.sources import Source, sources_of
+from dpbeam.experiments.cells import Cell, prepared
+from dpbeam.experiments.sources import AbsentError, Source, sources_of
 from dpbeam.io.spec import InputSpec
 
 MAX_CELLS = 1_000_000
@@ -116,6 +116,7 @@ class Experiment:
       budgets: (epsilon, delta).
       variants: lines of methods.
       chosen: names of measures, None for all.
+      absent: datasets that the folder does not hold, which are left out -> what is missing.
     """
 
     path: str
@@ -128,6 +129,7 @@ class Experiment:
     chosen: tuple[str, ...] | None
     tables: tuple[TableSpec, ...]
     plots: tuple[PlotSpec, ...]
+    absent: Mapping[str, str]
 
     def cells(self) -> list[Cell]:
         """All cells; those of one dataset and key stand together, since they share what is prepared for them."""
@@ -239,7 +241,7 @@ def parse_experiment(
     for key in ("datasets", "budgets", "methods"):
         if key not in given:
             reader.refuse(key, "is missing")
-    datasets = _datasets(reader, given["datasets"], input_of, folder)
+    datasets, absent = _datasets(reader, given["datasets"], input_of, folder)
     chosen = _chosen(reader, given.get("measures"))
     experiment = Experiment(
         path,
@@ -252,6 +254,7 @@ def parse_experiment(
         chosen,
         (),
         (),
+        absent,
     )
     _check_cells(reader, experiment)
     return replace(
@@ -263,21 +266,28 @@ def parse_experiment(
 
 def _datasets(
     reader: _Reader, value: Any, input_of: Callable[[Mapping[str, Any], str], InputSpec], folder: str
-) -> dict[str, Source]:
+) -> tuple[dict[str, Source], dict[str, str]]:
+    """The datasets at hand, and what is missing of the others: a file may name more than a reader has."""
     named = reader.mapping("datasets", value)
     if not named:
         reader.refuse("datasets", "there is none")
-    found = {}
+    found: dict[str, Source] = {}
+    absent: dict[str, str] = {}
     for name, about in named.items():
         key = f"datasets.{name}"
         try:
             for suffix, source in sources_of(reader.mapping(key, about), input_of, folder).items():
                 found[name + suffix] = source
+        except AbsentError as error:
+            absent[name] = str(error)
         except InputError as error:
             if str(error).startswith(reader.path):
                 raise
             reader.refuse(key, str(error))
-    return found
+    if not found:
+        name, reason = next(iter(absent.items()))
+        reader.refuse(f"datasets.{name}", reason)
+    return found, absent
 
 
 def _chosen(reader: _Reader, value: Any) -> tuple[str, ...] | None:
@@ -386,7 +396,7 @@ def _check_cells(reader: _Reader, experiment: Experiment) -> None:
                 if points * experiment.repetitions * len(experiment.datasets) > MAX_CELLS:
                     reader.refuse("sweep", f"more than {MAX_CELLS:,} runs")
                 try:
-                    variant.method.prepare(epsilon, delta, settings)
+                    prepared(variant.run, epsilon, delta, settings)
                 except (InputError, TypeError, ValueError) as error:
                     at = "".join(f" {name}={settings[name]}" for name in variant.sweep)
                     reader.refuse(f"methods ({variant.label}{at})", _without_dashes(error))

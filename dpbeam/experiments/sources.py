@@ -36,6 +36,10 @@ HISTOGRAM_FILE = "histogram.parquet"
 _CHUNK = 1 << 20
 
 
+class AbsentError(InputError):
+    """A dataset that the folder of datasets does not hold."""
+
+
 class Source(ABC):
     """Data that can be read again.
 
@@ -72,7 +76,8 @@ class Files(_PairSource):
     spec: InputSpec
 
     def digest(self) -> str:
-        found = hashlib.sha256(json.dumps(dataclasses.asdict(self.spec), sort_keys=True).encode())
+        spec = dataclasses.replace(self.spec, patterns=())  # wherever the files lie
+        found = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
         for path in self._paths():
             found.update(_file_digest(path))
         return found.hexdigest()
@@ -176,6 +181,7 @@ def sources_of(
       folder: of datasets.
 
     Raises:
+      AbsentError: a dataset that is not in the folder.
       InputError: naming the key.
     """
     for key in ("synth", "folder", "histogram"):
@@ -198,11 +204,11 @@ def _existing(folder: str, name: Any, file: str) -> str:
     """The file of a dataset in the folder of datasets.
 
     Raises:
-      InputError: there is none.
+      AbsentError: there is none.
     """
     path = os.path.join(folder, str(name), file)
     if not os.path.exists(path):
-        raise InputError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
+        raise AbsentError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
     return path
 
 

@@ -91,6 +91,7 @@ def _dispatch(
                 failed, result = worker.pipe.recv()
             except (EOFError, OSError):
                 worker.process.join()
+                worker.pipe.close()
                 if attempts[number] >= _ATTEMPTS:
                     raise WorkerDiedError(
                         f"the process of {name(tasks[number])} died {_ATTEMPTS} times "

@@ -1,11 +1,10 @@
-"""Access to files: matching patterns, opening, decompressing, atomic writing; always through Beam's FileSystems.
+"""Access to files: matching patterns, opening, decompressing, atomic writing; always through `dpbeam.storage`.
 
 So any filesystem that Beam reads works here too. Faults that a user can mend become InputErrors that name the file.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import posixpath
 import shutil
@@ -16,8 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 
 from dpbeam.errors import InputError
 from dpbeam.io.paths import (
@@ -31,16 +29,9 @@ from dpbeam.io.paths import (
     local_files,
     local_path,
     no_file,
-    scheme_of,
 )
-
-# Extra of Beam that reads a scheme, and a module by which to tell that it is installed.
-_CLIENT_OF = {
-    "s3": ("aws", "boto3"),
-    "gs": ("gcp", "google.cloud.storage"),
-    "azfs": ("azure", "azure.storage.blob"),
-    "hdfs": ("hadoop", "hdfs"),
-}
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason
 
 
 @dataclass(frozen=True, order=True)
@@ -100,10 +91,10 @@ def identity(path: str) -> object:
 
 
 def modified(path: str) -> int | None:
-    """When a local file was last changed, in nanoseconds; None elsewhere, and where there is none."""
+    """When a file was last changed, in nanoseconds; None where there is none, or nobody tells."""
     try:
-        return os.stat(path).st_mtime_ns if is_local(path) else None
-    except (OSError, ValueError):
+        return os.stat(path).st_mtime_ns if is_local(path) else round(FileSystems.last_updated(path) * 1e9)
+    except (OSError, BeamIOError, ValueError):
         return None
 
 
@@ -144,42 +135,12 @@ def list_prefix(prefix: str) -> list[str]:
         return sorted(
             os.path.join(folder, e.name) for e in os.scandir(folder or ".") if e.name.startswith(stem)
         )
-    return sorted(metadata.path for metadata in FileSystems.match([prefix + "*"])[0].metadata_list)
+    return FileSystems.list_prefix(prefix)
 
 
 def is_local_folder(path: str) -> bool:
     """Whether a path is an existing folder of the local filesystem."""
     return is_local(path) and os.path.isdir(path)
-
-
-def reason(error: BaseException, path: str | None = None) -> str:
-    """The cause of an I/O error in a few words; for a path whose filesystem is missing, what brings it."""
-    if path is not None and (missing := _missing_filesystem(path)):
-        return missing
-    if isinstance(error, BeamIOError) and error.exception_details:
-        details = error.exception_details
-        error = next(iter(details.values())) if isinstance(details, dict) else error
-    text = getattr(error, "strerror", None) or str(error).removesuffix(" with exceptions None")
-    return text or type(error).__name__
-
-
-def _missing_filesystem(path: str) -> str | None:
-    """Why Beam cannot reach a path's filesystem at all, or None if it can."""
-    scheme = (scheme_of(path) or "").lower()
-    if not scheme:
-        return None
-    if scheme not in _CLIENT_OF:
-        known = {fs.scheme() for fs in FileSystem.get_all_subclasses()} - {None}
-        if scheme in known:
-            return None
-        known = ", ".join(f"{name}://" for name in sorted(known | set(_CLIENT_OF)))
-        return f"no filesystem is known for {scheme}://, only {known}, file:// and plain paths"
-    extra, module = _CLIENT_OF[scheme]
-    try:
-        found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        found = None
-    return None if found else f"{scheme}:// needs the package apache-beam[{extra}]; install it"
 
 
 @contextmanager
@@ -267,10 +228,15 @@ class ByteSource:
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file under a temporary name beside it, then rename; an existing file is replaced.
+    """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
+    taken where files appear whole.
 
     A reader never sees a part of the file, and repeated writers of the same content leave one whole file.
     """
+    if not is_local(path) and FileSystems.appears_whole(path):
+        with FileSystems.create(path) as file:
+            write(file)
+        return
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import ByteSource, match_files, open_input
@@ -30,6 +29,7 @@ from dpbeam.io.paths import format_of, is_pipe, is_wild, local_path
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT
+from dpbeam.storage import FileSystems
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _SHARD_PATH = re.compile(rf"(.+)-{SHARD_NAME.pattern}")
@@ -180,7 +180,11 @@ def _complaints(where: str) -> Iterator[None]:
         raise
     except orjson.JSONDecodeError:
         raise InputError(f"{where}: not a JSON value") from None
-    except csv.Error:
+    except csv.Error as error:
+        if "NUL" in str(error):  # Python 3.10
+            raise InputError(
+                f"{where}: a NUL character, which CSV has from Python 3.11 on; give the list as JSON lines or Parquet"
+            ) from None
         raise InputError(
             f"{where}: malformed CSV; quote values with quotes, and double quotes inside"
         ) from None

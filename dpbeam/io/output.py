@@ -21,7 +21,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
@@ -32,13 +31,14 @@ from dpbeam.io.files import (
     identity,
     is_local_folder,
     list_prefix,
-    reason,
     rename,
     write_atomically,
 )
 from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, is_local, local_path
 from dpbeam.io.released import describe
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
@@ -75,7 +75,7 @@ class OutputTarget:
         self.overwrite = overwrite
         self.extras = tuple(extras)
         self.staging = f"{prefix}.staging-{secrets.token_hex(8)}"
-        self.ledger_path = _ledger_path(prefix)
+        self.ledger_path = ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()
         #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
@@ -105,11 +105,7 @@ class OutputTarget:
     def _check_other(self, flag: str, path: str) -> None:
         if self._reads(path):
             raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
-        stem = os.path.realpath(self.prefix)
-        rest = os.path.realpath(path).removeprefix(stem) if is_local(self.prefix) else ""
-        ours = (".ledger.json", ".commit.json", *(f".{name}" for name in self.extras))
-        if rest in ours or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
-            raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+        check_not_output(flag, path, self.prefix, self.extras)
 
     def _reads(self, path: str) -> bool:
         """Whether the run reads this file, by whatever name."""
@@ -164,6 +160,7 @@ class OutputTarget:
             return
         probe = FileSystems.join(self.staging, "probe")
         try:
+            FileSystems.mkdirs(self.staging)
             write_atomically(probe, lambda file: None)
         except (BeamIOError, OSError, ValueError) as error:
             raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None
@@ -318,9 +315,24 @@ class OutputTarget:
         delete_quietly([self.staging])
 
 
+def check_not_output(
+    flag: str, path: str | os.PathLike[str], prefix: str, extras: Sequence[str] = ()
+) -> None:
+    """Refuse another file of the run that would be part of its output.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    stem = os.path.realpath(prefix)
+    rest = os.path.realpath(path).removeprefix(stem) if is_local(prefix) else ""
+    ours = (".ledger.json", ".commit.json", *(f".{name}" for name in extras))
+    if rest in ours or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
+        raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+
+
 def read_ledger(prefix: str) -> dict[str, Any] | None:
     """The ledger of a finished output as plain data, not verified; None if there is none of ours."""
-    found = _read_json(_ledger_path(prefix))
+    found = _read_json(ledger_path(prefix))
     known = found is not None and found.get("format") == _LEDGER and isinstance(found.get("parameters"), dict)
     return found if known else None
 
@@ -348,7 +360,8 @@ def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _ledger_path(prefix: str) -> str:
+def ledger_path(prefix: str) -> str:
+    """Where the ledger of an output is."""
     return f"{prefix}.ledger.json"
 
 

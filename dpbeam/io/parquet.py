@@ -21,6 +21,7 @@ from dpbeam.kernels.canonical import Kinds
 
 _MAGIC = b"PAR1"
 _BYTES_PER_BATCH = 64 << 20
+_LENGTH_BYTES = 4  # before each plain value
 
 
 class ParquetInput:
@@ -150,14 +151,27 @@ class ParquetInput:
         return size, sum(group.column(leaves[0]).num_values for group in groups)
 
     def _dictionary_columns(self) -> list[str]:
-        """Leaf paths of the item columns to be read as dictionaries: byte strings that are not text to tokenise."""
-        if self._spec.tokenizer is not None:
-            return []
+        """Leaf paths of the columns to be read as dictionaries: byte strings that are not text to tokenise.
+
+        Of users only where they are stored so: making one of users in random order would cost more than it saves.
+        """
+        spec = self._spec
+        columns: list[str] = list(spec.item_columns) if spec.tokenizer is None else []
+        if spec.layout == "pairs" and spec.user_column is not None and self._mostly_indices(spec.user_column):
+            columns.append(spec.user_column)
         return [
             column.path
             for column in self._leaf_columns()
-            if _below(column.path, self._spec.item_columns) and column.physical_type == "BYTE_ARRAY"
+            if _below(column.path, columns) and column.physical_type == "BYTE_ARRAY"
         ]
+
+    def _mostly_indices(self, name: str) -> bool:
+        """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length."""
+        metadata = self._file.metadata
+        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if leaf.path == name]
+        chunks = [metadata.row_group(g).column(i) for g in range(metadata.num_row_groups) for i in leaves]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        return size < _LENGTH_BYTES * sum(chunk.num_values for chunk in chunks)
 
     def _leaf_columns(self) -> list[pq.ColumnSchema]:
         schema = self._file.schema

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
@@ -15,6 +14,7 @@ from dpbeam.io.formats import shard_name, write_columns
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
+from dpbeam.storage import FileSystems
 
 
 class _Write(beam.DoFn):

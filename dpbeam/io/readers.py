@@ -4,8 +4,8 @@
 - *complete* (`read_complete`): (block id, RecordBatch[user, item]), each block holding whole users, for input
   whose rows, lines or files are users by declaration.
 
-`item` is large_binary or dictionary<int32, large_binary> of canonical bytes, `user` large_binary or, in a block, the
-int64 ordinal of the user. The kinds travel in the schema metadata (`canonical.Kinds`). What a unit yields is a
+`item` is large_binary or dictionary<int32, large_binary> of canonical bytes, `user` the same or, in a block, the int64
+ordinal of the user. The kinds travel in the schema metadata (`canonical.Kinds`). What a unit yields is a
 function of the files alone, so a retry yields the same.
 """
 

@@ -57,7 +57,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
             yield file
         return
     from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-    from apache_beam.io.filesystems import FileSystems
+
+    from dpbeam.storage import FileSystems
 
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
@@ -70,7 +71,7 @@ def exists(path: str) -> bool:
     """Whether there is such a file, here or on a filesystem of Beam's."""
     if is_local(path):
         return os.path.isfile(path)
-    from apache_beam.io.filesystems import FileSystems
+    from dpbeam.storage import FileSystems
 
     return bool(FileSystems.exists(path))
 

@@ -62,7 +62,7 @@ class Pairs:
     Attributes:
       row: (m,) int64 ascending row of each item; None: item i belongs to row i.
       items: (m,) canonical bytes, large_binary or dictionary<int32, large_binary>, no nulls.
-      users: (n,) large_binary canonical bytes by row (nulls only in rows without items), or None.
+      users: (n,) canonical bytes by row, as for items (nulls only in rows without items), or None.
       num_rows: n.
     """
 
@@ -113,7 +113,6 @@ class PairMaker:
         users = None
         if rows.user is not None:
             users, _ = canonical.encode(rows.user, f"{rows.path}: column '{self._spec.user_column}'")
-            users = canonical.plain(users)
         names = self._spec.item_columns or ("item",)
         encoded = [canonical.encode(c, f"{rows.path}: column '{name}'")[0] for c, name in zip(columns, names)]
         items = encoded[0] if len(encoded) == 1 else canonical.encode_parts(encoded)

@@ -15,7 +15,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
@@ -27,6 +26,7 @@ from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.counts import DEVIATION, NOISY_COUNT, NUMBER_TYPES
+from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
 BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in memory

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -276,7 +277,8 @@ def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
 class _Read(beam.DoFn):
     """WorkUnit -> record batches or blocks; on the tag `counts`, (what, how many) of dropped rows and items."""
 
-    def __init__(self, spec: InputSpec, kinds: Kinds, target_pairs: int, with_counts: bool):
+    def __init__(self, spec: InputSpec, kinds: Kinds, target_pairs: int, with_counts: bool, source: str):
+        self._source = source
         self._spec = spec
         self._kinds = kinds
         self._target_pairs = target_pairs
@@ -292,6 +294,11 @@ class _Read(beam.DoFn):
         if self._with_counts:
             for name, count in sorted(counts.items()):
                 yield beam.pvalue.TaggedOutput("counts", (name, int(count)))
+        _units_read.setdefault(self._source, set()).add(unit)
+
+
+#: Input -> its work units that this process has read; the launcher's own, where it is the worker. Never stored or sent.
+_units_read: dict[str, set[tuple[tuple[str, int, int], ...]]] = {}
 
 
 def _target_pairs(item_bytes: float | None) -> int:
@@ -337,9 +344,18 @@ class ReadInput(beam.PTransform):
         units = sorted(units, key=lambda unit: unit.pieces[0].start)
         # Plain tuples: a coder for them is the same on every runner.
         self._units = [tuple((p.path, p.start, p.end) for p in unit.pieces) for unit in units]
+        self._source = uuid.uuid4().hex
+
+    def share_read(self) -> float | None:
+        """Share of the input's bytes that this process has read, from 0 to 1; None where none of it was."""
+        read = _units_read.get(self._source)
+        total = sum(map(_bytes_of, self._units))
+        return sum(map(_bytes_of, tuple(read))) / total if read and total else None
 
     def expand(self, begin: beam.pvalue.PBegin):
-        read = beam.ParDo(_Read(self.spec, self.summary.kinds, self._target_pairs, self._with_counts))
+        read = beam.ParDo(
+            _Read(self.spec, self.summary.kinds, self._target_pairs, self._with_counts, self._source)
+        )
         element = tuple[int, pa.RecordBatch] if self.spec.complete_users else pa.RecordBatch
         read = read.with_output_types(element)
         units = begin | "WorkUnits" >> beam.Create(self._units) | "SpreadUnits" >> beam.Reshuffle()
@@ -355,6 +371,10 @@ class ReadInput(beam.PTransform):
             "format": self.spec.format,
             "work_units": len(self._units),
         }
+
+
+def _bytes_of(unit: tuple[tuple[str, int, int], ...]) -> int:
+    return sum(end - start for _, start, end in unit)
 
 
 def _same(element: tuple[str, int]) -> tuple[str, int]:

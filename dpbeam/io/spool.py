@@ -10,12 +10,13 @@ import atexit
 from collections.abc import Sequence
 
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import InputError
-from dpbeam.io.files import identity, open_input, reason
+from dpbeam.io.files import identity, open_input
 from dpbeam.io.paths import COMPRESSION_OF, STDIN, is_local, is_pipe
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import reason
 
 _BLOCK = 4 << 20
 _MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, kinds_column, unique_fingerprints
+from dpbeam.kernels.pairs import Block, kinds_column, rows_at, unique_fingerprints
 from dpbeam.randomness import fingerprints
 
 
@@ -130,7 +130,7 @@ def build_shard(
     first, slots = unique_fingerprints(fp)
     return Shard(
         id=shard_id,
-        fp=fp[first],
+        fp=rows_at(fp, first),
         block_ids=ids,
         slot_offsets=offsets,
         slots=slots.astype(np.int32),

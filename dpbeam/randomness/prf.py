@@ -28,6 +28,8 @@ KEY_BYTES = 32
 # Longer strings go through keyed BLAKE2b, one by one: a single huge string would otherwise cost one
 # vectorised step per 16 bytes.
 _LONG = 1024
+# Strings at once: temporary arrays then stay in the processor's cache, for half of the time.
+_AT_ONCE = 1 << 16
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(8)] + [2**64 - 1], dtype=np.uint64)
 
 
@@ -125,9 +127,14 @@ def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
     """
     if values.null_count:
         raise ValueError("cannot fingerprint nulls")
+    result = np.empty((len(values), 2), np.uint64)
+    for start in range(0, len(values), _AT_ONCE):
+        result[start : start + _AT_ONCE] = _fingerprints(key, values.slice(start, _AT_ONCE))
+    return result
+
+
+def _fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
     n = len(values)
-    if n == 0:
-        return np.empty((0, 2), np.uint64)
     start, length, words = _string_views(values)
     first = np.empty((n, 2), np.uint64)
     first[:, 0] = words[start] & _MASKS[np.minimum(length, 8)]

@@ -19,7 +19,7 @@ from dpbeam.selection.plan import SelectionPlan, make_plan
 
 # Other versions of numpy and scipy round otherwise.
 _TOLERANCE = 1e-9
-_NOT_SETTINGS = ("input", "output")
+_NOT_SETTINGS = ("account", "input", "output")
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import apache_beam
-from apache_beam.io.filesystems import FileSystems
 
 from dpbeam.errors import InputError
 from dpbeam.runners import matrix
 from dpbeam.runners import options as engine_options
 from dpbeam.runners.options import EngineFlags
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import missing_filesystem, reason
 
 _SECONDS = 5.0
 
@@ -264,11 +266,11 @@ def check_path(flags: EngineFlags, path: Path, shared_folders: Sequence[str] = (
     try:
         scheme = FileSystems.get_scheme(path.value)
         FileSystems.get_filesystem(path.value)
-    except ValueError:
-        mend = "install Beam's extra for this filesystem, as apache-beam[gcp] or apache-beam[aws]"
+    except (ValueError, OSError, ImportError):
+        mend = "name storage that Beam reads, as s3:// or gs://"
         return Row(what, "refuse", "no filesystem for this path", mend)
     if scheme is not None:
-        return Row(what, "ok", f"{scheme}: not tried here")
+        return _remote(what, path)
     if flags.remote_workers and not _is_shared(path.value, shared_folders):
         where = flags.cluster_host or "a container"
         mend = "use storage that all workers share, or name the mount in DPBEAM_SHARED_FOLDERS"
@@ -281,14 +283,42 @@ def _is_shared(path: str, folders: Sequence[str]) -> bool:
     return any(os.path.commonpath([real, os.path.realpath(f)]) == os.path.realpath(f) for f in folders)
 
 
+def _none(what: str, path: Path) -> Row:
+    return Row(what, "refuse", "no file matches", f"correct {path.flag}")
+
+
 def _local_read(what: str, path: Path) -> Row:
     found = FileSystems.match([path.value])[0].metadata_list
     if not found:
-        return Row(what, "refuse", "no file matches", f"correct {path.flag}")
+        return _none(what, path)
     closed = sum(not os.access(f.path, os.R_OK) for f in found)
     if closed:
         return Row(what, "refuse", f"{closed} of {len(found)} files cannot be read", "give read permission")
     return Row(what, "ok", f"{len(found)} files")
+
+
+def _remote(what: str, path: Path) -> Row:
+    """Try it from here; workers reach it with what they find in their own environment."""
+    if missing := missing_filesystem(path.value):
+        return Row(what, "refuse", *missing.split("; "))
+    try:
+        if path.use == "input":
+            found = len(FileSystems.match([path.value])[0].metadata_list)
+            return Row(what, "ok", f"{found} files") if found else _none(what, path)
+        name = uuid.uuid4().hex
+        folder = f"{path.value}.staging-{name[:16]}"
+        if path.use == "temp":
+            folder = FileSystems.join(path.value, f"dpbeam-run-{name}")
+        FileSystems.mkdirs(folder, private=path.use == "temp")
+        try:
+            with FileSystems.create(FileSystems.join(folder, "probe")) as probe:
+                probe.write(b"dpbeam")
+        finally:
+            FileSystems.remove_folder(folder)
+    except (OSError, ValueError, ImportError) as error:
+        mend = f"correct {path.flag}, or what the store's client finds in its environment"
+        return Row(what, "refuse", reason(error), mend)
+    return Row(what, "ok", "can be written")
 
 
 def _local_write(what: str, path: Path) -> Row:

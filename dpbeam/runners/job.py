@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import http.client
 import json
 import os
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
@@ -27,13 +29,17 @@ from dpbeam.runners.worker import tune_data_plane
 from dpbeam.signals import interrupting
 
 POLL_SECONDS = 1.0
+SILENT_POLLS = 5  # a job server that ends with its job misses one or two
 CANCEL_SECONDS = 30.0
 _SECONDS = 5.0
 _FLINK_ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
 def run_and_wait(
-    pipeline: beam.Pipeline, argv: Sequence[str], tell: Callable[[str], None] = complain
+    pipeline: beam.Pipeline,
+    argv: Sequence[str],
+    tell: Callable[[str], None] = complain,
+    follow: Callable[[list[str]], object] | None = None,
 ) -> PipelineResult:
     """Run a pipeline and wait for its end.
 
@@ -41,6 +47,8 @@ def run_and_wait(
       pipeline: built with `PipelineOptions(argv)`; not yet run.
       argv: the Beam flags as `complete` returned them.
       tell: gets one line per change of state, and the job's address once.
+      follow: gets the names of the steps that run, in their order, again and again; on Flink clusters alone, which
+        tell them.
 
     Raises:
       RuntimeError: the job failed; the message is the engine's.
@@ -55,7 +63,9 @@ def run_and_wait(
         with interrupting(every=True):
             result = pipeline.run()
             with interrupting(every=True):  # Beam's job server installed a handler of its own during run()
-                watch = threading.Thread(target=_watch, args=(result, flags, tell, ended), daemon=True)
+                watch = threading.Thread(
+                    target=_watch, args=(result, flags, tell, follow, ended), daemon=True
+                )
                 watch.start()
                 result.wait_until_finish()
     except BaseException as error:
@@ -99,36 +109,72 @@ def _stop_samplers() -> None:
                 sampler.stop()
 
 
-def _watch(result: PipelineResult, flags, tell: Callable[[str], None], ended: threading.Event) -> None:
+def _watch(
+    result: PipelineResult,
+    flags: engine_options.EngineFlags,
+    tell: Callable[[str], None],
+    follow: Callable[[list[str]], object] | None,
+    ended: threading.Event,
+) -> None:
     """Tell every new state until the job ends. The engine's errors are left to the waiting thread.
 
     Beam's `state` also stores what it read in the result, where the waiting thread keeps its own: asked of a copy, an
     answer that arrives late cannot overwrite DONE.
     """
     result = copy.copy(result)
-    last, address = None, None
+    last, job, silent = None, None, 0
     while not ended.is_set():
         try:
             state = result.state
-        except Exception:  # the job server went away; wait_until_finish says why
-            return
-        if state != last and not PipelineState.is_terminal(state):
+            silent = 0
+        except Exception:  # wait_until_finish says why, if the job fails of it
+            state = last
+            silent += 1
+            if silent == SILENT_POLLS and not ended.is_set():
+                tell("job state: the job server does not answer")
+        if state is not None and state != last and not PipelineState.is_terminal(state):
             tell(f"job state: {state}")
             last = state
-        if address is None:
-            address = job_address(flags)
-            if address:
-                tell(f"job: {address}")
-        if PipelineState.is_terminal(state):
+        if job is None:
+            job = flink_job(flags)
+            if job:
+                tell(f"job: {job.page}")
+        elif follow is not None:
+            steps = job.running_steps()
+            if steps and not ended.is_set():
+                follow(steps)
+        if state is not None and PipelineState.is_terminal(state):
             return
         ended.wait(POLL_SECONDS)
 
 
-def job_address(flags) -> str | None:
-    """The page of a running Flink job for a browser, None for other runners or before the job is there."""
+@dataclass(frozen=True)
+class FlinkJob:
+    """A job on a Flink cluster, by the master's REST address and its id."""
+
+    master: str
+    id: str
+
+    @property
+    def page(self) -> str:
+        """Its page for a browser, while it runs."""
+        return f"{self.master}/#/job/running/{self.id}/overview"
+
+    def running_steps(self) -> list[str]:
+        """Names of the steps that run now, in the order of the job; none where the cluster does not tell."""
+        found = _ask(f"{self.master}/jobs/{self.id}")
+        steps = found.get("vertices") if isinstance(found, dict) else None
+        if not isinstance(steps, list):
+            return []
+        running = (step for step in steps if isinstance(step, dict) and step.get("status") == "RUNNING")
+        return [str(step.get("name", "")) for step in running]
+
+
+def flink_job(flags: engine_options.EngineFlags) -> FlinkJob | None:
+    """The running job of a Flink cluster, None for other runners or before the job is there."""
     master = engine_options.flink_address(flags) if flags.runner == "FlinkRunner" else None
     jobs = _flink_jobs(master, flags.job_name) if master and flags.job_name else []
-    return f"{master}/#/job/running/{jobs[0]}/overview" if jobs else None
+    return FlinkJob(master, jobs[0]) if master and jobs else None
 
 
 def _cancel(result: PipelineResult | None, flags, tell: Callable[[str], None]) -> None:
@@ -157,10 +203,23 @@ def _quietly(action: Callable[[], object]) -> None:
 
 
 def _flink_jobs(master: str, name: str) -> list[str]:
-    """Ids of the jobs of this name that have not ended."""
+    """Ids of the jobs of this name that have not ended; none where the cluster does not tell."""
+    found = _ask(f"{master}/jobs/overview")
+    jobs = found.get("jobs") if isinstance(found, dict) else None
+    return [
+        job["jid"]
+        for job in (jobs if isinstance(jobs, list) else [])
+        if isinstance(job, dict)
+        and job.get("name") == name
+        and job.get("state") not in _FLINK_ENDED
+        and "jid" in job
+    ]
+
+
+def _ask(address: str) -> object:
+    """What a REST address answers, None where it gives no JSON."""
     try:
-        with urllib.request.urlopen(f"{master}/jobs/overview", timeout=_SECONDS) as answer:
-            jobs = json.load(answer)["jobs"]
-    except (OSError, ValueError):
-        return []
-    return [job["jid"] for job in jobs if job["name"] == name and job["state"] not in _FLINK_ENDED]
+        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
+            return json.load(answer)
+    except (OSError, ValueError, http.client.HTTPException):
+        return None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
 LINKS_PER_PAIR = 0.25
-# Larger data take larger blocks, which have fewer links: a worker needs up to 600 MB.
-BLOCKS = 1_000
+# Larger data take larger blocks, which have fewer links and need no second split: a worker needs up to 600 MB.
+BLOCKS = 300
 MAX_PAIRS_PER_BLOCK = 4_000_000
 # A worker numbers the items of a shard's links at once, at about 100 bytes a link: 1 GB. Above 10^9 pairs this bound
 # decides; messages become smaller than they should, which costs less than a worker that dies.
@@ -55,12 +55,9 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
     known = pairs is not None and num_shards is None
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
     one_step = known and pairs <= min(PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
-    per_block = min(
-        max(PAIRS_PER_BLOCK, pairs / BLOCKS), MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes)
-    )
-    blocks = min(
-        max(math.ceil(pairs / per_block), min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS
-    )
+    most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
+    blocks = max(min(math.ceil(pairs / PAIRS_PER_BLOCK), BLOCKS), math.ceil(pairs / most))
+    blocks = min(max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS)
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR

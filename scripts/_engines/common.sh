@@ -1,4 +1,4 @@
-# Shared by scripts/flink, scripts/spark and scripts/prism. Sourced, not run.
+# Shared by the scripts that fetch and start engines and stores. Sourced, not run.
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -106,6 +106,23 @@ wait_for() {
   done
 }
 
+# --- programs in Go -------------------------------------------------------------------------------------------
+
+# go_build BINARY MODULE@VERSION WHAT: build a program from its Go module into the cache.
+go_build() {
+  [ -x "$1" ] && return
+  need go "Go 1.24 or later"
+  local folder
+  folder=$(fresh_folder "$1")
+  say "building $3 (two to five minutes, once)"
+  GOBIN=$folder GOFLAGS=-buildvcs=false go install -ldflags="-s -w" "$2" >"$folder/log" 2>&1 || {
+    tail -n 20 "$folder/log" >&2
+    die "Go could not build $3; is the Go module proxy reachable?"
+  }
+  mv "$folder/$(basename "$1")" "$1"
+  rm -rf "$folder"
+}
+
 # --- job servers ----------------------------------------------------------------------------------------------
 
 dependency() {
@@ -166,4 +183,18 @@ POM
 pip_fetch() {
   "$DPBEAM_PYTHON" -m pip install -q --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
     --target "$2" "$1" || die "pip could not fetch $1; is PyPI reachable?"
+}
+
+# fetch_environment NAME VERSION PACKAGE...: a Python environment of its own, $CACHE/NAME-VERSION, with the releases that
+# scripts/_engines/NAME.txt pins. The caller marks it with `.complete`.
+fetch_environment() {
+  local name=$1 version=$2 home=$CACHE/$1-$2
+  shift 2
+  [ -e "$home/.complete" ] && return
+  say "installing ${name^} $version"
+  rm -rf "$home"
+  mkdir -p "$CACHE"
+  "$DPBEAM_PYTHON" -m venv "$home" || die "cannot make a virtual environment; on Debian: apt-get install python3-venv"
+  "$home/bin/python" -m pip install -q --no-compile --disable-pip-version-check \
+    --constraint "$REPO/scripts/_engines/$name.txt" "$@" || die "pip could not install ${name^}; is PyPI reachable?"
 }

@@ -18,6 +18,7 @@ from dpbeam.budget.account import (
     Days,
     OverLimitError,
     ReservationLostError,
+    StillRunningError,
     limit_draft,
     windows,
 )
@@ -254,7 +255,7 @@ class TestRelease:
         memory = Memory()
         memory.reserve("a")
         with pytest.raises(
-            InputError, match=r"'a' is being released by process 1 on here, since .*, which still runs"
+            StillRunningError, match=r"'a' is being released by process 1 on here, since .*, which still runs"
         ):
             memory.account.reserve(
                 "a", "digest", Charge(0.1, 1e-8, relation="r"), HOLDER, "{}", lambda holder: True

@@ -1,7 +1,6 @@
 """How a command ends: exit codes when printing fails, warnings, the summary, results for programs, completion."""
 
 import glob
-import io
 import json
 import os
 import signal
@@ -12,9 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dpbeam import __version__
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.console import run_command
+from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.progress import Progress
 from tests.support.commands import without_progress
 from tests.support.instances import popular_table
@@ -192,20 +193,6 @@ class TestSummary:
         assert main(job(pairs, tmp_path, "--quiet", "--dry_run", "--overwrite")) == 0
         assert capsys.readouterr() == ("", "")
 
-    def test_a_terminal_shows_stage_and_share(self, monkeypatch):
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
-
-        monkeypatch.setattr("sys.stderr", Terminal())
-        with Progress("job", enabled=True, passes=2) as progress:
-            for name in ("reading", "reading", "round 1 of 2, weights", "round 1 of 2, sums and noise"):
-                progress.stage(name)
-            [task] = progress._bar.tasks
-            assert task.description == "job: round 1 of 2, sums and noise"
-            assert (task.completed, task.total) == (2, 6)  # of reading, two a round, writing
-        assert "job: round 1 of 2" in sys.stderr.getvalue()
-
     def test_names_of_stages(self):
         progress = Progress("x", enabled=True, passes=8)
         described = progress.describe("(ref_AppliedPTransform_Rounds-Trips-Trip3WeightPerUser-Weigh_33)")
@@ -221,7 +208,13 @@ class TestResultFile:
         prefix = str(tmp_path / "out" / "x")
         ledger = json.loads(Path(found["ledger"]).read_text())
         assert found == {
+            "form": 1,
+            "software": f"dpbeam {__version__}",
             "command": "select",
+            "status": "released",
+            "exit_code": 0,
+            "meaning": ExitCode.DONE.meaning,
+            **dict.fromkeys(("error", "dataset", "release_id", "charge", "budget")),
             "outputs": [f"{prefix}-00000-of-00001.parquet"],
             "ledger": f"{prefix}.ledger.json",
             "items_released": pq.read_table(found["outputs"][0]).num_rows,
@@ -238,10 +231,10 @@ class TestResultFile:
         assert (found["private"], found["items_released"], found["command"]) == (False, 3, "top-k")
 
     def test_not_written_is_a_warning(self, pairs, tmp_path, capsys, monkeypatch):
-        def full(*_):
+        def full(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("dpbeam.cli.job.write_atomically", full)
+        monkeypatch.setattr("dpbeam.cli.result.open", full, raising=False)
         result = tmp_path / "result.json"
         assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
         assert capsys.readouterr().err == (

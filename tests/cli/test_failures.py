@@ -147,7 +147,7 @@ class TestFilesForResults:
                 f"--not_private_counts={tmp_path}/no/r",
                 f"--not_private_counts: cannot write '{tmp_path}/no/r': ",
             ),
-            (f"--result_file={pairs}", f"--result_file: '{pairs}' is an input of this run"),
+            (f"--result_file={pairs}", f"--result_file: '{pairs}' exists; pass --overwrite to replace it"),
             (f"--not_private_counts={pairs}", f"--not_private_counts: '{pairs}' is an input of this run"),
         ):
             assert refused(capsys, tmp_path, pairs, flag).startswith(message)

@@ -216,3 +216,13 @@ class TestAtOnce:
         )
         assert done.stdout.strip() == "2 []", done.stdout + done.stderr
         assert message in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(beam_flags.SECRETS))
+def test_credentials_are_no_flags(name, capsys, tmp_path):
+    """Engines store and show the flags of a job; in a config file they would be one."""
+    (tmp_path / "c.yaml").write_text(f"{name}: hush\n")
+    for flag in (f"--{name}=hush", f"--config={tmp_path}/c.yaml"):
+        assert main(["select", "--input=x.csv", "--output=y", flag]) == 2
+        told = capsys.readouterr().err
+        assert f"--{name}: credentials are not taken as flags" in told and "hush" not in told

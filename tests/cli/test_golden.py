@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import dpbeam
 from dpbeam.cli import main
 
-SAMPLE = Path(__file__).resolve().parents[2] / "dpbeam" / "data" / "wordnet_glosses.txt.gz"
+SAMPLE = Path(dpbeam.__file__).parent / "data" / "wordnet_glosses.txt.gz"
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 

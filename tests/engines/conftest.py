@@ -33,6 +33,7 @@ from typing import NoReturn
 import pytest
 
 from dpbeam.runners import options
+from tests.support.stores import Store, free_port, hadoop, quiet_ports, running, s3_server
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,20 +59,16 @@ _SPARK_OPENS = (
 
 
 _REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster"}
+_STORES = {"s3_store", "hdfs_store"}
 
 
 def pytest_collection_modifyitems(items) -> None:
     """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
-        if _REAL & set(getattr(item, "fixturenames", ())) and not str(name).startswith("direct"):
+        used = set(getattr(item, "fixturenames", ()))
+        if _STORES & used or (_REAL & used and not str(name).startswith("direct")):
             item.add_marker(pytest.mark.engines)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
@@ -172,15 +169,18 @@ def java() -> str:
 def _fetch(script: str) -> str:
     """Run a fetching script and return what it prints; refuses where it cannot work."""
     cache = options.cache_folder()
-    if script == "prism":
-        built = os.path.exists(options.prism_binary(cache))
+    if script in ("prism", "s3"):
+        built = os.path.exists(options.prism_binary(cache) if script == "prism" else s3_server(cache))
         if not built and shutil.which("go") is None:
-            _refuse("needs Go 1.24 or later, to build Prism once")
+            _refuse(
+                f"needs Go 1.24 or later, to build {'Prism' if script == 'prism' else 'the S3 server'} once"
+            )
     else:
         java()
-        jar = options.flink_jar(cache) if script == "flink" else options.spark_jar(cache)
-        if not os.path.exists(jar) and shutil.which("mvn") is None:
-            _refuse("needs Maven, to build the job servers once")
+        fetched = {"flink": options.flink_jar, "spark": options.spark_jar, "hdfs": hadoop}
+        made = fetched[script](cache)
+        if not os.path.exists(made) and shutil.which("mvn") is None:
+            _refuse("needs Maven, to build the job servers and to fetch Hadoop once")
     argv = [str(ROOT / "scripts" / script), *([] if script == "prism" else ["fetch"])]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
     if done.returncode:
@@ -205,13 +205,48 @@ def _cluster(script: str, ports: dict[str, int], address: str) -> Iterator[Clust
 
 
 @pytest.fixture(scope="session")
-def flink_cluster() -> Iterator[Cluster]:
+def aws_keys() -> Iterator[dict[str, str]]:
+    """Credentials of the S3 store, in the environment of all that is started here: where its clients look for them."""
+    made = {
+        "AWS_ACCESS_KEY_ID": f"key{uuid.uuid4().hex[:17]}",
+        "AWS_SECRET_ACCESS_KEY": uuid.uuid4().hex,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.items():
+            patch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def s3_store(aws_keys, tmp_path_factory) -> Iterator[Store]:
+    """The S3 server of scripts/s3 on a port of its own."""
+    _fetch("s3")
+    port = quiet_ports(1)
+    store = Store("s3", "s3://dpbeam", f"127.0.0.1:{port}", {"S3_PORT": str(port), **aws_keys})
+    with running(store, options.cache_folder(), tmp_path_factory.mktemp("s3") / "store"):
+        yield store
+
+
+@pytest.fixture(scope="session")
+def hdfs_store(tmp_path_factory) -> Iterator[Store]:
+    """The nodes of scripts/hdfs on ports of their own."""
+    _fetch("hdfs")
+    port = quiet_ports(5)
+    ports = {"HDFS_PORT": str(port), "HDFS_RPC_PORT": str(port + 1), "HDFS_DATA_PORT": str(port + 2)}
+    store = Store("hdfs", f"hdfs://127.0.0.1:{port}", f"127.0.0.1:{port}", ports)
+    with running(store, options.cache_folder(), tmp_path_factory.mktemp("hdfs") / "store"):
+        yield store
+
+
+@pytest.fixture(scope="session")
+def flink_cluster(aws_keys) -> Iterator[Cluster]:
     port = free_port()
     yield from _cluster("flink", {"FLINK_PORT": port, "FLINK_RPC_PORT": free_port()}, f"localhost:{port}")
 
 
 @pytest.fixture(scope="session")
-def spark_cluster() -> Iterator[Cluster]:
+def spark_cluster(aws_keys) -> Iterator[Cluster]:
     # Workers take the two ports after the UI's; a pair below the ephemeral range stays free.
     ui = 20000 + os.getpid() % 4000 * 3
     port = free_port()

@@ -5,10 +5,15 @@ import pathlib
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 
 import pytest
+
+import dpbeam
+from tests.support.locks import pins
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
@@ -45,10 +50,15 @@ def test_it_is_pinned_and_runs_without_root():
     assert bases
     assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base) for base in bases)
     assert [rest for word, rest in everything if word == "USER"] == ["10001"]
-    assert any("--constraint constraints.txt" in rest for word, rest in everything if word == "RUN")
-    pins = (ROOT / "scripts/_engines/constraints.txt").read_text().splitlines()
-    assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.]+", pin) for pin in pins if not pin.startswith("#"))
-    assert any(pin.startswith("apache-beam==") for pin in pins)
+    installs = [
+        part
+        for word, rest in everything
+        if word == "RUN"
+        for part in rest.split("&&")
+        if "pip install" in part
+    ]
+    assert len(installs) == 3
+    assert all("--require-hashes" in part or "--no-deps wheels/dpbeam-*.whl" in part for part in installs)
 
 
 def test_its_programs_exist():
@@ -59,41 +69,95 @@ def test_its_programs_exist():
     assert {"dpbeam", "dpbeam-worker"} <= set(scripts)
 
 
-@pytest.mark.engines
-@pytest.mark.slow
-def test_its_install_steps_work_in_an_empty_tree(tmp_path):
-    """Replays COPY and RUN of the build stage below a folder, then starts both programs as another user would."""
-    source = tmp_path / "src"
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """The folder that the build stage leaves, from COPY and RUN replayed below a folder, with the extra `budget`."""
+    folder = tmp_path_factory.mktemp("image")
+    source = folder / "src"
     source.mkdir()
-    installed = tmp_path / "opt" / "dpbeam"
+    arguments = {}
     for word, rest in instructions(stage=0):
         if word == "COPY":
             *names, target = rest.split()
             for name in names:
                 _copy(ROOT / name, source / target, single=len(names) == 1)
         elif word == "RUN":
-            command = rest.replace("/opt/dpbeam", str(installed)).replace(
-                "python -m venv", f"{sys.executable} -m venv"
-            )
+            command = rest.replace("/opt/", f"{folder}/opt/").replace("python -m", f"{sys.executable} -m")
             done = subprocess.run(
-                ["sh", "-ec", command], cwd=source, capture_output=True, text=True, timeout=900
+                ["sh", "-ec", command],
+                cwd=source,
+                env={**os.environ, **arguments},
+                capture_output=True,
+                text=True,
+                timeout=900,
             )
             assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
+        elif word == "ARG":
+            assert rest == 'EXTRAS=""'
+            arguments["EXTRAS"] = "budget"
         else:
             assert word in ("FROM", "WORKDIR")
     shutil.rmtree(source)
-    environment = {"PATH": f"{installed}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
-    worker = _run("dpbeam-worker", installed, environment, tmp_path)
+    shutil.rmtree(folder / "opt" / "builder")
+    return folder / "opt" / "dpbeam"
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+def test_its_programs_start_as_another_user_would_start_them(image, tmp_path):
+    worker = _run("dpbeam-worker", image, tmp_path)
     assert worker.returncode == 2, worker.stderr
     assert "an engine starts it" in worker.stdout
-    listed = _run(
-        "python -c 'import dpbeam.cli.top_k, importlib.metadata as m; print(m.version(\"apache-beam\"))'",
-        installed,
-        environment,
+    assert _run("dpbeam --version", image, tmp_path).stdout == f"dpbeam {dpbeam.__version__}\n"
+    (tmp_path / "pairs.csv").write_text("user,item\n" + "".join(f"u{u},i\n" for u in range(300)))
+    job = (
+        "select --input=pairs.csv --user_column=user --item_column=item --epsilon=2 --delta=1e-3 --output=out"
+    )
+    account = f"--budget=sqlite:///{tmp_path}/accounts --dataset=d --release_id=r"
+    made = _run(
+        f"dpbeam budget create --budget=sqlite:///{tmp_path}/accounts --dataset=d --epsilon=2 --delta=1e-3",
+        image,
         tmp_path,
     )
-    assert f"apache-beam=={listed.stdout.strip()}" in (ROOT / "scripts/_engines/constraints.txt").read_text()
-    assert not (installed / "bin" / "pip").exists()
+    assert made.returncode == 0, made.stderr
+    done = _run(f"dpbeam {job} {account}", image, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+def test_it_holds_what_the_lock_says_and_no_more(image, tmp_path):
+    script = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
+    found = set(_run(f'python -c "{script}"', image, tmp_path).stdout.lower().replace("_", "-").split())
+    locked = {f"{name}=={version}" for lock in ("dpbeam", "budget") for name, version in pins(lock).items()}
+    assert found == {*locked, f"dpbeam=={dpbeam.__version__}"}
+    assert not (image / "bin" / "pip").exists()
+    packages = next((image / "lib").iterdir()) / "site-packages"
+    assert not list(packages.rglob("tests")) and not list(packages.rglob("*_test.py"))
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+def test_nothing_is_compiled_at_its_start(image, tmp_path, capsys):
+    """Without bytecode a worker takes three times as long to start. Prints the figures of docs/runners.md."""
+    packages = next((image / "lib").iterdir()) / "site-packages"
+    compiled = {path.name.partition(".")[0] for path in (packages / "dpbeam/cli/__pycache__").iterdir()}
+    assert compiled == {path.stem for path in (packages / "dpbeam/cli").glob("*.py")}
+    size = sum(path.stat().st_size for path in image.rglob("*") if not path.is_symlink())
+    starts = {
+        "dpbeam --version": "dpbeam --version",
+        "worker, until it asks its engine": "dpbeam-worker",
+        "worker, all loaded": "python -c 'import apache_beam.runners.worker.sdk_worker_main, dpbeam.runners.worker'",
+    }
+    with capsys.disabled():
+        print(f"\n/opt/dpbeam: {size / 1e6:.0f} MB")
+        for name, command in starts.items():
+            times = []
+            for _ in range(5):
+                begun = time.perf_counter()
+                _run(command, image, tmp_path)
+                times.append(time.perf_counter() - begun)
+            print(f"{name}: {statistics.median(times):.2f} s")
 
 
 def _copy(source, target, single):
@@ -105,11 +169,11 @@ def _copy(source, target, single):
         shutil.copy(source, target / source.name)
 
 
-def _run(command, installed, environment, cwd):
+def _run(command, installed, cwd):
     program, *rest = shlex.split(command)
     return subprocess.run(
         [str(installed / "bin" / program), *rest],
-        env=environment,
+        env={"PATH": f"{installed}/bin:/usr/bin:/bin", "HOME": str(cwd), "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -1,13 +1,17 @@
 """Waiting for a job: what the watching thread asks must not change what the waiting thread sees."""
 
+import http.server
+import json
 import threading
+import time
+from typing import ClassVar
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker.statesampler import StateSampler
 
-from dpbeam.runners import complete, run_and_wait
+from dpbeam.runners import complete, job, run_and_wait
 
 
 class SlowState(PipelineResult):
@@ -74,3 +78,97 @@ def test_a_failed_job_raises_the_engines_message():
     with pytest.raises(Exception, match="division by zero"):
         run_and_wait(pipeline, complete([]), told.append)
     assert "job state: DONE" not in told
+
+
+class Silent(PipelineResult):
+    """A job whose server answers nothing about its state, but which ends."""
+
+    def __init__(self, seconds):
+        super().__init__(PipelineState.RUNNING)
+        self._seconds = seconds
+
+    @property
+    def state(self):
+        raise ConnectionError("gone")
+
+    def wait_until_finish(self, duration=None):
+        time.sleep(self._seconds)
+        return PipelineState.DONE
+
+
+class Master(http.server.BaseHTTPRequestHandler):
+    """The REST interface of a Flink master, as far as a launcher asks; `answers` maps a path to a body."""
+
+    answers: ClassVar[dict[str, bytes]] = {}
+
+    def do_GET(self):
+        body = self.answers.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def master():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Master)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Master.answers = {}
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def watched(monkeypatch, flags, seconds=1.0):
+    """What is told of a job that tells no state, and the steps that are followed."""
+    monkeypatch.setattr(beam.Pipeline, "run", lambda self: Silent(seconds))
+    monkeypatch.setattr(job, "POLL_SECONDS", 0.05)
+    told, steps = [], []
+    run_and_wait(beam.Pipeline(), flags, told.append, steps.append)
+    return told, steps
+
+
+FLINK = ["--runner=FlinkRunner", "--job_name=mine"]
+
+
+def test_a_job_server_that_does_not_tell_the_state_is_said_once(monkeypatch):
+    told, steps = watched(monkeypatch, FLINK)
+    assert told == ["job state: the job server does not answer", "job state: DONE"]
+    assert steps == []
+
+
+def test_address_and_running_steps_of_a_flink_job(monkeypatch, master):
+    jobs = [
+        {"jid": "0", "name": "mine", "state": "FAILED"},
+        {"jid": "1", "name": "yours", "state": "RUNNING"},
+        {"jid": "2", "name": "mine", "state": "RUNNING"},
+    ]
+    steps = [("a", "FINISHED"), ("b", "RUNNING"), ("c", "CREATED"), ("d", "RUNNING")]
+    Master.answers["/jobs/overview"] = json.dumps({"jobs": jobs}).encode()
+    vertices = [{"name": name, "status": status} for name, status in steps]
+    Master.answers["/jobs/2"] = json.dumps({"vertices": vertices}).encode()
+    told, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"])
+    assert told.count(f"job: http://{master}/#/job/running/2/overview") == 1
+    assert followed and all(names == ["b", "d"] for names in followed)
+
+
+@pytest.mark.parametrize(
+    "overview,detail",
+    [
+        (b"{}", b"{}"),
+        (b"no JSON", b""),
+        (b"[1]", b""),
+        (b'{"jobs": [1, {"name": "mine"}]}', b""),
+        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b"not found"),
+        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b'{"vertices": [3, {}]}'),
+        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b'{"vertices": null}'),
+    ],
+)
+def test_a_master_that_answers_nonsense_changes_nothing(overview, detail, monkeypatch, master):
+    Master.answers = {"/jobs/overview": overview, "/jobs/2": detail}
+    died = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    told, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"], seconds=0.3)
+    assert told[-1] == "job state: DONE" and followed == [] and died == []

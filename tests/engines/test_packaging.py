@@ -1,8 +1,10 @@
-"""What is published: sdist and wheel, built as by a stranger and used from an empty environment, away from the sources.
+"""What is published: sdist and wheel, built by scripts/build and used from empty environments, away from the sources.
 
-Needs a package index; skipped without one, except where CI is set.
+Every Python that dpbeam supports and this machine has (tests/support/pythons.py) gets the wheel with the locked
+releases and runs part of the tests. Needs a package index; skipped without one, except where CI is set.
 """
 
+import hashlib
 import os
 import pathlib
 import re
@@ -10,22 +12,37 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
+from importlib.metadata import metadata
 
 import pytest
 
 from dpbeam import __version__
+from tests.support.locks import PYTHONS
+from tests.support.pythons import find_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 900
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+EXTRAS = sorted(set(metadata("dpbeam").get_all("Provides-Extra")) - {"test"})
+# What differs between versions of Python: Beam's type hints and pickles, argparse, arrays; released bytes must not.
+PART = (
+    "tests/cli/test_golden.py",
+    "tests/cli/test_flags.py",
+    "tests/engine/beam/test_hub.py",
+    "tests/engine/beam/test_messages.py",
+    "tests/io/test_sinks.py",
+    "tests/kernels",
+    "tests/selectors/test_registry.py",
+)
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "pandas")
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
 
 def run(argv, cwd, **more):
-    """A command in a stranger's shell; its output."""
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), **_index()}
+    """A command in a stranger's shell."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), **_index(), **more}
     return subprocess.run(
         [str(word) for word in argv],
         cwd=cwd,
@@ -34,54 +51,87 @@ def run(argv, cwd, **more):
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=SECONDS,
-        **more,
     )
 
 
 def _index() -> dict[str, str]:
-    """How this machine reaches its package index and keeps what it fetched."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    kept.setdefault("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip"))
-    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    """How this machine reaches its package index and keeps what it fetched; uv does not read pip's settings."""
+    here = os.environ
+    names = {
+        "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+        "PIP_EXTRA_INDEX_URL": "UV_INDEX",
+        "PIP_CERT": "SSL_CERT_FILE",
+    }
+    kept = {new: here[old] for old, new in names.items() if old in here}
+    kept |= {
+        name: value for name, value in here.items() if re.match("UV_|SSL_|HTTPS?_PROXY|NO_PROXY", name, re.I)
+    }
+    return {"UV_CACHE_DIR": os.path.expanduser("~/.cache/uv"), **kept}
 
 
-def pip(environment, *arguments, cwd):
-    """Install into an environment, or say what is missing."""
-    done = run(
-        [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", *arguments], cwd
-    )
-    if done.returncode and re.search("Could not find a version|connection|resolve", done.stderr, re.I):
+def uv(*arguments, cwd):
+    """Run uv, or say that there is no index."""
+    done = run([sys.executable, "-m", "uv", "--quiet", *arguments], cwd)
+    if done.returncode and re.search("error sending request|dns error|Failed to fetch", done.stderr):
         message = "needs a package index"
         pytest.fail(f"{message}: {done.stderr[-2000:]}") if os.environ.get("CI") else pytest.skip(message)
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, (arguments, done.stderr[-4000:])
+    return done.stdout
 
 
-def new_environment(folder):
-    venv.create(folder, with_pip=True)
+def new_environment(folder, python=sys.executable):
+    uv("venv", "--no-python-downloads", "--python", python, folder, cwd=folder.parent)
     return folder
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """(sdist, wheel), the wheel built from the sdist, as `python -m build` does."""
-    folder = tmp_path_factory.mktemp("build")
-    source = folder / "source"
-    left_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", "*.egg-info", ".*_cache")
-    shutil.copytree(ROOT, source, ignore=left_out)
-    builder = new_environment(folder / "builder")
-    pip(builder, "build>=1.2,<2", cwd=folder)
-    done = run([builder / "bin" / "python", "-m", "build", "--outdir", folder / "dist", source], folder)
+def install(environment, *arguments):
+    uv("pip", "install", "--python", environment / "bin" / "python", *arguments, cwd=environment.parent)
+    uv("pip", "check", "--python", environment / "bin" / "python", cwd=environment.parent)
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs git and a clone, to know which files are part of the sources")
+    return listed.stdout.splitlines()
+
+
+def _left_out(folder, names):
+    made = {".git", ".venv", "build", "dist"} if pathlib.Path(folder) == ROOT else set()
+    return {
+        name for name in names if name in made or re.fullmatch(r"__pycache__|\..*_cache|.*\.egg-info", name)
+    }
+
+
+def build(folder):
+    """scripts/build on a copy of the tree: its sdist and wheel. The environment is that of the tests, unchanged."""
+    source, venv = folder / "source", folder / "venv"
+    shutil.copytree(ROOT, source, ignore=_left_out)
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (venv / "bin" / "python").chmod(0o755)
+    (venv / ".installed-test").touch()
+    script = [source / "scripts" / "build", folder / "dist"]
+    done = run(script, folder, DPBEAM_VENV=str(venv), SOURCE_DATE_EPOCH="1700000000")
+    if done.returncode and re.search("error sending request|dns error|Failed to fetch", done.stderr):
+        pytest.skip("needs a package index")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count("PASSED") == 2, done.stdout
     (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
     return sdist, wheel
 
 
 @pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """(sdist, wheel), the wheel built from the sdist."""
+    return build(tmp_path_factory.mktemp("build"))
+
+
+@pytest.fixture(scope="module")
 def installed(built, tmp_path_factory):
     """An empty environment with the wheel and what it requires."""
-    folder = tmp_path_factory.mktemp("installed")
-    environment = new_environment(folder / "venv")
-    pip(environment, built[1], cwd=folder)
+    environment = new_environment(tmp_path_factory.mktemp("installed") / "venv")
+    install(environment, built[1])
     return environment
 
 
@@ -91,15 +141,50 @@ def test_the_wheel_holds_the_package_and_its_data_alone(built):
         path for path in (ROOT / "dpbeam").rglob("*") if path.is_file() and "__pycache__" not in path.parts
     ]
     assert {path.relative_to(ROOT).as_posix() for path in files} <= names
+    assert "dpbeam/py.typed" in names
     others = {name.split("/")[0] for name in names} - {"dpbeam"}
     assert others == {f"dpbeam-{__version__}.dist-info"}
     assert {"LICENSE", "WORDNET_LICENSE"} <= {name.rsplit("/")[-1] for name in names if "/licenses/" in name}
 
 
-def test_the_sdist_can_be_built_from(built):
+def test_the_sdist_holds_the_sources_and_nothing_else(built):
     with tarfile.open(built[0]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", "dpbeam/data/report.html.j2"} <= names
+        files = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    made = {name for name in files if name in ("PKG-INFO", "setup.cfg") or ".egg-info/" in name}
+    assert files - made == set(tracked())
+
+
+def test_the_same_sources_make_the_same_wheel(built, tmp_path):
+    """Also from the tree itself, and whenever its files were written."""
+    source = tmp_path / "source"
+    with tarfile.open(built[0]) as archive:
+        archive.extractall(tmp_path, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else archive.extractall(tmp_path)
+    (tmp_path / f"dpbeam-{__version__}").rename(source)
+    for path in source.rglob("*"):
+        if path.is_file():
+            os.utime(path, (1.6e9, 1.6e9))
+    shutil.rmtree(source / "dpbeam.egg-info")
+    done = run(
+        [
+            sys.executable,
+            "-m",
+            "uv",
+            "build",
+            "-q",
+            "--wheel",
+            "--build-constraints",
+            "locks/build.txt",
+            "-o",
+            tmp_path,
+        ],
+        source,
+        SOURCE_DATE_EPOCH="1700000000",
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert hashlib.sha256(wheel.read_bytes()).digest() == hashlib.sha256(built[1].read_bytes()).digest()
 
 
 def test_it_runs_without_extras(installed, tmp_path):
@@ -117,16 +202,45 @@ def test_it_runs_without_extras(installed, tmp_path):
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert sorted((tmp_path / "out" / "x-00000-of-00001.txt").read_text().split()) == ["i0", "i1", "i2"]
     assert (tmp_path / "out" / "x.report.html").stat().st_size > 10_000
-    found = run(
-        [installed / "bin" / "python", "-m", "pip", "list", "--format=freeze"], tmp_path
-    ).stdout.lower()
-    assert "dpbeam==" in found and not re.search("^(pandas|matplotlib|pytest|hypothesis)==", found, re.M)
-    checked = run([installed / "bin" / "python", "-m", "pip", "check"], tmp_path)
-    assert checked.returncode == 0, checked.stdout
+    found = uv("pip", "freeze", "--python", installed / "bin" / "python", cwd=tmp_path)
+    assert not re.search("^(pandas|matplotlib|pytest|hypothesis|sqlalchemy)==", found, re.M)
+    missing = run([program, "budget", "show", "--budget=sqlite:///x"], tmp_path)
+    assert missing.returncode == 2 and "dpbeam[budget]" in missing.stderr, missing.stderr
 
 
-def test_an_extra_comes_on_top(built, installed, tmp_path):
-    pip(installed, f"{built[1]}[plots]", cwd=tmp_path)
-    script = "import matplotlib, dpbeam; print(dpbeam.__file__)"
-    done = run([installed / "bin" / "python", "-c", script], tmp_path)
-    assert done.stdout.startswith(str(installed)) and sys.prefix not in done.stdout, done.stderr
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_comes_on_top(extra, built, tmp_path):
+    environment = new_environment(tmp_path / "venv")
+    install(environment, f"{built[1]}[{extra}]")
+    script = f"""
+import dpbeam, importlib.metadata as m, re
+wanted = [r for r in m.requires("dpbeam") if r.endswith('extra == "{extra}"')]
+print(dpbeam.__file__, len(wanted), *(m.version(re.match(r"[\\w.-]+", r)[0]) for r in wanted))
+"""
+    done = run([environment / "bin" / "python", "-c", script], tmp_path)
+    file, number, *versions = done.stdout.split()
+    assert file.startswith(str(environment)) and int(number) == len(versions) > 0, done.stderr
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_every_python_runs_the_wheel_with_the_locked_releases(version, built, tmp_path):
+    """The tests run beside an unpacked sdist that has lost the package, so what they import is the wheel."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version} here: name one in DPBEAM_PYTHONS, or install it for pyenv")
+    environment = new_environment(tmp_path / "venv", python)
+    install(environment, "--require-hashes", "-r", ROOT / "locks" / "dpbeam.txt")
+    install(environment, "--no-deps", built[1])
+    assert run([environment / "bin" / "dpbeam", "--version"], tmp_path).stdout == f"dpbeam {__version__}\n"
+    with tarfile.open(built[0]) as archive:
+        archive.extractall(tmp_path, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else archive.extractall(tmp_path)
+    tree = tmp_path / f"dpbeam-{__version__}"
+    shutil.rmtree(tree / "dpbeam")
+    part = PART[:1] if version == THIS else PART  # the whole suite has run on this one
+    install(environment, *TOOLS)
+    tests = [environment / "bin" / "python", "-m", "pytest", "-n2", "-m", "not slow", *part]
+    done = run(tests, tree, PATH=f"{environment}/bin:/usr/bin:/bin")
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert re.search(r"^\d+ passed", done.stdout.splitlines()[-1]) or "[100%]" in done.stdout

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 
@@ -138,6 +139,21 @@ def assert_left_nothing(folder):
 def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, released, tmp_path):
     run = engine(name).run(command(pairs, tmp_path, pipeline, shards), tmp_path / "log")
     assert_done(run, tmp_path, released(pipeline))
+    if not name.startswith("direct"):
+        assert re.search(r"^dpbeam [a-z-]+: job state: RUNNING$", run.log, re.M), run.log
+    if name.startswith("flink-cluster"):
+        assert (
+            len(
+                re.findall(
+                    r"^dpbeam [a-z-]+: job: http://\S+/#/job/running/[0-9a-f]{32}/overview$", run.log, re.M
+                )
+            )
+            == 1
+        )
+        stages = re.findall(
+            r"^dpbeam [a-z-]+: (reading|items of each user|.*\d, [a-z ]+|writing)\b", run.log, re.M
+        )
+        assert len(stages) >= 2 and len(stages) == len(set(stages)), run.log
 
 
 def test_the_flags_of_the_job_servers_are_known(engine):

@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.limits import release_probability_limit
-from dpbeam.accounting.threshold import novel_threshold
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
+from dpbeam.evaluation.bounds import Masses, Wgm, fit_zipf, theorem_3_3, theorem_3_6
 from dpbeam.evaluation.indexed import index_pairs, mask_of
 from dpbeam.evaluation.quality import (
     evaluate_release,
@@ -103,26 +102,16 @@ def zipf_data(users: int = 3_000, items: int = 200):
     return pairs
 
 
-def test_bounds_of_the_weighted_gaussian_mechanism_by_the_formula():
+def test_bounds_are_those_of_their_module():
     indexed = index_pairs(batches(zipf_data(), 10_000))
     found = wgm_bounds(indexed, 1.0, 1e-5, 10, 0.05)
-    total, largest = len(indexed.sets.links), int(indexed.sets.degrees.max())
-    sigma = gaussian_sigma(1.0, 5e-6)
-    rho = novel_threshold(sigma, 5e-6, 10, lambda t: 1 / np.sqrt(t))
-    q, p = min(10, largest), min(1.0, 10 / largest)
-    t0 = rho + sigma * math.sqrt(2 * math.log(6 * total / 0.05))
-    assert found["mm_inf"] == pytest.approx(
-        8 / (p * total) * max(math.log(3 * total / 0.05), math.sqrt(q) * t0)
-    )
-    s, c = found["zipf_exponent"], found["zipf_factor"]
-    shares = np.sort(indexed.holders)[::-1] / total
-    law = c * np.arange(1, len(shares) + 1) ** -s
-    assert (shares <= law * (1 + 1e-9)).all()
-    assert (shares >= law * (1 - 1e-9)).any()
-    inner = max(math.sqrt(q) * t0, math.log(3 * (c * total) ** (1 / s) / 0.05))
-    power = (s - 1) / s
-    assert found["mm_1_zipf"] == pytest.approx(c ** (1 / s) / (s - 1) * (9 / (p * total) * inner) ** power)
-    assert 1.2 < s < 2.2
+    masses, wgm = Masses(indexed.holders, int(indexed.sets.degrees.max())), Wgm.of(1.0, 1e-5, 10)
+    law = fit_zipf(masses, found["zipf_exponent"])
+    assert found["zipf_factor"] == law.factor
+    assert 1.2 < law.exponent < 2.2
+    assert found["mm_inf"] == theorem_3_6(masses, wgm, 0.05)
+    assert found["mm_1_zipf"] == theorem_3_3(masses, wgm, law, 0.05)
+    assert found["mm_1_at_least"] < found["mm_1"] <= found["mm_1_zipf"]
 
 
 def test_bounds_hold_for_runs_of_basic():
@@ -139,6 +128,8 @@ def test_bounds_hold_for_runs_of_basic():
             max_items=10,
         )
         assert 0 < result["missing_mass"]["pinf"] <= result["wgm_bounds"]["mm_inf"]
+        bounds = result["wgm_bounds"]
+        assert bounds["mm_1_at_least"] < result["missing_mass"]["p1"] <= bounds["mm_1"]
         assert result["released"]["not_in_data"] == 0
         assert result["limit"]["released_share_of_limit"] < 1
 

@@ -5,6 +5,8 @@ import yaml
 
 from dpbeam.cli import main
 from dpbeam.cli.evaluate_run import read_experiment
+from dpbeam.experiments import schema
+from tests.support.examples import ROOT
 
 GOOD = {
     "datasets": {"zipf": {"synth": {"users": 50, "items": 20}}},
@@ -181,3 +183,25 @@ def test_a_grid_of_generators(tmp_path):
     path.write_text(yaml.safe_dump(changed(datasets={"m": {"synth": synth}}, methods=[{"run": "pack"}])))
     names = list(read_experiment(str(path), "").datasets)
     assert names == [f"m resources={m} supply_share={b}" for m in (1, 2) for b in (0.1, 0.2)]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs" / "experiments").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
+    """Keys, columns, measures and names of settings; to calibrate all of them takes a minute."""
+    for about in yaml.safe_load(path.read_text())["datasets"].values():
+        for key, name in (("folder", "entries.parquet"), ("histogram", "histogram.parquet")):
+            if key in about:
+                (tmp_path / about[key]).mkdir(exist_ok=True)
+                (tmp_path / about[key] / name).touch()
+    monkeypatch.setattr(schema, "prepared", lambda *_: None)
+    experiment = read_experiment(str(path), str(tmp_path))
+    assert len(experiment.cells()) > 10 and experiment.tables
+    assert any(path.name in document.read_text() for document in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_document_shows_the_small_one():
+    shown = (ROOT / "docs" / "evaluate.md").read_text().split("```yaml\n")[1].split("```")[0]
+    file = (ROOT / "configs" / "experiments" / "small.yaml").read_text()
+    assert yaml.safe_load(shown) == yaml.safe_load(file)

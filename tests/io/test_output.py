@@ -308,7 +308,7 @@ def test_a_crash_at_any_step(tmp_path, monkeypatch, overwrite):
 
 def crash_at(monkeypatch, step, target):
     """Commit, and crash at filesystem change number `step` // 2: before it (even) or after (odd)."""
-    from apache_beam.io.filesystems import FileSystems
+    from dpbeam.storage import FileSystems
 
     calls = 0
 
@@ -342,7 +342,7 @@ def crash_at(monkeypatch, step, target):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
     """A write that fails leaves older output whole, a move that fails leaves nothing: never shards without a ledger."""
-    from apache_beam.io.filesystems import FileSystems
+    from dpbeam.storage import FileSystems
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")

@@ -29,7 +29,7 @@ def pairs_spec(*patterns, **options):
 
 def values(batch):
     kinds = Kinds.of(batch.schema)
-    users = canonical.decode(batch.column("user"), [kinds.user])[0].to_pylist()
+    users = canonical.decode(canonical.plain(batch.column("user")), [kinds.user])[0].to_pylist()
     items = canonical.decode(canonical.plain(batch.column("item")), kinds.item)[0].to_pylist()
     return list(zip(users, items))
 
@@ -96,14 +96,15 @@ def test_home_and_file_urls(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "scheme, extra", [("s3", "aws"), ("gs", "gcp"), ("azfs", "azure"), ("hdfs", "hadoop")]
+    "scheme, package",
+    [("s3", "dpbeam[s3]"), ("gs", "dpbeam[gcs]"), ("azfs", "apache-beam[azure]"), ("hdfs", "dpbeam[hdfs]")],
 )
-def test_a_filesystem_without_its_client(scheme, extra, monkeypatch):
+def test_a_filesystem_without_its_client(scheme, package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError) as error:
         match_files([f"{scheme}://bucket/a.csv"])
     assert str(error.value) == (
-        f"--input: cannot look up '{scheme}://bucket/a.csv': {scheme}:// needs the package apache-beam[{extra}]; "
+        f"--input: cannot look up '{scheme}://bucket/a.csv': {scheme}:// needs the package {package}; "
         "install it"
     )
 

@@ -27,6 +27,7 @@ from dpbeam.kernels.pairs import (
     range_bucket,
     unique_fingerprints,
 )
+from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints
 from tests.support.instances import batches, fingerprint_array, random_pairs
 from tests.support.statistics import FALSE_ALARM
@@ -416,3 +417,53 @@ def test_dictionaries_of_every_type_give_the_same_values():
         index, dictionary = encode_dictionary(array)
         assert dictionary.type == pa.large_binary()
         assert [dictionary[int(i)].as_py().decode() for i in index] == texts
+
+
+LAYOUTS = {
+    "plain": lambda users: users,
+    "a dictionary": lambda users: users.dictionary_encode(),
+    "rows of a longer table": lambda users: pa.concat_arrays([users, LONGER]).dictionary_encode()[
+        : len(users)
+    ],
+    "fingerprints": lambda users: UserRows.of(users, KEYS.user),
+    "fingerprints of parts": lambda users: UserRows.concat(
+        [UserRows.of(users[:7].dictionary_encode(), KEYS.user), UserRows.of(users[7:], KEYS.user)]
+    ),
+}
+LONGER = pa.array([b"another %d" % n for n in range(10_000)], pa.large_binary())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("together", [False, True], ids=["users anywhere", "users together"])
+@pytest.mark.parametrize("cap", [100, 5])
+def test_how_users_are_laid_out_does_not_matter(layout, together, cap):
+    """Rows of one user together or not, a column of names or a dictionary of them: the same messages, byte by byte."""
+    rng = np.random.default_rng(11)
+    numbers = rng.integers(0, 300, 6_000)
+    numbers = np.sort(numbers) if together else numbers
+    users = pa.array([b"user %d" % n for n in numbers], pa.large_binary())
+    items = pa.array([b"item %d" % n for n in rng.integers(0, 500, 6_000)], pa.large_binary())
+    found = list(partition_pairs(layout(users), items, KEYS, 7, cap, b"kinds"))
+    each = UserRows(fingerprints(KEYS.user, users))
+    expected = list(partition_pairs(each, items, KEYS, 7, cap, b"kinds"))
+    assert [(block, encode(columns)) for block, columns in found] == [(b, encode(c)) for b, c in expected]
+
+
+def test_users_that_lie_together_are_hashed_once_a_run():
+    users = pa.array([b"%d" % (n // 40) for n in range(8_000)], pa.large_binary())
+    assert len(UserRows.of(users, KEYS.user).fp) == 200
+    assert len(UserRows.of(users.dictionary_encode(), KEYS.user).fp) == 200
+    assert len(UserRows.of(users, KEYS.user)) == 8_000
+
+
+@pytest.mark.parametrize("equal_bits", [0, 20, 40, 64])
+def test_fingerprints_that_agree_in_their_leading_bits_are_sorted_exactly(equal_bits):
+    rng = np.random.default_rng(equal_bits)
+    high = rng.integers(0, 1 << 16, 3_000, dtype=np.uint64) >> np.uint64(equal_bits // 4)
+    high |= np.uint64(1 << 63) if equal_bits == 40 else np.uint64(0)
+    fp = np.column_stack([high, rng.integers(0, 50, 3_000, dtype=np.uint64)])
+    order = np.lexsort((fp[:, 1], fp[:, 0]))
+    assert argsort_fingerprints(fp).tolist() == order.tolist()
+    first, inverse = unique_fingerprints(fp)
+    assert np.array_equal(fp[first][inverse], fp)
+    assert len(first) == len({tuple(row) for row in fp.tolist()})

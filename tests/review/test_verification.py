@@ -74,6 +74,12 @@ def test_a_gap_that_cannot_be():
     assert ledger is None and [(s.name, s.holds) for s in found] == [("thresholds", False)]
 
 
+def test_the_account_of_a_run_is_no_setting():
+    ledger = ledger_of()
+    charged = {**ledger.parameters, "account": {"dataset": "logs", "entry": 3}}
+    assert statements(replace(ledger, parameters=charged).to_json())["settings"] is True
+
+
 def test_other_settings_are_no_lie_but_are_not_reproduced():
     ledger = ledger_of()
     ledger.parameters["max_items_per_user"] = 99

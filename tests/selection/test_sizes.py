@@ -26,7 +26,7 @@ from dpbeam.selection.sizes import (
         (120_000, Sizes(3, 1, True)),
         (1_000_000, Sizes(4, 4, True)),
         (8_000_000, Sizes(8, 8)),
-        (10**9, Sizes(1000, 25)),
+        (10**9, Sizes(300, 83)),
         (4 * 10**9, Sizes(1000, 100)),
         (43 * 10**9, Sizes(10_750, 1_075)),
         (78 * 10**10, Sizes(195_000, 19_500)),
@@ -55,7 +55,7 @@ def test_blocks_and_shards_grow_and_stay_within_bounds():
 def test_the_callers_number_of_shards_is_kept():
     assert choose_sizes(10**6, 3) == Sizes(4, 3)
     assert choose_sizes(10**6, 64) == Sizes(64, 64)
-    assert choose_sizes(10**9, 2) == Sizes(1000, 2)
+    assert choose_sizes(10**9, 2) == Sizes(300, 2)
 
 
 @pytest.mark.parametrize("pairs", [10**5, 3 * 10**7, 4 * 10**9])

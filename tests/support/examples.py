@@ -1,27 +1,36 @@
 """Examples of the documents: code blocks after the comment `<!-- run -->`, to be run as a reader would.
 
 A block, indented or fenced, is Python if its fence says so or if it parses as Python, else it is for the shell.
-`<!-- not run: REASON -->` marks a block that cannot run in a test.
+`<!-- run on ENGINE -->` marks one that needs an engine of tests/engines, `<!-- not run: REASON -->` one that cannot run
+in a test, and `<!-- output -->` what the block above prints, where `...` stands for anything.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import doctest
 import gzip
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from markdown_it import MarkdownIt
 
+from dpbeam.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
-_MARK = re.compile(r"<!--\s*(run|not run: .+?)\s*-->")
+_MARK = re.compile(r"<!--\s*(run(?: on [\w-]+)?|output|not run: .+?)\s*-->")
 
 
 @dataclass(frozen=True)
@@ -48,27 +57,65 @@ def blocks(text: str) -> list[Block]:
     """All code blocks of a Markdown text, in order.
 
     Raises:
-      ValueError: a comment speaks of running but is no mark, or no code block follows a mark.
+      ValueError: a comment speaks of running but is no mark, no code block follows a mark, or an output follows no
+        block that runs.
     """
     found: list[Block] = []
     mark: str | None = None
     for token in MarkdownIt().parse(text):
         if token.type in ("code_block", "fence") and token.map:
+            if mark == "output" and not (found and found[-1].mark in ("run", "output")):
+                raise ValueError(f"line {token.map[0] + 1}: an output, and no block above it that runs")
             found.append(Block(token.map[0] + 1, _language(token.info, token.content), token.content, mark))
             mark = None
             continue
         if mark:
             raise ValueError(f"no code block follows <!-- {mark} -->")
-        if token.type == "html_block" and re.match(r"<!--\s*(not\s)?\s*run\b", token.content):
+        if token.type == "html_block" and re.match(r"<!--\s*((not\s)?\s*run|output)\b", token.content):
             known = _MARK.fullmatch(token.content.strip())
             if not known:
                 raise ValueError(
-                    f"neither <!-- run --> nor <!-- not run: REASON -->: {token.content.strip()}"
+                    f"neither <!-- run --> nor <!-- not run: REASON --> nor <!-- output -->: {token.content.strip()}"
                 )
             mark = known[1]
     if mark:
         raise ValueError(f"no code block follows <!-- {mark} -->")
     return found
+
+
+def prints(expected: str, printed: str) -> bool:
+    """Whether a program printed what a document shows: white space counts once, `...` stands for anything."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(expected, printed, flags)
+
+
+def dpbeam_commands(code: str) -> list[list[str]] | None:
+    """The arguments of each line's `dpbeam`; None if anything in the code is for a shell."""
+    found = []
+    for line in code.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a quote that goes over several lines
+            return None
+        if any(set(word) <= set("();<>|&") for word in words) or re.search(r"[$`~]", line):
+            return None
+        if words and words[0] != "dpbeam":
+            return None
+        found += [words[1:]] if words else []
+    return found
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with mock.patch.dict(os.environ, environment), mock.patch("tempfile.tempdir", environment["TMPDIR"]):
+            yield
+    finally:
+        os.chdir(before)
 
 
 class Workspace:
@@ -108,8 +155,17 @@ class Workspace:
             "TMPDIR": str(folder / "tmp"),
         }
 
-    def run(self, block: Block, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run one block to its end; the shell stops at the first command that fails."""
+    def run(
+        self, block: Block, seconds: float = 120, *, apart: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one block to its end; the shell stops at the first command that fails.
+
+        Lines of `dpbeam` alone run in this process, which saves them the start of Python and the import of Beam, but
+        with `apart`.
+        """
+        commands = dpbeam_commands(block.code) if block.language == "shell" and not apart else None
+        if commands:
+            return self._run_here(commands)
         argv = ["bash", "-euo", "pipefail", "-c", block.code]
         if block.language == "python":
             argv = [sys.executable, "-c", block.code]
@@ -122,3 +178,16 @@ class Workspace:
             stdin=subprocess.DEVNULL,
             timeout=seconds,
         )
+
+    def _run_here(self, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
+        streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+        code = 0
+        with (
+            _working_in(self.folder, self.environment),
+            contextlib.redirect_stdout(streams[0]),
+            contextlib.redirect_stderr(streams[1]),
+        ):
+            for argv in commands:
+                code = code or main(argv)
+        out, err = (stream.buffer.getvalue().decode() for stream in streams)
+        return subprocess.CompletedProcess(["dpbeam"], code, out, err)

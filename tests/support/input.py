@@ -34,7 +34,8 @@ def read(spec, split=None, target=1_000_000):
         else:
             for batch in read_scattered(unit, spec, summary.kinds, counts):
                 kinds = Kinds.of(batch.schema)
-                assert batch.schema.field("user").type == pa.large_binary()
-                ids = values(batch.column("user"), [kinds.user])
+                users_by_row = canonical.plain(batch.column("user"))
+                assert users_by_row.type == pa.large_binary()
+                ids = values(users_by_row, [kinds.user])
                 pairs.update(zip(ids, values(batch.column("item"), kinds.item)))
     return (users if spec.complete_users else pairs), {k: v for k, v in counts.items() if v}

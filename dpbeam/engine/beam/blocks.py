@@ -18,6 +18,7 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, build_complete_block, partition_again, partition_pairs
+from dpbeam.kernels.users import UserRows
 
 # Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
 # worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
@@ -43,20 +44,27 @@ class _PartitionPairs(RunDoFn):
         self._num_blocks = num_blocks
         self._cap = cap
         self._group = group
-        self._held: list[pa.RecordBatch] = []
+        self._users: list[UserRows] = []
+        self._items: list[pa.Array] = []
+        self._kinds = b""
         self._rows = self._bytes = 0
 
     def start_bundle(self) -> None:
-        self._held, self._rows, self._bytes = [], 0, 0
+        self._users, self._items, self._rows, self._bytes = [], [], 0, 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         if not batch.num_rows:
             return
-        if self._held and not batch.schema.equals(self._held[0].schema, check_metadata=True):
+        items, kinds = batch.column("item"), (batch.schema.metadata or {}).get(METADATA_KEY, b"")
+        if self._items and (items.type != self._items[0].type or kinds != self._kinds):
             yield from self._flush()
-        self._held.append(batch)
+        self._kinds = kinds
+        # Fingerprints instead of the names: what is held is smaller, and nothing is copied to be joined.
+        users = UserRows.of(batch.column("user"), self._keys.pairs.user)
+        self._users.append(users)
+        self._items.append(items)
         self._rows += batch.num_rows
-        self._bytes += batch.nbytes
+        self._bytes += users.fp.nbytes + items.nbytes
         if self._rows >= PARTITION_ROWS or self._bytes >= PARTITION_BYTES:
             yield from self._flush()
 
@@ -68,13 +76,10 @@ class _PartitionPairs(RunDoFn):
     def _flush(self) -> Iterator[tuple[int, bytes]]:
         if not self._rows:
             return
-        held = self._held
-        self._held, self._rows, self._bytes = [], 0, 0
-        users, items = _joined(held, "user"), _joined(held, "item")
-        kinds = (held[0].schema.metadata or {}).get(METADATA_KEY, b"")
-        del held
+        users, items = UserRows.concat(self._users), _joined(self._items)
+        self._users, self._items, self._rows, self._bytes = [], [], 0, 0
         parts = partition_pairs(
-            users, items, self._keys.pairs, self._num_blocks, self._cap, kinds, group=self._group
+            users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
         )
         yield from send(self._store, parts)
 
@@ -104,9 +109,8 @@ class _PartitionAgain(RunDoFn):
         yield from send(self._store, parts)
 
 
-def _joined(batches: list[pa.RecordBatch], name: str) -> pa.Array:
-    """One column of batches with one schema."""
-    columns = [batch.column(name) for batch in batches]
+def _joined(columns: list[pa.Array]) -> pa.Array:
+    """One column of columns of one type."""
     if len(columns) == 1:
         return columns[0]
     if pa.types.is_dictionary(columns[0].type):

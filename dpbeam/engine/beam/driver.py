@@ -3,6 +3,8 @@
 Up to `trips_per_job` trips stay one job. Longer programs become a chain of jobs: each ends with the messages to its
 blocks in files and a checkpoint, and the next goes on from there. A run that was killed goes on from its last
 checkpoint, with the same key, and gives the same result: nothing in the folder depends on how often it was tried.
+Between two jobs the folder loses what no later one reads (`dpbeam.engine.beam.sweep`); so large data on one machine
+take a job for the blocks and one for each trip.
 """
 
 from __future__ import annotations
@@ -13,9 +15,17 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 
-from dpbeam.engine.beam.graph import ContinueBlocks, KeepForNextJob, RunProgram, RunTrips
+from dpbeam.engine.beam.graph import (
+    ContinueBlocks,
+    KeepBlocks,
+    KeepForNextJob,
+    LoadBlocks,
+    RunProgram,
+    RunTrips,
+)
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.beam.sweep import sweep
 from dpbeam.engine.beam.trips import ended_before
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
@@ -72,14 +82,17 @@ class Checkpoint:
         store.write(_name(self.trip), {"blocks": self.blocks, "digest": digest})
 
     @classmethod
+    def read(cls, store: RunStore, trip: int) -> Checkpoint:
+        """The checkpoint before a trip. Raises OSError or BeamIOError if there is none."""
+        columns = store.read(_name(trip))
+        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+
+    @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
         """The last checkpoint of a program of so many trips; None where there is none yet."""
         kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
         trip = max((trip for trip in kept if trip < trips), default=None)
-        if trip is None:
-            return None
-        columns = store.read(_name(trip))
-        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+        return None if trip is None else cls.read(store, trip)
 
 
 _STEM = "checkpoint-"
@@ -109,6 +122,7 @@ def run_in_jobs(
     write: Write,
     run: Callable[[Callable[[beam.Pipeline], None]], None],
     trips_per_job: int = TRIPS_PER_JOB,
+    blocks_first: bool = False,
 ) -> None:
     """Run a program to its end, from its last checkpoint where there is one.
 
@@ -117,6 +131,7 @@ def run_in_jobs(
       read: adds the input to the first job: pipeline -> PCollection[(int, Block)].
       write: adds what is done with the result, PCollection[pa.RecordBatch], to the last job.
       run: makes a pipeline, hands it to the given function, runs it and waits; called once per job.
+      blocks_first: the first job builds the blocks and makes no trip, so that what was shuffled for them goes before.
 
     Raises:
       InputError: the checkpoint in the folder is of another program.
@@ -125,24 +140,34 @@ def run_in_jobs(
     if trips_per_job < 1:
         raise ValueError(f"trips_per_job must be at least 1, got {trips_per_job}")
     stored = StoredProgram.put(store, program)
+    at = Checkpoint.last(store, program.trips)
     while True:
-        at = Checkpoint.last(store, program.trips)
         if at is not None and at.digest != stored.digest:
             raise InputError("the checkpoint is of a run with other settings; take another folder")
         first = 0 if at is None else at.trip
+        if at is not None:
+            sweep(store, program, first)
         if ended_before(program, store, program.trips) is not None:
             first = program.trips  # nothing is left but the result
-        last = min(first + trips_per_job, program.trips)
+        only_blocks = blocks_first and at is None
+        last = 0 if only_blocks else min(first + trips_per_job, program.trips)
 
         def build(pipeline: beam.Pipeline, first: int = first, last: int = last, at=at) -> None:
             flowing = read(pipeline) if at is None else pipeline | "Continue" >> ContinueBlocks(at.blocks)
-            flowing = flowing | "Trips" >> RunTrips(stored, program, first, last)
+            kept = at is not None and at.trip == 0
+            if kept:
+                flowing = flowing | "LoadBlocks" >> LoadBlocks(stored)
+            if last:
+                flowing = flowing | "Trips" >> RunTrips(stored, program, first, last, kept=kept)
             if last == program.trips:
                 write(flowing)
                 return
+            if last:
+                blocks = flowing | "KeepForNextJob" >> KeepForNextJob(stored, last)
+            else:
+                blocks = flowing | "KeepBlocks" >> KeepBlocks(stored)
             _ = (
-                flowing
-                | "KeepForNextJob" >> KeepForNextJob(stored, last)
+                blocks
                 | "AllBlocks" >> beam.combiners.ToList()
                 | "SaveCheckpoint" >> beam.ParDo(_Save(stored, last))
             )
@@ -150,3 +175,4 @@ def run_in_jobs(
         run(build)
         if last == program.trips:
             return
+        at = Checkpoint.read(store, last)  # by its name: a listing may lag behind

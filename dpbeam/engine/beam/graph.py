@@ -20,8 +20,10 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
+    block_name,
     broadcast_name,
     inbox_name,
+    keep_block,
     keep_ending,
     sliced,
 )
@@ -37,11 +39,22 @@ class RunTrips(beam.PTransform):
     Takes PCollection[(int, Block)] where `first` is 0, else PCollection[(int block, bytes)] of messages to blocks.
     Returns what flows after the last of these trips: messages to blocks, PCollection[(int, bytes)], or after the
     program's last trip its result, PCollection[pa.RecordBatch].
+
+    Args:
+      kept: the blocks are stored already, by `KeepBlocks`.
     """
 
-    def __init__(self, stored: StoredProgram, program: Program, first: int = 0, last: int | None = None):
+    def __init__(
+        self,
+        stored: StoredProgram,
+        program: Program,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        kept: bool = False,
+    ):
         super().__init__()
-        self._stored, self._program = stored, program
+        self._stored, self._program, self._kept = stored, program, kept
         self._first, self._last = first, program.trips if last is None else last
 
     def expand(self, flowing):
@@ -49,7 +62,7 @@ class RunTrips(beam.PTransform):
         for trip in range(self._first, self._last):
             name = f"Trip{trip + 1}"
             ends, meets = trip == program.trips - 1, program.meets(trip)
-            flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip)
+            flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip, kept=self._kept)
             if meets != "blocks":
                 flowing = flowing | f"{name}GroupByItem" >> GroupByItem(stored, trip)
                 if program.noise(trip) is not None:
@@ -147,6 +160,55 @@ class KeepForNextJob(beam.PTransform):
             | "GroupByBlock" >> beam.GroupByKey()
             | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
         )
+
+
+def _items_name(block: int) -> str:
+    """File of a block's items, where blocks are built by a job of their own."""
+    return f"block-{block}-items"
+
+
+class _KeepBlock(TripDoFn):
+    """(block, Block) -> block id; the block waits in files for the next job."""
+
+    def process(self, element: tuple[int, Block]) -> Iterator[int]:
+        number, block = element
+        if block.items is not None and self._program.sum_names(0):
+            self._store.write(_items_name(number), {"items": block.items})
+        keep_block(self._store, self._program, block)
+        yield number
+
+
+class KeepBlocks(beam.PTransform):
+    """Built blocks, PCollection[(int, Block)], -> PCollection[int], their ids; they wait for the first trip."""
+
+    def __init__(self, stored: StoredProgram):
+        super().__init__()
+        self._fn = _KeepBlock(stored, 0)
+
+    def expand(self, blocks):
+        return blocks | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
+
+
+class _LoadBlock(TripDoFn):
+    """(block, anything) -> (block, Block) as it was built."""
+
+    def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
+        number, _ = element
+        block = Block.from_columns(self._store.read(block_name(number)))
+        if self._program.sum_names(0):
+            block.items = self._store.read(_items_name(number))["items"]
+        yield number, block
+
+
+class LoadBlocks(beam.PTransform):
+    """The blocks of `KeepBlocks`, by their ids: PCollection[(int, bytes)] -> PCollection[(int, Block)]."""
+
+    def __init__(self, stored: StoredProgram):
+        super().__init__()
+        self._fn = _LoadBlock(stored, 0)
+
+    def expand(self, blocks):
+        return blocks | "Load" >> beam.ParDo(self._fn).with_output_types(tuple[int, Block])
 
 
 class ContinueBlocks(beam.PTransform):

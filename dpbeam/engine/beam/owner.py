@@ -15,6 +15,10 @@ import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from apache_beam.io.filesystem import BeamIOError
+
+from dpbeam.storage import FileSystems
+
 #: How the names of run folders begin.
 RUN_FOLDER = "dpbeam-run-"
 FILE = "owner.json"
@@ -55,24 +59,38 @@ class Owner:
 
 
 def mark(folder: str) -> None:
-    """Write this process into a local folder. Trouble is left to whoever writes there next."""
-    with contextlib.suppress(OSError):
-        Path(folder, FILE).write_text(json.dumps(asdict(Owner.this_process())), encoding="utf-8")
+    """Write this process into a folder. Trouble is left to whoever writes there next."""
+    _write(folder, Owner.this_process())
 
 
 def unmark(folder: str) -> None:
-    """Say that this process is done with a local folder, which stays: as if it were gone."""
-    with contextlib.suppress(OSError):
-        ended = replace(Owner.this_process(), started="ended")
-        Path(folder, FILE).write_text(json.dumps(asdict(ended)), encoding="utf-8")
+    """Say that this process is done with a folder, which stays: as if it were gone."""
+    _write(folder, replace(Owner.this_process(), started="ended"))
+
+
+def _write(folder: str, owner: Owner) -> None:
+    text = json.dumps(asdict(owner))
+    with contextlib.suppress(OSError, BeamIOError):
+        if _is_local(folder):
+            Path(folder, FILE).write_text(text, encoding="utf-8")
+            return
+        path = FileSystems.join(folder, FILE)
+        if not FileSystems.appears_whole(path) and FileSystems.exists(path):
+            FileSystems.delete([path])
+        with FileSystems.create(path) as file:
+            file.write(text.encode())
 
 
 def owner_of(folder: str) -> Owner | None:
     """Who made a folder; None where it does not say."""
     try:
-        values = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))
+        if _is_local(folder):
+            text = Path(folder, FILE).read_text(encoding="utf-8")
+        else:
+            text = FileSystems.read(FileSystems.join(folder, FILE)).decode()
+        values = json.loads(text)
         return Owner(str(values["host"]), int(values["pid"]), str(values["started"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, BeamIOError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -83,7 +101,13 @@ def state_of(folder: str) -> str:
 
 
 def folders(parent: str, stem: str) -> list[str]:
-    """Sorted paths of the local folders below `parent` whose names begin with `stem`, both taken literally."""
+    """Sorted paths of the folders below `parent` whose names begin with `stem`, both taken literally.
+
+    Raises:
+      OSError, BeamIOError: a store elsewhere does not answer.
+    """
+    if not _is_local(parent):
+        return FileSystems.folders(parent, stem, FILE)
     try:
         with os.scandir(parent or ".") as entries:
             names = [e.name for e in entries if e.name.startswith(stem) and e.is_dir(follow_symlinks=False)]
@@ -94,8 +118,18 @@ def folders(parent: str, stem: str) -> list[str]:
 
 def remove(folder: str) -> bool:
     """Remove a folder with everything in it; whether it is gone."""
+    if not _is_local(folder):
+        try:
+            FileSystems.remove_folder(folder)
+        except (OSError, BeamIOError):
+            return False
+        return True
     shutil.rmtree(folder, ignore_errors=True)
     return not os.path.lexists(folder)
+
+
+def _is_local(path: str) -> bool:
+    return FileSystems.get_scheme(path) is None
 
 
 def _host() -> str:

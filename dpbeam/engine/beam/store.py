@@ -2,32 +2,32 @@
 
 Blocks and shards are written once and read once per trip; only messages go through shuffles, which costs a third
 of the time and a quarter of the memory of sending the state along. Files appear by rename, so a reader never
-sees half a file, and every writer writes the same bytes for the same name, so retries are harmless.
+sees half a file, and every writer writes the same bytes for the same name, so retries are harmless. On S3 an object
+appears whole by itself, under its own name.
 
 The folder holds the run's key, exact sums and unreleased items. It is readable by its owner only (on a local
-disk) and is removed at the end of the run, also after a failure.
+disk and on HDFS; on S3 as the bucket's policy says) and is removed at the end of the run, also after a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
+from dpbeam.storage import FileSystems
 
 _KEY_FILE = "key"
-_MIME = "application/octet-stream"
-_PLAIN = CompressionTypes.UNCOMPRESSED
 _TEMPORARY = ".tmp-"
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
@@ -52,10 +52,14 @@ class RunStore:
           OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
         """
         final = FileSystems.join(self.path, name)
-        new = NewFile(f"{final}{_TEMPORARY}{uuid.uuid4().hex}")
+        whole = not self.is_local and FileSystems.appears_whole(final)
+        new = NewFile(final if whole else f"{final}{_TEMPORARY}{uuid.uuid4().hex}", whole=whole)
         try:
             yield new
-            if new.close():
+            if whole and new.begun and name != _KEY_FILE and not self.exists(_KEY_FILE):
+                # There is no folder whose absence would tell: the key is written first and deleted first.
+                raise FileNotFoundError(errno.ENOENT, "the run has ended", self.path)
+            if new.close() and not whole:
                 _rename(new.path, final)
         except BaseException:
             new.remove()
@@ -80,12 +84,26 @@ class RunStore:
             there = os.listdir(self.path) if os.path.isdir(self.path) else []
             found = [name for name in there if name.startswith(stem)]
         else:
-            listed = FileSystems.match([FileSystems.join(self.path, f"{stem}*")])[0].metadata_list
-            found = [FileSystems.split(entry.path)[1] for entry in listed]
+            listed = FileSystems.list_prefix(FileSystems.join(self.path, stem))
+            found = [FileSystems.split(path)[1] for path in listed]
         return sorted(name for name in found if _TEMPORARY not in name)
 
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files; those that are gone already do not matter."""
+        paths = [FileSystems.join(self.path, name) for name in names]
+        if self.is_local:
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        elif paths:
+            with contextlib.suppress(BeamIOError):  # it deletes what it can
+                FileSystems.delete(paths)
+
     def read_bytes(self, name: str) -> bytes:
-        with _opened(FileSystems.join(self.path, name)) as source:
+        path = FileSystems.join(self.path, name)
+        if not self.is_local:
+            return FileSystems.read(path)
+        with open(path, "rb") as source:
             return source.read()
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
@@ -94,15 +112,15 @@ class RunStore:
         Raises:
           OSError: the file is gone, or ends before.
         """
-        parts, left = [], size
-        with _opened(FileSystems.join(self.path, name)) as source:
+        path = FileSystems.join(self.path, name)
+        if not self.is_local:
+            return FileSystems.read_range(path, offset, size)
+        with open(path, "rb") as source:
             source.seek(offset)
-            while left and (part := source.read(left)):  # object stores may return less than asked for
-                parts.append(part)
-                left -= len(part)
-        if left:
-            raise OSError(f"{name}: ends {left} bytes too early")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            data = source.read(size)
+        if len(data) < size:
+            raise OSError(f"{name}: ends {size - len(data)} bytes too early")
+        return data
 
     def write(self, name: str, columns: Columns) -> None:
         self.write_bytes(name, encode(columns))
@@ -118,10 +136,15 @@ class RunStore:
 
 
 class NewFile:
-    """A file being written, made at the first write."""
+    """A file being written, made at the first write.
 
-    def __init__(self, path: str):
+    Args:
+      whole: it appears when it is closed and not before (`FileSystems.appears_whole`).
+    """
+
+    def __init__(self, path: str, *, whole: bool = False):
         self.path = path
+        self._whole = whole
         self._file: BinaryIO | None = None
         self._size = 0
 
@@ -133,6 +156,11 @@ class NewFile:
         self._size += len(data)
         return self._size - len(data)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was written."""
+        return self._file is not None
+
     def close(self) -> bool:
         """Finish writing; returns whether there is a file."""
         if self._file is not None:
@@ -142,8 +170,13 @@ class NewFile:
     def remove(self) -> None:
         """Drop what was written."""
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
+            if abort := getattr(self._file, "abort", None):
+                abort()
+            else:
+                with contextlib.suppress(OSError):
+                    self._file.close()
+            if self._whole:
+                return
             with contextlib.suppress(OSError):
                 FileSystems.delete([self.path])
 
@@ -178,8 +211,14 @@ class RunFolder:
                 self.remove()
                 raise
         else:
-            FileSystems.mkdirs(self.path)
-            self.store.write_bytes(_KEY_FILE, self._key_bytes(key))
+            FileSystems.mkdirs(self.path, private=True)
+            try:
+                owner.mark(self.path)
+                self.store.write_bytes(_KEY_FILE, self._key_bytes(key))
+            except BaseException:
+                with contextlib.suppress(OSError, BeamIOError):
+                    self.remove()
+                raise
 
     @classmethod
     def resume(cls, path: str) -> RunFolder:
@@ -195,8 +234,7 @@ class RunFolder:
             folder.insecure_key = folder.store.run_key().insecure
         except (OSError, BeamIOError, ValueError):
             raise InputError(f"'{path}' is not the private folder of a run") from None
-        if folder.store.is_local:
-            owner.mark(path)  # it is this process's now
+        owner.mark(path)  # it is this process's now
         return folder
 
     def claim(self) -> RunStore:
@@ -219,8 +257,13 @@ class RunFolder:
         """Delete the folder with everything in it; harmless if it is gone."""
         if _is_local(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
-        elif FileSystems.match([FileSystems.join(self.path, "*")])[0].metadata_list:
-            FileSystems.delete([FileSystems.join(self.path, "*")])
+            return
+        key = FileSystems.join(self.path, _KEY_FILE)
+        if FileSystems.exists(key):
+            FileSystems.delete([key])
+        FileSystems.remove_folder(self.path)
+        if FileSystems.appears_whole(self.path):
+            FileSystems.remove_folder(self.path)  # what a late worker finished meanwhile
 
     def __enter__(self) -> RunFolder:
         return self
@@ -242,17 +285,11 @@ def _rename(temporary: str, final: str) -> None:
         FileSystems.delete([temporary])
 
 
-def _opened(path: str) -> BinaryIO:
-    if _is_local(path):
-        return open(path, "rb")
-    return FileSystems.open(path, _MIME, compression_type=_PLAIN)
-
-
 def _created(path: str) -> BinaryIO:
     """A new file; in a folder that is gone, an error."""
     if _is_local(path):
         return open(path, "xb")
-    return FileSystems.create(path, _MIME, compression_type=_PLAIN)
+    return FileSystems.create(path)
 
 
 def _is_local(path: str) -> bool:

@@ -32,6 +32,11 @@ RELEASED_BYTES = 1_000_000
 IN_INBOX = b"\x00inbox"
 
 
+def block_name(block: int) -> str:
+    """File of a block as it was built."""
+    return f"block-{block}"
+
+
 def inbox_name(block: int, trip: int) -> str:
     """File of the messages that a block is to receive on `trip`."""
     return f"block-{block}-inbox-{trip}"
@@ -104,14 +109,22 @@ class _BlockDoFn(TripDoFn):
             yield shard, message
 
 
+def keep_block(store: RunStore, program: Program, block: Block) -> None:
+    """Store a block for later trips; its items only where the first trip does not send them."""
+    store.write(block_name(block.id), block.to_columns(with_items=not program.sum_names(0)))
+
+
 class _FirstWeights(_BlockDoFn):
-    """(block, Block) -> (shard, first message with the items); stores the block for later trips."""
+    """(block, Block) -> (shard, first message with the items); stores the block for later trips, unless it is kept."""
+
+    def __init__(self, stored: StoredProgram, trip: int, kept: bool):
+        super().__init__(stored, trip)
+        self._kept = kept
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
-        number, block = element
-        if self._program.trips > 1 or self._program.output == "blocks":
-            with_items = not self._program.sum_names(0)
-            self._store.write(f"block-{number}", block.to_columns(with_items=with_items))
+        block = element[1]
+        if not self._kept and (self._program.trips > 1 or self._program.output == "blocks"):
+            keep_block(self._store, self._program, block)
         self._reply = {}
         yield from self._send(block, first=True)
 
@@ -159,7 +172,7 @@ class _LaterWeights(_BlockDoFn):
 def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
     read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
-    block = Block.from_columns(store.read(f"block-{number}")) if read else Block.unread(number)
+    block = Block.from_columns(store.read(block_name(number))) if read else Block.unread(number)
     written = program.block_state_trip(trip)
     if written is not None:
         block.state = store.read(f"block-{number}-state-{written}")
@@ -172,16 +185,19 @@ class WeightPerUser(beam.PTransform):
 
     First trip: PCollection[(int, Block)]; later: PCollection[(int block, bytes reply)], one shuffle.
     Returns PCollection[(int shard, bytes message)]; where blocks meet at the hub, PCollection[(0, bytes summary)].
+
+    Args:
+      kept: the blocks of the first trip are stored already.
     """
 
-    def __init__(self, stored: StoredProgram, trip: int):
+    def __init__(self, stored: StoredProgram, trip: int, *, kept: bool = False):
         super().__init__()
-        self._stored, self._trip = stored, trip
+        self._stored, self._trip, self._kept = stored, trip, kept
 
     def expand(self, pcoll):
         weigh: _BlockDoFn
         if self._trip == 0:
-            weigh = _FirstWeights(self._stored, self._trip)
+            weigh = _FirstWeights(self._stored, self._trip, self._kept)
             return pcoll | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
         weigh = _LaterWeights(self._stored, self._trip)
         return (

@@ -3,6 +3,7 @@
 import glob
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.beam.blocks import SubsamplePerUser
@@ -21,6 +23,7 @@ from dpbeam.engine.beam.driver import Checkpoint, run_in_jobs
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.beam.sweep import unneeded
 from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
@@ -208,13 +211,30 @@ def test_a_missing_part_is_noticed(tmp_path):
             meet(1, [4, 4])
 
 
-def jobs(folder: RunFolder, program, out: str, *, trips_per_job: int, fail_in: int | None = None) -> int:
-    """Runs a chain of jobs, the `fail_in`-th (from 0) of which breaks; returns how many ran."""
+def jobs(
+    folder: RunFolder,
+    program,
+    out: str,
+    *,
+    trips_per_job: int,
+    fail_in: int | None = None,
+    blocks_first: bool = False,
+    repeat: int = 0,
+    look=lambda: None,
+) -> int:
+    """Runs a chain of jobs, the `fail_in`-th (from 0) of which breaks; returns how many ran.
+
+    Args:
+      repeat: how many times more every bundle is run, as an engine's retries do.
+      look: called before each job.
+    """
     count = 0
 
     def run(build):
         nonlocal count
-        with beam.Pipeline(options=options()) as pipeline:
+        look()
+        runner = FnApiRunner(bundle_repeat=repeat)
+        with beam.Pipeline(runner=runner, options=options()) as pipeline:
             build(pipeline)
             if count == fail_in:
                 _ = pipeline | "Break" >> beam.Create([0]) | beam.Map(lambda _: 1 / 0)
@@ -227,6 +247,7 @@ def jobs(folder: RunFolder, program, out: str, *, trips_per_job: int, fail_in: i
         write=lambda result: saved(result, out),
         run=run,
         trips_per_job=trips_per_job,
+        blocks_first=blocks_first,
     )
     return count
 
@@ -263,6 +284,52 @@ def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
         assert jobs(again, program, out, trips_per_job=3) == max(3 - done, 0)
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
     assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
+
+
+SWEPT = ["mad2r", *PROGRAMS]
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_between_jobs_the_folder_loses_what_no_later_one_reads(name, tmp_path, monkeypatch):
+    """A job for the blocks and one for each trip, every bundle run twice: the same result from a swept folder."""
+    monkeypatch.setattr("dpbeam.engine.beam.messages.INLINE_BYTES", 1)  # all messages in files
+    program, out, seen = chained(name), str(tmp_path / "out"), []
+    with RunFolder(str(tmp_path), key(KEY)) as folder:
+        look = lambda: seen.append(folder.store.names(""))  # noqa: E731
+        count = jobs(folder, program, out, trips_per_job=1, blocks_first=True, repeat=1, look=look)
+    assert count == program.trips + 1 == len(seen)
+    assert eval(Path(out).read_text()) == in_process(program, PAIRS)
+    for trip, names in enumerate(seen[1:]):
+        assert list(unneeded(program, trip, names)) == []
+        assert not [name for name in names if name.startswith("sent-")]
+        assert len({name.split("-")[1] for name in names if name.endswith(f"-inbox-{trip}")}) == bool(
+            trip
+        ) * len({name for name in names if re.fullmatch(r"block-\d+", name)})
+        written = [name for name in names if re.search(r"-(state|inbox|waits)-\d+$", name)]
+        assert all(int(name.rpartition("-")[2]) in (trip, trip - 1) for name in written if "shard" in name)
+
+
+@pytest.mark.parametrize("name", ["mad2r"])
+def test_every_job_of_a_swept_chain_may_fail_once(name, tmp_path, monkeypatch):
+    """What the sweeps have left is enough for any job to be done anew."""
+    program, out, failed = chained(name), str(tmp_path / "out"), []
+    save = Checkpoint.save
+
+    def saved_at_the_second_attempt(self, store):
+        if self.trip not in failed:
+            failed.append(self.trip)
+            raise OSError("the disk is away")
+        save(self, store)
+
+    monkeypatch.setattr("dpbeam.engine.beam.messages.INLINE_BYTES", 1)
+    monkeypatch.setattr(Checkpoint, "save", saved_at_the_second_attempt)
+    with RunFolder(str(tmp_path), key(KEY)) as folder:
+        for trip in range(program.trips):
+            with pytest.raises(Exception, match="the disk is away"):
+                jobs(folder, program, out, trips_per_job=1, blocks_first=True)
+            assert failed[-1] == trip
+        jobs(RunFolder.resume(folder.path), program, out, trips_per_job=1, blocks_first=True)
+    assert eval(Path(out).read_text()) == in_process(program, PAIRS)
 
 
 def test_a_killed_process_is_resumed_by_another(tmp_path):

@@ -1,0 +1,178 @@
+"""The front of all filesystems: Beam's own, with others in place of those for `s3://` and `hdfs://`.
+
+Beam's S3 files make a client for each call, read through one stream, cannot give up a write, and so leave half an
+object where a writer fails; its HDFS files do the first two of these. The private folder of a run needs better:
+`dpbeam.storage.s3` and `dpbeam.storage.hdfs`. Options (`--s3_endpoint_url`, `--hdfs_host`, ...) come from Beam, on the
+launcher and on workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO, TypeVar
+
+from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
+from apache_beam.io.filesystems import FileSystems as BeamFileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from dpbeam.storage import hdfs, s3
+from dpbeam.storage.remote import RemoteFiles
+
+_OURS = {"s3": s3.S3Files.scheme(), "hdfs": hdfs.HdfsFiles.scheme()}
+_MIME = "application/octet-stream"
+_PLAIN = CompressionTypes.UNCOMPRESSED
+_Names = TypeVar("_Names", bound=Sequence[str])
+
+
+class FileSystems(BeamFileSystems):
+    """As Beam's class of this name, for files of plain bytes."""
+
+    @classmethod
+    def set_options(cls, pipeline_options: PipelineOptions | None) -> None:
+        """Let filesystems know their flags, also Beam's own; a pipeline that is made does so again."""
+        BeamFileSystems.set_options(pipeline_options)
+
+    @staticmethod
+    def get_scheme(path: str) -> str | None:
+        """As in a URL; None on this machine."""
+        scheme: str | None = BeamFileSystems.get_scheme(path)
+        return scheme
+
+    @staticmethod
+    def get_filesystem(path: str) -> FileSystem:
+        """The filesystem of a path. Raises ValueError, BeamIOError or ImportError if there is none."""
+        ours = _OURS.get(FileSystems.get_scheme(path) or "")
+        return BeamFileSystems.get_filesystem(path if ours is None else f"{ours}://")
+
+    @staticmethod
+    def known_schemes() -> set[str]:
+        """Schemes that some filesystem has."""
+        found = {fs.scheme() for fs in FileSystem.get_all_subclasses()}
+        return {scheme for scheme in found if scheme and not scheme.startswith("dpbeam-")}
+
+    @staticmethod
+    def appears_whole(path: str) -> bool:
+        """Whether a new file is seen when it is closed and not before, and its writer has `abort`."""
+        found = FileSystems.get_filesystem(path)
+        return isinstance(found, RemoteFiles) and found.appears_whole
+
+    @staticmethod
+    def join(basepath: str, *paths: str) -> str:
+        return FileSystems.get_filesystem(basepath).join(basepath, *paths)
+
+    @staticmethod
+    def split(path: str) -> tuple[str, str]:
+        return FileSystems.get_filesystem(path).split(path)
+
+    @staticmethod
+    def mkdirs(path: str, *, private: bool = False) -> None:
+        """Make a folder, where there are folders; `private`: for its owner alone, where the store knows owners."""
+        found = FileSystems.get_filesystem(path)
+        if private and isinstance(found, RemoteFiles):
+            found.mkdirs_private(path)
+        else:
+            found.mkdirs(path)
+
+    @staticmethod
+    def match(patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
+        return FileSystems.get_filesystem(patterns[0]).match(patterns, limits) if patterns else []
+
+    @staticmethod
+    def list_prefix(prefix: str) -> list[str]:
+        """Sorted paths of the remote files whose path begins with `prefix`, taken literally, in its folder.
+
+        Raises:
+          BeamIOError, OSError: the store does not answer.
+        """
+        found = FileSystems.get_filesystem(prefix)
+        if isinstance(found, RemoteFiles):
+            return found.list_prefix(prefix)
+        return sorted(entry.path for entry in found.match([prefix + "*"])[0].metadata_list)
+
+    @staticmethod
+    def folders(parent: str, stem: str, file: str) -> list[str]:
+        """Sorted paths of the remote folders below `parent` whose names begin with `stem`.
+
+        Args:
+          file: where a filesystem cannot list folders, those with a file of this name are found.
+        """
+        found = FileSystems.get_filesystem(parent)
+        if isinstance(found, RemoteFiles):
+            return found.folders(parent, stem)
+        entries = found.match([found.join(parent, f"{stem}*", file)])[0].metadata_list
+        return sorted(found.split(entry.path)[0] for entry in entries)
+
+    @staticmethod
+    def remove_folder(path: str) -> None:
+        """Delete a remote folder with all that it holds, also what was never finished; harmless if it is gone."""
+        found = FileSystems.get_filesystem(path)
+        if isinstance(found, RemoteFiles):
+            found.remove_folder(path)
+        elif found.match([found.join(path, "*")])[0].metadata_list:
+            found.delete([found.join(path, "*")])
+
+    @staticmethod
+    def create(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
+        return FileSystems.get_filesystem(path).create(path, mime_type, compression_type)
+
+    @staticmethod
+    def open(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
+        return FileSystems.get_filesystem(path).open(path, mime_type, compression_type)
+
+    @staticmethod
+    def read(path: str) -> bytes:
+        """A whole remote file. Raises OSError or BeamIOError if it is not there, or cannot be read to its end."""
+        found = FileSystems.get_filesystem(path)
+        if isinstance(found, RemoteFiles):
+            return found.read(path)
+        with found.open(path, _MIME, _PLAIN) as source:
+            return source.read()
+
+    @staticmethod
+    def read_range(path: str, offset: int, size: int) -> bytes:
+        """Bytes offset to offset + size of a remote file.
+
+        Raises:
+          OSError, BeamIOError: the file is gone, ends before, or cannot be read.
+        """
+        found = FileSystems.get_filesystem(path)
+        if isinstance(found, RemoteFiles):
+            return found.read_range(path, offset, size)
+        parts, left = [], size
+        with found.open(path, _MIME, _PLAIN) as source:
+            source.seek(offset)
+            while left and (part := source.read(left)):  # object stores may return less than asked for
+                parts.append(part)
+                left -= len(part)
+        if left:
+            raise OSError(f"{path}: ends {left} bytes too early")
+        return b"".join(parts)
+
+    @staticmethod
+    def copy(source_file_names: _Names, destination_file_names: _Names) -> None:
+        if source_file_names:
+            found = FileSystems.get_filesystem(source_file_names[0])
+            found.copy(source_file_names, destination_file_names)
+
+    @staticmethod
+    def rename(source_file_names: _Names, destination_file_names: _Names) -> None:
+        if source_file_names:
+            found = FileSystems.get_filesystem(source_file_names[0])
+            found.rename(source_file_names, destination_file_names)
+
+    @staticmethod
+    def exists(path: str) -> bool:
+        return bool(FileSystems.get_filesystem(path).exists(path))
+
+    @staticmethod
+    def last_updated(path: str) -> float:
+        return FileSystems.get_filesystem(path).last_updated(path)
+
+    @staticmethod
+    def checksum(path: str) -> str:
+        return FileSystems.get_filesystem(path).checksum(path)
+
+    @staticmethod
+    def delete(paths: Sequence[str]) -> None:
+        if paths:
+            FileSystems.get_filesystem(paths[0]).delete(paths)

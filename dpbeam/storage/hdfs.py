@@ -1,0 +1,323 @@
+"""Files on HDFS by its WebHDFS service (or HttpFS), with the client `hdfs`.
+
+`hdfs://HOST:PORT/path` names the name node and the port of its web service (9870 where none is given). With Beam's
+flags `--hdfs_host`, `--hdfs_port` and `--hdfs_user` the node is theirs and the URL is `hdfs://path`, or
+`hdfs://server/path` with `--hdfs_full_urls`, as for Beam. The user is otherwise that of `HADOOP_USER_NAME` or of the
+process. Clusters with Kerberos are not served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import io
+import os
+import posixpath
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+from apache_beam.io.filesystem import BeamIOError, FileMetadata, MatchResult
+
+from dpbeam.storage.remote import PART, RemoteFiles, patiently
+
+_PORT = 9870
+_SECONDS = 60.0
+_WAITING = 4  # parts of a stream that the store is to take
+
+_clients: dict[object, Any] = {}
+_lock = threading.Lock()
+
+
+class HdfsFiles(RemoteFiles):
+    """Files and folders below `hdfs://`."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "dpbeam-hdfs"
+
+    def has_dirs(self) -> bool:
+        return True
+
+    def _at(self, url: str) -> tuple[Any, str, str]:
+        """(client, path, the URL's part before it)."""
+        if not url.startswith("hdfs://"):
+            raise OSError(errno.EINVAL, "a path on HDFS is hdfs://HOST:PORT/NAME")
+        server, _, rest = url.removeprefix("hdfs://").partition("/")
+        host, port = self.flags.get("hdfs_host"), self.flags.get("hdfs_port") or _PORT
+        user = self.flags.get("hdfs_user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        if host is not None and not self.flags.get("hdfs_full_urls"):
+            path = posixpath.normpath(f"/{server}/{rest}")
+            return _client(f"{host}:{port}", user), path, "hdfs:/"
+        address = server if host is None else f"{host}:{port}"
+        if not address or "@" in address:
+            raise OSError(errno.EINVAL, "a path on HDFS is hdfs://HOST:PORT/NAME")
+        address += "" if ":" in address else f":{_PORT}"
+        return _client(address, user), posixpath.normpath(f"/{rest}"), f"hdfs://{server}"
+
+    def mkdirs(self, path: str) -> None:
+        client, name, _ = self._at(path)
+        with _told(path):
+            patiently(lambda: client.makedirs(name), _passes)
+
+    def mkdirs_private(self, path: str) -> None:
+        client, name, _ = self._at(path)
+        with _told(path):
+            patiently(lambda: client.makedirs(name, permission="700"), _passes)
+
+    def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+        """(URL, state) of what lies in a folder; nothing where there is none."""
+        client, name, before = self._at(folder)
+        try:
+            with _told(folder):
+                found = patiently(lambda: client.list(name, status=True), _passes)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [(before + posixpath.join(name, child), state) for child, state in found]
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        """Files in a folder, and where it is none, nothing."""
+        for url, state in self._entries(dir_or_prefix):
+            if state["type"] == "FILE":
+                yield FileMetadata(url, state["length"], state["modificationTime"] / 1000)
+
+    def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
+        names = [self._named(pattern) for pattern in patterns]
+        found: list[MatchResult] = super().match(names, limits)  # type: ignore[no-untyped-call]
+        return found
+
+    def _url_dirname(self, url_or_path: str) -> str:
+        return url_or_path.rpartition("/")[0]
+
+    def _named(self, url: str) -> str:
+        """A URL as listings spell it."""
+        _, name, before = self._at(url)
+        return before + name + ("/" if url.endswith("/") else "")
+
+    def list_prefix(self, prefix: str) -> list[str]:
+        named = self._named(prefix)
+        folder = named.rpartition("/")[0]
+        return sorted(entry.path for entry in self._list(folder) if entry.path.startswith(named))
+
+    def folders(self, parent: str, stem: str) -> list[str]:
+        found = ((url, state["type"]) for url, state in self._entries(parent))
+        return sorted(
+            url for url, kind in found if kind == "DIRECTORY" and self.split(url)[1].startswith(stem)
+        )
+
+    def remove_folder(self, path: str) -> None:
+        self.delete([path])
+
+    def _status(self, path: str) -> dict[str, Any]:
+        client, name, _ = self._at(path)
+        with _told(path):
+            # Not `strict=False`: that takes a store that does not answer for one without the file.
+            return patiently(lambda: client.status(name), _passes)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._status(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def metadata(self, path: str) -> FileMetadata:
+        found = self._status(path)
+        return FileMetadata(path, found["length"], found["modificationTime"] / 1000)
+
+    def checksum(self, path: str) -> str:
+        client, name, _ = self._at(path)
+        with _told(path):
+            return str(patiently(lambda: client.checksum(name), _passes)["bytes"])
+
+    def state(self, path: str) -> tuple[int, object]:
+        found = self._status(path)
+        if found["type"] != "FILE":
+            raise IsADirectoryError(errno.EISDIR, "is a folder", path)
+        return found["length"], None
+
+    def part(self, path: str, start: int, end: int, version: object) -> bytes:
+        client, name, _ = self._at(path)
+
+        def fetch() -> bytes:
+            with client.read(name, offset=start, length=end - start) as source:
+                data = source.read()
+            if len(data) < end - start:
+                # A data node that dies sends less; the file itself may also be that short.
+                raise _TooShort(errno.EIO, f"ends {end - start - len(data)} bytes too early", path)
+            return data
+
+        with _told(path):
+            return patiently(fetch, lambda error: isinstance(error, _TooShort) or _passes(error))
+
+    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
+        client, name, _ = self._at(path)
+        return cast(BinaryIO, Writer(client, name, path))
+
+    def _copy(self, source: str, target: str) -> None:
+        with self.open(source) as reader, self.create(target) as writer:
+            while data := reader.read(PART):
+                writer.write(data)
+
+    def _rename(self, source: str, target: str) -> None:
+        """Raises OSError where the target is there."""
+        client, old, _ = self._at(source)
+        _, new, _ = self._at(target)
+        with _told(source):
+            client.rename(old, new)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files and folders with all that they hold; harmless for those that are gone. Raises BeamIOError."""
+        failed = {}
+        for path in paths:
+            client, name, _ = self._at(path)
+            try:
+                with _told(path):
+                    patiently(partial(client.delete, name, recursive=True), _passes)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed[path] = error
+        if failed:
+            raise BeamIOError("delete failed", failed)
+
+
+class _TooShort(OSError):
+    """An answer ended early."""
+
+
+class Writer(io.RawIOBase):
+    """A file being written: small ones by one request that may be repeated, large ones as a stream."""
+
+    def __init__(self, client: Any, name: str, path: str):
+        super().__init__()
+        self._client, self._name, self._path = client, name, path
+        self._buffer = bytearray()
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._pool: ThreadPoolExecutor | None = None
+        self._done: Future | None = None
+        self._dropped = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("the file is closed")
+        self._buffer += data
+        if len(self._buffer) >= PART:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1)
+                self._done = self._pool.submit(self._client.write, self._name, self._flow(), overwrite=True)
+            self._put(bytes(self._buffer))
+            self._buffer.clear()
+        return len(data)
+
+    def close(self) -> None:
+        """Finish the file. Raises OSError."""
+        if self.closed:
+            return
+        data = bytes(self._buffer)
+        try:
+            with _told(self._path):
+                if self._done is None:
+                    patiently(lambda: self._client.write(self._name, data, overwrite=True), _passes)
+                else:
+                    if data:
+                        self._put(data)
+                    self._put(None)
+                    self._done.result()
+                    self._done = None
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Stop writing; what is there stays, under a name that nobody reads. Harmless after `close`."""
+        if self.closed:
+            return
+        super().close()
+        self._dropped = True
+        if self._pool is not None:
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait(None)
+            self._pool.shutdown()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.abort()
+
+    def _put(self, data: bytes | None) -> None:
+        """Hand data to the stream, of which few wait. Raises OSError if it has ended."""
+        while self._done is not None:
+            if self._done.done():
+                with _told(self._path):
+                    self._done.result()
+                raise OSError(errno.EIO, "the store ended the file early", self._path)
+            with contextlib.suppress(queue.Full):
+                self._waiting.put(data, timeout=1)
+                return
+
+    def _flow(self) -> Iterator[bytes]:
+        while (data := self._waiting.get()) is not None and not self._dropped:
+            yield data
+        if self._dropped:
+            raise ConnectionAbortedError("the writer gave up")  # an end would look like that of the file
+
+
+def _client(address: str, user: str) -> Any:
+    try:
+        import hdfs
+        import requests
+    except ImportError:
+        raise OSError(errno.ENOSYS, "hdfs:// needs the extra dpbeam[hdfs]; install it") from None
+    key = (os.getpid(), threading.get_ident(), address, user)  # its session serves one thread
+    with _lock:
+        if key not in _clients:
+            session = requests.Session()
+            session.params = {"createparent": "false"}  # a late writer must not bring a removed folder back
+            url = f"http://{address}"
+            _clients[key] = hdfs.InsecureClient(url, user=user, timeout=_SECONDS, session=session)
+        return _clients[key]
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn the client's errors into OSErrors of few words."""
+    import hdfs
+    import requests
+
+    try:
+        yield
+    except hdfs.HdfsError as error:
+        kind, text = error.exception or "", error.message.strip().split("\n")[0]
+        if kind == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
+        if kind in ("AccessControlException", "SecurityException"):
+            raise PermissionError(errno.EACCES, f"the store denies access: {text}", path) from None
+        if "not a directory" in text:
+            raise NotADirectoryError(errno.ENOTDIR, "is not a folder", path) from None
+        raise OSError(errno.EIO, f"the store answers: {text}", path) from None
+    except requests.RequestException as error:
+        raise OSError(errno.EIO, f"the store does not answer: {type(error).__name__}", path) from None
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a request may do better when repeated."""
+    import hdfs
+    import requests
+    import urllib3
+
+    if isinstance(error, hdfs.HdfsError):
+        kinds = ("RetriableException", "StandbyException", "SafeModeException", "IOException")
+        return (error.exception in kinds and "not a directory" not in error.message) or not error.exception
+    return isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError))

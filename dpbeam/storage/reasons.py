@@ -1,0 +1,47 @@
+"""Why a file cannot be had, in a few words for the person who can mend it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from apache_beam.io.filesystem import BeamIOError
+
+from dpbeam.storage.filesystems import FileSystems
+
+# Package that reads a scheme, and a module by which to tell that it is installed.
+_CLIENT_OF = {
+    "s3": ("dpbeam[s3]", "boto3"),
+    "gs": ("dpbeam[gcs]", "google.cloud.storage"),
+    "azfs": ("apache-beam[azure]", "azure.storage.blob"),
+    "hdfs": ("dpbeam[hdfs]", "hdfs"),
+}
+
+
+def reason(error: BaseException, path: str | None = None) -> str:
+    """The cause of an I/O error in a few words; for a path whose filesystem is missing, what brings it."""
+    if path is not None and (missing := missing_filesystem(path)):
+        return missing
+    if isinstance(error, BeamIOError) and error.exception_details:
+        details = error.exception_details
+        error = next(iter(details.values())) if isinstance(details, dict) else error
+    text = getattr(error, "strerror", None) or str(error).removesuffix(" with exceptions None")
+    return text or type(error).__name__
+
+
+def missing_filesystem(path: str) -> str | None:
+    """Why a path's filesystem cannot be reached at all, or None if it can."""
+    scheme = (FileSystems.get_scheme(path) or "").lower()
+    if not scheme:
+        return None
+    if scheme not in _CLIENT_OF:
+        known = FileSystems.known_schemes()
+        if scheme in known:
+            return None
+        names = ", ".join(f"{name}://" for name in sorted(known | set(_CLIENT_OF)))
+        return f"no filesystem is known for {scheme}://, only {names}, file:// and plain paths"
+    package, module = _CLIENT_OF[scheme]
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    return None if found else f"{scheme}:// needs the package {package}; install it"

@@ -1,0 +1,220 @@
+"""What filesystems elsewhere have in common: settings from Beam's options, patience, and readers that look ahead."""
+
+from __future__ import annotations
+
+import io
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, TypeVar, cast
+
+from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
+from apache_beam.options.pipeline_options import PipelineOptions
+
+#: How often a request is tried.
+ATTEMPTS = 8
+#: Bytes of one request. Larger ones are cut into several that run at once.
+PART = 8 << 20
+_AT_ONCE = 8
+_FIRST_LOOK_AHEAD = 1 << 16
+_LONGEST_WAIT = 20.0
+
+_Result = TypeVar("_Result")
+
+
+def settings(options: PipelineOptions | dict[str, Any] | None) -> dict[str, Any]:
+    """Beam's flags, as the launcher has them (options) or a worker (a dict); those alone that were given."""
+    global _last
+    if not isinstance(options, PipelineOptions):
+        return options or {}
+    if _last[0] is not options:  # reading them takes longer than a request
+        _last = (options, options.get_all_options(drop_default=True))
+    return _last[1]
+
+
+_last: tuple[object, dict[str, Any]] = (None, {})
+
+
+def patiently(
+    request: Callable[[], _Result],
+    passing: Callable[[Exception], bool],
+    attempts: int = ATTEMPTS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> _Result:
+    """The result of a request that may be repeated, tried again after faults that pass, with growing pauses."""
+    pause = 0.5
+    for left in reversed(range(attempts)):
+        try:
+            return request()
+        except Exception as error:
+            if not left or not passing(error):
+                raise
+        sleep(pause * random.uniform(0.5, 1))
+        pause = min(2 * pause, _LONGEST_WAIT)
+    raise ValueError("attempts must be at least 1")
+
+
+class RemoteFiles(FileSystem):
+    """A filesystem elsewhere, without compression and with literal names in all but `match`."""
+
+    #: whether a new file is seen when it is closed and not before, and its writer has `abort`
+    appears_whole = False
+
+    def __init__(self, pipeline_options: PipelineOptions | dict[str, Any] | None = None):
+        super().__init__(pipeline_options)  # type: ignore[no-untyped-call]
+        self.flags = settings(pipeline_options)
+
+    @classmethod
+    def scheme(cls) -> str:
+        """The name by which Beam finds the class."""
+        return "dpbeam-remote"
+
+    def join(self, basepath: str, *paths: str) -> str:
+        return "/".join([basepath.rstrip("/"), *paths])
+
+    def split(self, path: str) -> tuple[str, str]:
+        head, _, tail = path.rpartition("/")
+        return head, tail
+
+    def size(self, path: str) -> int:
+        return self.metadata(path).size_in_bytes
+
+    def last_updated(self, path: str) -> float:
+        return self.metadata(path).last_updated_in_seconds
+
+    def list_prefix(self, prefix: str) -> list[str]:
+        """Sorted paths that begin with `prefix`, in its folder."""
+        names = (entry.path for entry in self._list(prefix))
+        return sorted(name for name in names if name.startswith(prefix) and "/" not in name[len(prefix) :])
+
+    @abstractmethod
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]: ...
+
+    @abstractmethod
+    def folders(self, parent: str, stem: str) -> list[str]:
+        """Sorted paths of the folders below `parent` whose names begin with `stem`."""
+
+    @abstractmethod
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder with all that it holds; harmless if it is gone."""
+
+    @abstractmethod
+    def mkdirs_private(self, path: str) -> None:
+        """Make a folder for its owner alone, where the store knows owners."""
+
+    @abstractmethod
+    def state(self, path: str) -> tuple[int, object]:
+        """(size, version) of a file. Raises OSError if there is none."""
+
+    @abstractmethod
+    def part(self, path: str, start: int, end: int, version: object) -> bytes:
+        """Bytes start to end, all of them, of this version. Raises OSError."""
+
+    def read_range(self, path: str, offset: int, size: int, version: object = None) -> bytes:
+        """Bytes offset to offset + size, large ones by requests that run at once. Raises OSError."""
+        if size <= PART:
+            return self.part(path, offset, offset + size, version) if size else b""
+        starts = range(offset, offset + size, PART)
+        ends = [min(start + PART, offset + size) for start in starts]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            parts = pool.map(lambda start, end: self.part(path, start, end, version), starts, ends)
+            return b"".join(parts)
+
+    def read(self, path: str) -> bytes:
+        """A whole file. Raises OSError."""
+        size, version = self.state(path)
+        return self.read_range(path, 0, size, version)
+
+    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
+        return cast(BinaryIO, Reader(self, path))
+
+    def copy(self, source_file_names: Sequence[str], destination_file_names: Sequence[str]) -> None:
+        self._each("copy", self._copy, source_file_names, destination_file_names)
+
+    def rename(self, source_file_names: Sequence[str], destination_file_names: Sequence[str]) -> None:
+        self._each("rename", self._rename, source_file_names, destination_file_names)
+
+    @abstractmethod
+    def _copy(self, source: str, target: str) -> None: ...
+
+    @abstractmethod
+    def _rename(self, source: str, target: str) -> None: ...
+
+    @staticmethod
+    def _each(
+        what: str, act: Callable[[str, str], None], sources: Sequence[str], targets: Sequence[str]
+    ) -> None:
+        if len(sources) != len(targets):
+            raise BeamIOError(f"{what}: {len(sources)} names and {len(targets)} targets")
+        failed = {}
+        for pair in zip(sources, targets):
+            try:
+                act(*pair)
+            except OSError as error:
+                failed[pair] = error
+        if failed:
+            raise BeamIOError(f"{what} failed", failed)
+
+    def metadata(self, path: str) -> FileMetadata:
+        raise NotImplementedError
+
+
+class Reader(io.RawIOBase):
+    """One version of a remote file, seekable. Reads in a row look ahead, twice as far each time, up to PART."""
+
+    def __init__(self, files: RemoteFiles, path: str):
+        super().__init__()
+        self._files, self._path = files, path
+        self._size, self._version = files.state(path)
+        self._at = 0
+        self._begin, self._ahead = 0, b""
+        self._look_ahead = _FIRST_LOOK_AHEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """All that was asked for, fewer bytes only at the end. Raises OSError."""
+        left = self._size - self._at
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted <= 0:
+            return b""
+        have = self._cut(self._at, wanted)
+        if len(have) < wanted:
+            in_a_row = self._at <= self._begin + len(self._ahead) <= self._at + wanted
+            self._look_ahead = min(2 * self._look_ahead, PART) if in_a_row else _FIRST_LOOK_AHEAD
+            start = self._at + len(have)
+            fetched = min(max(wanted - len(have), self._look_ahead), self._size - start)
+            self._begin, self._ahead = (
+                start,
+                self._files.read_range(self._path, start, fetched, self._version),
+            )
+            have += self._cut(start, wanted - len(have))
+        self._at += wanted
+        return have
+
+    def readall(self) -> bytes:
+        return self.read(-1)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _cut(self, start: int, size: int) -> bytes:
+        """What is at hand of `size` bytes from `start` on."""
+        first = start - self._begin
+        return self._ahead[first : first + size] if 0 <= first < len(self._ahead) else b""

@@ -1,0 +1,34 @@
+"""The commands of the runners' pages, as they stand but for the cluster's address, on the engines that they name."""
+
+import re
+
+import pytest
+
+from tests.support.examples import ROOT, Workspace, blocks
+
+PAGES = {"prism": "docs/prism.md", "flink-cluster": "docs/flink.md", "spark-cluster": "docs/spark.md"}
+_ADDRESS = re.compile(r"(?<==)(?:spark://)?localhost:\d+")
+
+
+def test_every_block_for_an_engine_is_run():
+    marks = {
+        (f"docs/{path.name}", block.mark)
+        for path in (ROOT / "docs").glob("*.md")
+        for block in blocks(path.read_text())
+        if block.mark and block.mark.startswith("run on")
+    }
+    assert marks == {(page, f"run on {name}") for name, page in PAGES.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_the_commands_of_the_page(name, engine, tmp_path):
+    flags = " ".join(engine(name).flags)
+    address = re.search(r"--(?:flink_master|spark_master_url)=(\S+)", flags)
+    workspace = Workspace(tmp_path)
+    (block,) = [b for b in blocks((ROOT / PAGES[name]).read_text()) if b.mark == f"run on {name}"]
+    code = _ADDRESS.sub(address[1], block.code) if address else block.code
+    assert code.count("dpbeam ") == 2
+    done = workspace.run(type(block)(block.line, block.language, code, block.mark), 400, apart=True)
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    assert (tmp_path / "out" / "queries.ledger.json").exists()

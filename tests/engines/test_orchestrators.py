@@ -1,0 +1,207 @@
+"""The example DAGs on a real Airflow, the example assets on a real Dagster, each in an environment of its own.
+
+All runs of Airflow are one test: its start takes longer than a run. Needs PyPI for the first installation; skipped
+without it, except where CI is set.
+"""
+
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from dpbeam.budget.store import BudgetStore
+from dpbeam.cli import main
+from tests.support.examples import ROOT
+
+SECONDS = 1500
+DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
+MORE = "2026-11-04"
+PLAIN, BEAM = "dpbeam_nightly", "dpbeam_nightly_beam"
+EPSILON = 0.5  # of one release, configs/nightly
+PUBLIC = {
+    *("command", "status", "dataset", "release_id", "charge", "epsilon", "delta"),
+    *("items_released", "private", "outputs", "ledger", "software"),
+}
+
+pytestmark = [pytest.mark.engines, pytest.mark.slow]
+
+
+class Place:
+    """Input of some days, an account for so many releases, and dpbeam as an installation of its own."""
+
+    def __init__(self, folder: pathlib.Path, releases: int):
+        self.folder, self.budget = folder, str(folder / "budget.db")
+        with gzip.open(ROOT / "dpbeam/data/wordnet_glosses.txt.gz", "rb") as sample:
+            lines = list(itertools.islice(sample, 4_000))
+        for number, day in enumerate((*DAYS, MORE)):
+            (folder / "input" / day).mkdir(parents=True)
+            part = b"".join(lines[number * 1_000 : (number + 1) * 1_000])
+            (folder / "input" / day / "lines.txt.gz").write_bytes(gzip.compress(part, 1))
+            (folder / "input" / day / "_SUCCESS").touch()
+        for name in ("bin", "temp"):
+            (folder / name).mkdir()
+        for name, module in {"python": "", "dpbeam": " -m dpbeam.cli"}.items():
+            (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
+            (folder / "bin" / name).chmod(0o755)
+        limit = [f"--epsilon={releases * EPSILON}", "--delta=1e-6", "--quiet"]
+        assert main(["budget", "create", f"--budget={self.budget}", "--dataset=logs", *limit]) == 0
+        self.environment = {
+            **os.environ,
+            "TMPDIR": str(folder / "temp"),  # what is killed leaves its private folder
+            "DPBEAM_BIN": str(folder / "bin"),
+            "DPBEAM_PIPELINES": str(ROOT / "pipelines"),
+            "DPBEAM_CONFIGS": str(ROOT / "configs" / "nightly"),
+            "DPBEAM_INPUT": str(folder / "input"),
+            "DPBEAM_OUTPUT": str(folder / "out"),
+            "DPBEAM_BUDGET": self.budget,
+            "DPBEAM_RETRY_SECONDS": "1",
+            "AIRFLOW_RUN": str(folder / "airflow"),
+            "DAGSTER_HOME": str(folder / "dagster"),
+        }
+
+    def run(self, *argv: str) -> str:
+        """A script of the sources; its output."""
+        done = subprocess.run(
+            [str(ROOT / "scripts" / argv[0]), *argv[1:]],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        return done.stdout
+
+    def account(self):
+        return BudgetStore(self.budget).account("logs")
+
+    def kinds(self, release_id: str) -> list[str]:
+        return [entry.kind for entry in self.account().entries if entry.release_id == release_id]
+
+    def files(self) -> dict[str, bytes]:
+        """All that was released."""
+        found = (self.folder / "out").rglob("*")
+        return {str(path): path.read_bytes() for path in found if path.suffix in (".parquet", ".html")}
+
+    def kill_once(self, release_id: str, stop: threading.Event) -> bool:
+        """kill -9 to the process of a release as soon as it has its reservation, half-way through its run."""
+        while not stop.wait(0.2):
+            with contextlib.suppress(RuntimeError):
+                release = self.account().releases.get(release_id)
+                if release is not None and release.state == "reserved":
+                    os.kill(release.holder["pid"], signal.SIGKILL)
+                    return True
+        return False
+
+
+def fetch(script: str) -> None:
+    done = subprocess.run(
+        [str(ROOT / "scripts" / script), "fetch"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=SECONDS,
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"scripts/{script} cannot install: {reason}")
+
+
+def test_airflow(tmp_path):
+    """Three days by both DAGs, two tasks killed half-way; a day again; a day that no budget is left for."""
+    fetch("airflow")
+    place = Place(tmp_path, releases=12)
+    killed = {f"{PLAIN}.select.{DAYS[1]}", f"{BEAM}.top_k.{DAYS[2]}"}
+    stop, kills = threading.Event(), []
+    threads = [
+        threading.Thread(target=lambda n=name: kills.append(place.kill_once(n, stop))) for name in killed
+    ]
+    for thread in threads:
+        thread.start()
+    wanted = [[dag, f"{day}T00:00:00+00:00"] for dag in (PLAIN, BEAM) for day in DAYS]
+    # The same day at an odd hour, given again when all is out; and one day too many.
+    wanted += [[PLAIN, f"{DAYS[2]}T13:37:11+00:00"], [BEAM, f"{MORE}T00:00:00+00:00"]]
+    try:
+        said = place.run(
+            *(
+                "airflow",
+                "python",
+                str(ROOT / "tests/support/airflow_runs.py"),
+                str(ROOT / "configs/airflow"),
+            ),
+            json.dumps(wanted),
+        )
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    found = json.loads(said.splitlines()[-1])
+    assert found["errors"] == {} and found["dags"] == [PLAIN, BEAM]
+    *filled, again, refused = found["runs"]
+    assert kills == [True, True] and {run["state"] for run in (*filled, again)} == {"success"}
+
+    for run in filled:
+        day = run["day"][:10]
+        for task in ("select", "top_k"):
+            name = f"{run['dag']}.{task}.{day}"
+            ended, result = run["tasks"][task], run["tasks"][task]["returned"]
+            retried = ["takeover"] if name in killed else []
+            assert ended["tries"] == 1 + len(retried), name
+            assert place.kinds(name) == ["reserve", *retried, "publish", "commit"]
+            assert set(result) == PUBLIC and result["status"] == "released"
+            assert (result["release_id"], result["charge"]["epsilon"]) == (name, EPSILON)
+            for path in (*result["outputs"], result["ledger"]):
+                assert pathlib.Path(path).exists() and f"/{run['dag']}/{day}/" in path
+            assert pathlib.Path(result["ledger"].replace(".ledger.json", ".report.html")).exists()
+
+    for task in ("select", "top_k"):
+        before = filled[2]["tasks"][task]["returned"]
+        assert again["tasks"][task]["returned"] == {**before, "status": "already_released"}
+
+    assert refused["state"] == "failed"
+    ends = {name: (task["state"], task["tries"]) for name, task in refused["tasks"].items()}
+    assert ends["select"] == ends["top_k"] == ("failed", 1)  # it has three retries, and takes none
+    assert ends["report_select"][0] == ends["report_top_k"][0] == "upstream_failed"
+    result = json.loads((tmp_path / "out" / BEAM / MORE / "select.result.json").read_text())
+    assert result["status"] == "refused" and "the limit of dataset 'logs' would be passed" in result["error"]
+
+    account = place.account()
+    assert len([e for e in account.entries if e.kind == "reserve"]) == len(account.releases) == 12
+    assert {release.state for release in account.releases.values()} == {"committed"}
+    (standing,) = account.touched(next(iter(account.releases.values())).charge)
+    assert standing.left["epsilon"] == 0
+
+
+def test_dagster(tmp_path):
+    """One day, and again; then a day that no budget is left for."""
+    fetch("dagster")
+    place = Place(tmp_path, releases=2)
+    argv = [
+        "dagster",
+        "run",
+        "asset",
+        "materialize",
+        "-f",
+        str(ROOT / "configs/dagster/nightly.py"),
+        "--select",
+        "*",
+    ]
+    place.run(*argv, "--partition", DAYS[0])
+    names = [f"dagster.{task}.{DAYS[0]}" for task in ("select", "top_k")]
+    assert [place.kinds(name) for name in names] == [["reserve", "publish", "commit"]] * 2
+    before = place.files()
+    assert len(before) == 4
+    place.run(*argv, "--partition", DAYS[0])
+    assert place.files() == before and len(place.account().releases) == 2
+    with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
+        place.run(*argv, "--partition", MORE)
+    assert len(place.account().releases) == 2

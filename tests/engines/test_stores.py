@@ -1,0 +1,498 @@
+"""Input, output and private folder on real stores: the same bytes as on this machine, whatever the store does."""
+
+import glob
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.cli import main
+from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.messages import FILE_PREFIX
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.runners import options
+from dpbeam.storage import FileSystems
+from tests.support.stores import ROOT, Proxy, s3_server
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.engines]
+
+#: engine -> the stores that it is tried on
+RUNS = [
+    *(("direct", "s3"), ("flink-cluster", "s3"), ("spark-cluster", "s3")),
+    *(("direct", "hdfs"), ("flink-cluster", "hdfs")),
+]
+CHANGES = ("put", "part", "complete", "delete")
+KEY = "--insecure_test_key=5e1ec7"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> pathlib.Path:
+    """Four files of 4,000 users' pairs; items so long that messages go through files as well."""
+    folder = tmp_path_factory.mktemp("pairs")
+    rng = np.random.default_rng(5)
+    name = [f"item {i} {rng.bytes(150).hex()}" for i in range(1_500)]
+    user = np.repeat(np.arange(4_000), rng.geometric(0.08, 4_000))
+    item = (1_500 ** rng.random(len(user))).astype(int)
+    order = rng.permutation(len(user))
+    for part, rows in enumerate(np.array_split(order, 4)):
+        table = pa.table({"user": user[rows], "item": pa.array([name[i] for i in item[rows]])})
+        pq.write_table(table, folder / f"part-{part}.parquet", dictionary_pagesize_limit=1 << 22)
+    return folder
+
+
+def flags(source: str, place: str, *more: str) -> list[str]:
+    return [
+        *("select", f"--input={source}/part-*.parquet", "--user_column=user", "--item_column=item"),
+        *("--epsilon=1", "--delta=1e-6", "--method=mad2r", "--num_shards=2", KEY, "--quiet"),
+        *(f"--output={place}/out/x", f"--temp_location={place}/temp", *more),
+    ]
+
+
+def put(pairs: pathlib.Path, place: str) -> None:
+    FileSystems.mkdirs(place)
+    for path in pairs.iterdir():
+        with FileSystems.create(f"{place}/{path.name}") as file:
+            file.write(path.read_bytes())
+
+
+def output(place: str) -> dict[str, bytes]:
+    """Released files by name, and what the ledger says without times and names."""
+    if "://" in place:
+        found = {
+            path.rpartition("/")[2]: FileSystems.read(path)
+            for path in FileSystems.list_prefix(f"{place}/out/")
+        }
+    else:
+        found = {
+            os.path.basename(path): pathlib.Path(path).read_bytes() for path in glob.glob(f"{place}/out/*")
+        }
+    if "x.ledger.json" in found:
+        values = json.loads(found["x.ledger.json"])
+        values |= {"release": {**values["release"], "started": "", "date": ""}, "code_revision": ""}
+        found["x.ledger.json"] = json.dumps(values).encode()
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(pairs, tmp_path_factory) -> dict[str, bytes]:
+    """What the same command writes on this machine."""
+    folder = tmp_path_factory.mktemp("expected")
+    assert main(flags(str(pairs), str(folder))) == 0
+    found = output(str(folder))
+    assert pq.read_table(glob.glob(f"{folder}/out/*.parquet")).num_rows > 20
+    return found
+
+
+@pytest.fixture(autouse=True)
+def fresh_options():
+    yield
+    FileSystems.set_options(None)
+
+
+@pytest.fixture
+def s3(s3_store, monkeypatch, request):
+    """(the store, a place of this test's own in it)."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_store.address}")
+    return s3_store, f"{s3_store.url}/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}"
+
+
+@pytest.mark.parametrize(("name", "store"), RUNS)
+def test_same_bytes_as_on_this_machine(name, store, engine, pairs, expected, request, tmp_path, monkeypatch):
+    found = request.getfixturevalue(f"{store}_store")
+    place = f"{found.url}/{name}"
+    # The address goes with the job, the credentials never do: workers find them in their environment.
+    address = [f"--s3_endpoint_url=http://{found.address}"] if store == "s3" else []
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    put(pairs, place)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    argv = [sys.executable, "-m", "dpbeam.cli", *flags(place, place, *address)]
+    run = engine(name).run(argv, tmp_path / "log")
+    assert run.code == 0, run.log[-4000:]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    assert output(place) == expected
+    assert FileSystems.folders(f"{place}/temp", "", "") == [], "private intermediates were left behind"
+    assert FileSystems.folders(f"{place}/out", "", "") == []
+
+
+class TestCommands:
+    """Every command on S3 alone, on the runner in this process."""
+
+    def test_output_is_refused_replaced_verified_reported(self, s3, pairs, expected, capsys, tmp_path):
+        _, place = s3
+        assert main(flags(str(pairs), place)) == 0
+        assert output(place) == expected
+        assert main(flags(str(pairs), place)) == 2
+        assert f"'{place}/out/x.ledger.json' exists; pass --overwrite" in capsys.readouterr().err
+        assert main(flags(str(pairs), place, "--overwrite", "--num_output_shards=3")) == 0
+        assert list(output(place)) == [*(f"x-0000{n}-of-00003.parquet" for n in range(3)), "x.ledger.json"]
+        assert main(flags(str(pairs), place, "--overwrite")) == 0
+        assert output(place) == expected, "files of the replaced output were left behind"
+        verify = ["verify", f"{place}/out/x.ledger.json", "--contents"]
+        assert main(verify) == 1  # for the key of tests alone
+        shown = capsys.readouterr().out
+        assert "ok     contents: digests and numbers of rows are those of the ledger" in shown
+        page = tmp_path / "report.html"
+        assert main(["report", f"{place}/out/x.ledger.json", f"--output={page}"]) == 0
+        assert "mad2r" in page.read_text()
+        (shard,) = (path for path in FileSystems.list_prefix(f"{place}/out/x-"))
+        with FileSystems.create(shard) as file:
+            file.write(b"another")
+        assert main(verify) == 1
+        assert "FAILS  contents: 1 of 1 files are not what the run wrote" in capsys.readouterr().out
+
+    def test_rankings_and_packing(self, s3, tmp_path):
+        from tests.cli.test_pack import QUICK, SUPPLIES, columns
+
+        _, place = s3
+        table = pa.table(
+            {"user": [f"u{n}" for n in range(400) for _ in range(3)], "item": ["a", "b", "c"] * 400}
+        )
+        for name, rows in {"pairs": table, "agents": pa.table(columns())}.items():
+            pq.write_table(rows, tmp_path / f"{name}.parquet")
+            with FileSystems.create(f"{place}/{name}.parquet") as file:
+                file.write((tmp_path / f"{name}.parquet").read_bytes())
+        with FileSystems.create(f"{place}/supplies.yaml") as file:
+            file.write(json.dumps(SUPPLIES).encode())
+        (tmp_path / "supplies.yaml").write_text(json.dumps(SUPPLIES))
+        commands = {
+            "top": ["top-k", "--input={}/pairs.parquet", "--k=2", "--epsilon=1", "--delta=1e-6"],
+            "hit": ["hitting-set", "--input={}/pairs.parquet", "--k=1", "--epsilon=1", "--delta=1e-6"],
+            "pack": ["pack", "--agents={}/agents.parquet", f"--supplies={tmp_path}/supplies.yaml", *QUICK],
+        }
+        for name, command in commands.items():
+            named = [] if name == "pack" else ["--user_column=user", "--item_column=item", "--num_shards=2"]
+            found = []
+            for where in (str(tmp_path), place):
+                argv = [part.format(where) if "{}" in part else part for part in command]
+                argv += [
+                    *named,
+                    f"--output={where}/{name}/x",
+                    f"--temp_location={where}/temp",
+                    KEY,
+                    "--quiet",
+                ]
+                assert main(argv) == 0, (name, where)
+                if where == place:
+                    found.append(sorted(map(FileSystems.read, FileSystems.list_prefix(f"{where}/{name}/x-"))))
+                else:
+                    found.append(
+                        sorted(pathlib.Path(p).read_bytes() for p in glob.glob(f"{where}/{name}/x-*"))
+                    )
+            assert found[0] == found[1] and found[0], name
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+
+    def test_killed_runs_go_on_and_are_cleaned(self, s3, pairs, expected, capfd, tmp_path):
+        _, place = s3
+        command = [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), place)]
+        kept = [f"--checkpoint={place}/kept", "--passes_per_job=1"]
+        process = subprocess.Popen([*command, *kept], stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: _objects(f"{place}/kept/**/checkpoint-1"), 120, "a checkpoint")
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert output(place) == {}
+        assert [owner.state_of(path) for path in owner.folders(f"{place}/kept", owner.RUN_FOLDER)] == ["gone"]
+        shown = subprocess.run(
+            [part for part in [*command, *kept] if part != "--quiet"], capture_output=True, text=True
+        )
+        assert shown.returncode == 0, shown.stderr
+        assert "going on from the checkpoint after pass" in shown.stdout + shown.stderr
+        assert output(place) == expected
+        assert owner.folders(f"{place}/kept", owner.RUN_FOLDER) == []
+
+        # Without a checkpoint the next run names what is left, and `clean` removes it.
+        command = [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), f"{place}/again")]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: _objects(f"{place}/again/temp/**/{FILE_PREFIX}*"), 120, "messages in files")
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        alive = f"{place}/again/temp/{owner.RUN_FOLDER}alive"
+        owner.mark(alive)
+        capfd.readouterr()
+        cleaning = ["clean", f"--temp_location={place}/again/temp", f"--output={place}/again/out/x"]
+        assert main([*cleaning, "--dry_run"]) == 0
+        assert capfd.readouterr().out.count("its process is gone; would be removed") == 2
+        assert main(flags(str(pairs), f"{place}/again")) == 0
+        assert "a killed run left" in capfd.readouterr().err
+        assert main(cleaning) == 0
+        assert owner.folders(f"{place}/again/temp", owner.RUN_FOLDER) == [alive]
+        assert owner.folders(f"{place}/again/out", "x.staging-") == []
+        assert output(f"{place}/again") == expected
+
+    def test_errors_name_the_flag(self, s3, pairs, capsys, monkeypatch):
+        _, place = s3
+        assert main(flags("s3://nowhere", place)) == 2
+        assert "--input: " in capsys.readouterr().err
+        assert main(flags(str(pairs), place, "--temp_location=s3://nowhere/x")) == 2
+        assert "--temp_location s3://nowhere/x: no such bucket" in capsys.readouterr().err
+        assert main(flags(str(pairs), place, "--output=s3://nowhere/x")) == 2
+        assert "--output: cannot look up 's3://nowhere/x': no such bucket" in capsys.readouterr().err
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        assert main(flags(place, place)) == 2
+        assert "the store denies access" in capsys.readouterr().err
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        store_is_down = "--s3_endpoint_url=http://127.0.0.1:1"
+        assert main(flags(place, place, store_is_down)) == 2
+        told = capsys.readouterr().err
+        assert "--input: " in told and "the store does not answer" in told and "Traceback" not in told
+
+
+def _objects(pattern: str) -> list:
+    return FileSystems.match([pattern])[0].metadata_list
+
+
+def test_credentials_are_nowhere(s3, aws_keys, pairs, tmp_path):
+    """Not in what a run says, not in its ledger, and not in any object that it leaves or leaves behind."""
+    _, place = s3
+    argv = [
+        *flags(str(pairs), place, "--verbose", f"--result_file={tmp_path}/result"),
+        f"--checkpoint={place}/kept",
+    ]
+    argv += ["--passes_per_job=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpbeam.cli", *(flag for flag in argv if flag != "--quiet")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    found: dict[str, bytes] = {}
+    while process.poll() is None:
+        for entry in _objects(f"{place}/**"):
+            if entry.path not in found:
+                try:
+                    found[entry.path] = FileSystems.read(entry.path)
+                except OSError:
+                    continue  # renamed or removed meanwhile
+        time.sleep(0.05)
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert any("/kept/" in name for name in found) and any(name.endswith("ledger.json") for name in found)
+    secret = aws_keys["AWS_SECRET_ACCESS_KEY"].encode()
+    for text in (said.encode(), (tmp_path / "result").read_bytes(), *found.values()):
+        assert secret not in text and aws_keys["AWS_ACCESS_KEY_ID"].encode() not in text
+
+
+class TestFaults:
+    """The store misbehaves: the output is the same, or the run says why there is none."""
+
+    @pytest.fixture
+    def proxied(self, s3, monkeypatch):
+        store, place = s3
+        with Proxy(store.address) as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            yield proxy, place
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            pytest.param(lambda r: 503 if r.number % 3 == 1 else None, id="slow-down"),
+            pytest.param(
+                lambda r: "cut" if r.kind in ("put", "part") and r.number % 3 == 0 else None, id="cut-put"
+            ),
+            pytest.param(
+                lambda r: "cut answer" if r.kind == "get" and r.number % 2 == 0 else None, id="cut-get"
+            ),
+            pytest.param(
+                lambda r: "lose answer" if r.kind in CHANGES and r.number % 3 == 0 else None, id="lost-answer"
+            ),
+        ],
+    )
+    def test_passing_faults_change_nothing(self, fault, proxied, pairs, expected):
+        proxy, place = proxied
+        proxy.rule = fault
+        put(pairs, place)
+        assert main(flags(place, place)) == 0
+        assert sum(proxy.faults.values()) >= 3
+        proxy.rule = lambda request: None
+        assert output(place) == expected
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+
+    def test_lasting_faults_are_one_line(self, proxied, pairs, capsys, monkeypatch):
+        """A store that takes no message any more: exit code 1, no output, and what is in place is not half of one."""
+        proxy, place = proxied
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+        proxy.rule = lambda r: 503 if r.kind in ("put", "begin") and f"/{FILE_PREFIX}" in r.path else None
+        assert main(flags(str(pairs), place)) == 1
+        told = capsys.readouterr().err
+        assert "503" in told and "Traceback" not in told
+        assert output(place) == {}
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+
+    def test_a_listing_that_lags(self, proxied, pairs, expected, capsys):
+        """Where listings do not show what was just written, a run may fail, and never releases other bytes."""
+        proxy, place = proxied
+        put(pairs, place)
+        time.sleep(3)
+        proxy.lag = 2.5
+        code = main(flags(place, place, f"--checkpoint={place}/kept", "--passes_per_job=1"))
+        told = capsys.readouterr().err
+        proxy.lag = 0
+        if code:
+            assert code == 1 and "does not hold one whole set of shards" in told, told
+            assert output(place) == {}
+        else:
+            assert output(place) == expected
+
+    def test_a_server_that_starts_anew(self, s3, pairs, expected):
+        """kill -9 in the middle of the rounds; what was written is there again when it is back."""
+        store, place = s3
+        argv = [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), place)]
+        run = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: _objects(f"{place}/temp/**/{FILE_PREFIX}*"), 120, "messages in files")
+        store.kill()
+        threading.Timer(2, lambda: store.call("up")).start()
+        told = run.communicate(timeout=240)[1]
+        wait_until(lambda: store.call("status").returncode == 0, 30, "the store")
+        assert run.returncode == 0, told
+        assert output(place) == expected
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+
+
+def test_large_objects_are_whole_or_absent(s3, tmp_path):
+    """Uploads of many parts: cut, lost, left by their writer; ranges of what is there."""
+    store, place = s3
+    data = np.random.default_rng(1).bytes(21 << 20)
+    with Proxy(store.address) as proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        faults = {"part": "cut", "complete": "lose answer", "get": "cut answer"}
+        proxy.rule = lambda r: None if r.number else faults.get(r.kind)
+        with FileSystems.create(f"{place}/whole") as file:
+            for start in range(0, len(data), 1 << 20):
+                file.write(data[start : start + (1 << 20)])
+                assert not FileSystems.exists(f"{place}/whole")
+        assert proxy.seen["part"] >= 4 and proxy.faults.keys() >= {"part", "complete"}
+        assert FileSystems.read(f"{place}/whole") == data
+        assert proxy.faults["get"] == 1
+        assert FileSystems.read_range(f"{place}/whole", 5, 17 << 20) == data[5 : 5 + (17 << 20)]
+        with pytest.raises(OSError):
+            FileSystems.read_range(f"{place}/whole", len(data) - 5, 6)
+        with FileSystems.open(f"{place}/whole") as file:
+            file.seek(-10, os.SEEK_END)
+            assert file.read(100) == data[-10:]
+    with pytest.raises(RuntimeError), FileSystems.create(f"{place}/left") as file:
+        file.write(data)
+        raise RuntimeError
+    file = FileSystems.create(f"{place}/lost/one")
+    file.write(data)
+    del file
+    assert not FileSystems.exists(f"{place}/left") and not FileSystems.exists(f"{place}/lost/one")
+
+
+def test_what_a_killed_writer_began_is_removed_with_its_folder(s3):
+    """The parts of an upload are no object, yet take room and hold private data."""
+    import boto3
+
+    _, place = s3
+    client = boto3.client("s3")
+    bucket, _, key = place.removeprefix("s3://").partition("/")
+    begun = client.create_multipart_upload(Bucket=bucket, Key=f"{key}/run/half")
+    client.upload_part(
+        Bucket=bucket, Key=f"{key}/run/half", UploadId=begun["UploadId"], PartNumber=1, Body=b"x" * 9
+    )
+    other = client.create_multipart_upload(Bucket=bucket, Key=f"{key}/run2/half")
+    FileSystems.remove_folder(f"{place}/run")
+    left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
+    assert f"{key}/run/half" not in left and f"{key}/run2/half" in left
+    client.abort_multipart_upload(Bucket=bucket, Key=f"{key}/run2/half", UploadId=other["UploadId"])
+
+
+@pytest.mark.parametrize("store", ["s3", "hdfs"])
+def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch):
+    """What it writes after the end of the run would be private data that nobody removes."""
+    found = request.getfixturevalue(f"{store}_store")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    place = f"{found.url}/late"
+    folder = RunFolder(place)
+    assert owner.state_of(folder.path) == "alive"
+    large, small = b"x" * (9 << 20), b"y"
+    folder.store.write_bytes("block-1", large)
+    folder.store.write_bytes("block-2", small)
+    assert folder.store.names("block-") == ["block-1", "block-2"]
+    assert folder.store.read_bytes("block-1") == large and folder.store.read_bytes("block-2") == small
+    if store == "s3":  # HDFS itself refuses, after half a minute
+        with pytest.raises(OSError), folder.store.create("late-1") as late:
+            late.write(large)
+            folder.remove()
+            late.write(small)
+    folder.remove()
+    for data in (small, large):
+        with pytest.raises(OSError):
+            folder.store.write_bytes("late-2", data)
+    assert FileSystems.folders(place, "", "") == []
+
+
+def test_hdfs_answers_late_or_not(hdfs_store, pairs, expected):
+    """503 of the name node is repeated and never taken for a file that is not there; then kill -9 in mid-job."""
+    with Proxy(hdfs_store.address) as proxy:
+        place = f"hdfs://127.0.0.1:{proxy.port}/faults"
+        put(pairs, place)
+        proxy.rule = lambda r: 503 if r.kind in ("get", "delete") and r.number % 3 == 1 else None
+        assert main(flags(place, place)) == 0
+        assert proxy.faults["get"] >= 3
+        proxy.rule = lambda r: None
+        assert output(place) == expected
+        assert FileSystems.folders(f"{place}/temp", "", "") == []
+    place = f"{hdfs_store.url}/anew"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), place)], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: FileSystems.folders(f"{place}/temp", owner.RUN_FOLDER, ""), 120, "the run's folder")
+    hdfs_store.kill()
+    assert hdfs_store.call("up").returncode == 0
+    told = run.communicate(timeout=240)[1]
+    if run.returncode:  # what is no reading, and so is not repeated, fails
+        assert run.returncode == 1 and "the store does not answer" in told, told
+        assert "x.ledger.json" not in output(place)
+        assert main(flags(str(pairs), place)) == 0
+    assert output(place) == expected
+
+
+def test_the_policy_of_the_document_is_enough_and_narrow(s3, pairs, expected, monkeypatch, capsys):
+    """A user with the policy of docs/stores.md can do a whole run, and nothing beside it."""
+    import boto3
+
+    store, _ = s3
+    text = (ROOT / "docs/stores.md").read_text()
+    policy = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    client = boto3.client("s3")
+    put(pairs, f"{store.url}/pairs")
+    server = [s3_server(options.cache_folder()), "admin", "--er", f"http://{store.address}"]
+    owner_keys = ["-a", os.environ["AWS_ACCESS_KEY_ID"], "-s", os.environ["AWS_SECRET_ACCESS_KEY"]]
+    user = ["create-user", "-a", "dpbeam-run", "-s", "narrow", "-r", "user"]
+    done = subprocess.run([*server, *owner_keys, *user], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    client.put_bucket_policy(Bucket="dpbeam", Policy=json.dumps(policy))
+    try:
+        with FileSystems.create(f"{store.url}/elsewhere/x") as file:
+            file.write(b"x")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dpbeam-run")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "narrow")
+        place = f"{store.url}/team"
+        argv = flags(f"{store.url}/pairs", place, f"--checkpoint={place}/temp", "--passes_per_job=2")
+        assert main(argv) == 0, capsys.readouterr().err
+        assert output(place) == expected
+        assert main([*argv, "--overwrite"]) == 0
+        for forbidden in (
+            lambda: FileSystems.read(f"{store.url}/elsewhere/x"),
+            lambda: FileSystems.list_prefix(f"{store.url}/elsewhere/"),
+            lambda: FileSystems.delete([f"{store.url}/pairs/part-0.parquet"]),
+            lambda: FileSystems.create(f"{store.url}/pairs/part-9.parquet").close(),
+        ):
+            with pytest.raises(OSError):
+                forbidden()
+    finally:
+        client.delete_bucket_policy(Bucket="dpbeam")

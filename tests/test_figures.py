@@ -1,0 +1,69 @@
+"""Figures that documents repeat are those of their source: the plans of docs/choose.md, the results of the README."""
+
+import json
+import re
+
+import pytest
+
+from dpbeam.cli import main
+from tests.support.examples import ROOT
+
+_PLAN = re.compile(r"<!-- plan: (.+) -->\n\n((?:\|.*\n)+)")
+
+
+def cells(table: str) -> list[list[str]]:
+    """Rows of a Markdown table, header first, the line below it left out."""
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return [rows[0], *rows[2:]]
+
+
+PLANS = _PLAN.findall((ROOT / "docs" / "choose.md").read_text())
+
+
+def test_all_tables_of_numbers_are_compared():
+    text = (ROOT / "docs" / "choose.md").read_text()
+    tables = re.findall(r"\n\n((?:\|.*\n)+)", text)
+    numbers = [table for table in tables if re.search(r"\| \d+ \| \d+ \|", table)]
+    assert [table for _, table in PLANS] == numbers and len(numbers) == 3
+
+
+@pytest.mark.parametrize("flags,table", PLANS)
+def test_the_plan_prints_the_numbers_of_the_page(flags, table, capsys):
+    """Each cell is the number of users for an even chance, as `dpbeam plan --json` prints it."""
+    (_, *columns), *rows = cells(table)
+    for name, *row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            argv = flags.format(row=name, column=column).split()
+            assert main(["plan", "--json", *argv]) == 0
+            (needed,) = json.loads(capsys.readouterr().out)["users_needed"]
+            assert cell == str(needed["users_0.5"]), (name, column)
+
+
+def results() -> dict[str, dict[str, int]]:
+    """Dataset -> method -> mean released items at the default D0."""
+    text = (ROOT / "docs" / "results.md").read_text().partition("## At the default D0\n\n")[2]
+    (_, *methods), *rows = cells(text.partition("\n\n")[0])
+    return {
+        name: {m: int(cell.split()[0].replace(",", "")) for m, cell in zip(methods, row)}
+        for name, *row in rows
+    }
+
+
+def test_the_readme_repeats_the_results():
+    text = (ROOT / "README.md").read_text()
+    head = "| data | users | items per user |"
+    _, *rows = cells(text[text.index(head) :].partition("\n\n")[0])
+    sizes = {
+        row[0]: [int(cell.replace(",", "")) for cell in row[1:4]]
+        for row in cells(
+            (ROOT / "docs" / "results.md").read_text().partition("| dataset |")[2].partition("\n\n")[0]
+        )[1:]
+    }
+    assert len(rows) >= 5
+    for name, users, items, published, ours in rows:
+        found = results()[name]
+        best = max(found[method] for method in ("Basic", "DP-SIPS published", "MAD", "MAD2R published"))
+        assert [published, ours] == [f"{best:,}", f"{found['gsu16']:,}"], name
+        assert [users, items] == [f"{sizes[name][0]:,}", f"{sizes[name][2] / sizes[name][0]:.0f}"], name
+    assert "vote` is the method to take: 881 on amazon" in text
+    assert "| amazon-magazine | 1.2 | **881 ± 10** |" in (ROOT / "docs" / "vote.md").read_text()
