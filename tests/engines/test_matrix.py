@@ -13,9 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def test_the_scripts_fetch_the_tested_versions():
     text = (ROOT / "scripts/_engines/versions.sh").read_text()
     found = dict(re.findall(r"^(\w+)=(\S+)", text, re.MULTILINE))
-    assert found.pop("SHADE_PLUGIN_VERSION")
-    assert found.pop("SLF4J_VERSION")
-    assert found == {
+    tested = {
         "FLINK_VERSION": matrix.FLINK,
         "FLINK_MINOR": matrix.minor(matrix.FLINK),
         "SPARK_VERSION": matrix.SPARK,
@@ -23,6 +21,7 @@ def test_the_scripts_fetch_the_tested_versions():
         "JOB_SERVICE_VERSION": matrix.JOB_SERVICE,
         "PRISM_VERSION": matrix.PRISM,
     }
+    assert tested.items() <= found.items()
 
 
 def test_the_docs_show_the_tested_matrix():
