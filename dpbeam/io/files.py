@@ -31,7 +31,7 @@ from dpbeam.io.paths import (
     no_file,
 )
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import reason
+from dpbeam.storage.reasons import missing_filesystem, reason
 
 
 @dataclass(frozen=True, order=True)
@@ -112,6 +112,9 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
             raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
         return [InputFile(pattern, 0)]
     wild = is_wild(pattern)
+    missing = missing_filesystem(pattern)
+    if missing:
+        raise InputError(f"{flag}: cannot look up '{pattern}': {missing}")
     try:
         if is_local(pattern):
             files = [InputFile(path, os.path.getsize(path)) for path in local_files(pattern)]
@@ -120,7 +123,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
             files = [InputFile(m.path, int(m.size_in_bytes)) for m in listed]
             files = [file for file in files if not wild or is_data(file.path, pattern)]
     except (BeamIOError, OSError, ValueError, ImportError) as error:
-        raise InputError(f"{flag}: cannot look up '{pattern}': {reason(error, pattern)}") from None
+        raise InputError(f"{flag}: cannot look up '{pattern}': {reason(error)}") from None
     if not files:
         raise no_file(pattern, flag)
     return files
