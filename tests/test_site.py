@@ -119,12 +119,12 @@ class TestBuilt:
             "CONTRIBUTING.md",
             "CHANGELOG.md",
             "tests",
+            "configs",
         ):
             (tmp_path / name).symlink_to(ROOT / name)
-        for name in ("mkdocs.yml", "scripts/_site/pages.py"):
-            (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-        shutil.copytree(ROOT / "docs", tmp_path / "docs")
+        shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+        for name in ("scripts/_site", "docs"):
+            shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / "docs" / "forgotten.md").write_text(
             "# Forgotten\n\n[no](cli.md#no-such-section), [gone](gone.md)\n"
         )

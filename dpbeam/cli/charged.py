@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -44,7 +43,7 @@ from dpbeam.cli.console import NothingToDo, tell, warn
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget, read_ledger
-from dpbeam.io.paths import is_local
+from dpbeam.io.paths import absolute
 
 #: Flags that change nothing of what is released, or only how a run is done: a retry may change them.
 _OPERATIONAL = (
@@ -242,11 +241,6 @@ def settings_digest(command: str, given: Mapping[str, Any], prefix: str) -> str:
     flags = {name: value for name, value in given.items() if name not in _OPERATIONAL and name != "output"}
     text = json.dumps([command, prefix, flags], sort_keys=True, default=list)
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
-
-
-def absolute(path: str) -> str:
-    """A local path from the root, for whoever looks from another folder."""
-    return os.path.abspath(path) if is_local(path) else path
 
 
 def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> None:

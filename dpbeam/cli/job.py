@@ -35,7 +35,7 @@ from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile
 from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget, count_released, read_ledger
-from dpbeam.io.paths import is_pipe, local_path
+from dpbeam.io.paths import absolute, is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
 from dpbeam.randomness import RunKey
@@ -547,7 +547,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
         temp_location = flags.temp_location or tempfile.gettempdir()
         for path in (Path("--temp_location", temp_location, "temp"), *kept):
             _refuse_unless_ok(check_path(flags, path))
-        return temp_location
+        return absolute(temp_location)
     if flags.temp_location is None and flags.remote_workers:
         raise InputError(
             "--temp_location is required where workers run elsewhere: a folder that all of them share"
@@ -556,7 +556,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
     paths += [Path("--output", output, "output"), *kept]
     for row in check_engine(arguments, paths):
         _refuse_unless_ok(row)
-    return flags.temp_location or tempfile.gettempdir()
+    return absolute(flags.temp_location or tempfile.gettempdir())
 
 
 def _refuse_unless_ok(row: Row) -> None:

@@ -26,7 +26,7 @@ from dpbeam.io import delimited
 from dpbeam.io.files import InputFile, match_distinct, open_input
 from dpbeam.io.lines import Chunk, chunks
 from dpbeam.io.parquet import complaint, first_byte
-from dpbeam.io.paths import compression_of, infer_format, local_path
+from dpbeam.io.paths import absolute, compression_of, infer_format, local_path
 from dpbeam.io.readers import Piece
 from dpbeam.io.rows import Counts, is_list
 from dpbeam.io.sources import InputSummary, check_magic, notes_on, plan_units
@@ -415,7 +415,7 @@ class ReadAgents(beam.PTransform):
         self._fn = _Read(spec, summary.kinds, market)
         units = plan_units(summary.files, spec)
         units = sorted(units, key=lambda unit: unit.pieces[0].start)
-        self._units = [tuple((p.path, p.start, p.end) for p in unit.pieces) for unit in units]
+        self._units = [tuple((absolute(p.path), p.start, p.end) for p in unit.pieces) for unit in units]
 
     def expand(self, begin: beam.pvalue.PBegin) -> PCollection:
         return (

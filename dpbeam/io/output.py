@@ -35,7 +35,7 @@ from dpbeam.io.files import (
     write_atomically,
 )
 from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
-from dpbeam.io.paths import WILDCARDS, is_local, local_path
+from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason
@@ -74,7 +74,7 @@ class OutputTarget:
         self.format = format
         self.overwrite = overwrite
         self.extras = tuple(extras)
-        self.staging = f"{prefix}.staging-{secrets.token_hex(8)}"
+        self.staging = f"{absolute(prefix)}.staging-{secrets.token_hex(8)}"
         self.ledger_path = ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()

@@ -48,6 +48,11 @@ def is_local(path: str) -> bool:
     return scheme_of(path) is None
 
 
+def absolute(path: str) -> str:
+    """A local path from the root, for whoever looks from another folder, as workers do; others as they are."""
+    return os.path.abspath(path) if is_local(path) else path
+
+
 def local_path(path: str, flag: str) -> str:
     """A path with `~` expanded and `file://` taken off; other paths as they are.
 

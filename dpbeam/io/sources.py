@@ -24,7 +24,7 @@ from dpbeam.io.crawl import check_installed
 from dpbeam.io.delimited import no_header
 from dpbeam.io.files import ByteSource, InputFile, match_distinct, open_input
 from dpbeam.io.parquet import ParquetInput, mixed_kinds
-from dpbeam.io.paths import compression_of
+from dpbeam.io.paths import absolute, compression_of
 from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
@@ -343,7 +343,7 @@ class ReadInput(beam.PTransform):
         # group of two ranges, every other unit is empty. In the files' order one of two workers would read everything.
         units = sorted(units, key=lambda unit: unit.pieces[0].start)
         # Plain tuples: a coder for them is the same on every runner.
-        self._units = [tuple((p.path, p.start, p.end) for p in unit.pieces) for unit in units]
+        self._units = [tuple((absolute(p.path), p.start, p.end) for p in unit.pieces) for unit in units]
         self._source = uuid.uuid4().hex
 
     def share_read(self) -> float | None:
