@@ -140,7 +140,8 @@ def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, relea
     run = engine(name).run(command(pairs, tmp_path, pipeline, shards), tmp_path / "log")
     assert_done(run, tmp_path, released(pipeline))
     if not name.startswith("direct"):
-        assert re.search(r"^dpbeam [a-z-]+: job state: RUNNING$", run.log, re.M), run.log
+        # RUNNING is told too, unless the job is over before it is asked for its state a second time.
+        assert re.search(r"^dpbeam [a-z-]+: job state: DONE$", run.log, re.M), run.log
     if name.startswith("flink-cluster"):
         assert (
             len(
@@ -153,7 +154,7 @@ def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, relea
         stages = re.findall(
             r"^dpbeam [a-z-]+: (reading|items of each user|.*\d, [a-z ]+|writing)\b", run.log, re.M
         )
-        assert stages[:1] == ["reading"] and len(stages) == len(set(stages)), run.log
+        assert stages[:1] in ([], ["reading"]) and len(stages) == len(set(stages)), run.log
 
 
 def test_the_flags_of_the_job_servers_are_known(engine):
