@@ -290,7 +290,9 @@ def _client(
         "max_pool_connections": _CONNECTIONS,
     }
     if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & set(os.environ):
-        settings["retries"] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+        # Of botocore's modes the one that waits long enough for a server to start anew, and has no quota of retries that
+        # all parts of a large object share.
+        settings["retries"] = {"mode": "legacy", "total_max_attempts": ATTEMPTS}
     return boto3.session.Session().client(
         "s3",
         endpoint_url=s3_endpoint_url,
