@@ -290,8 +290,8 @@ def _client(
         "max_pool_connections": _CONNECTIONS,
     }
     if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & set(os.environ):
-        # Of botocore's modes the one that waits long enough for a server to start anew, and has no quota of retries that
-        # all parts of a large object share.
+        # Of botocore's modes the one that waits until a server has started anew, and has no quota of retries that all
+        # parts of a large object share.
         settings["retries"] = {"mode": "legacy", "total_max_attempts": ATTEMPTS}
     return boto3.session.Session().client(
         "s3",
