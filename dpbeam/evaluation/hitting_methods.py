@@ -23,13 +23,19 @@ from dpbeam.evaluation.ranked_methods import (
 )
 from dpbeam.front import naming_arguments
 from dpbeam.hitting.baselines import greedy, peel_true_union
-from dpbeam.hitting.config import MAX_K, HittingSetConfig, HittingSetPlan, largest_range, plan_hitting_set
+from dpbeam.hitting.config import (
+    FIRST_HIT,
+    MAX_K,
+    HittingSetConfig,
+    HittingSetPlan,
+    largest_range,
+    plan_hitting_set,
+)
 from dpbeam.hitting.cover import Cover, peel
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
 from dpbeam.kernels.csr import Csr
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.plan import SelectionPlan
-from dpbeam.topk.config import TopKConfig, plan_topk
 
 _OWN = ("k", "selector", "selector_share", "public_domain", "choices")
 ALL_USERS, COMPOSED, PUBLISHED = "all-users", "composed", "published"
@@ -109,16 +115,7 @@ def _all_users(plan: HittingSetPlan) -> float:
 
 def _composed(plan: HittingSetPlan) -> float:
     """The range where k choices are composed as any k choices are."""
-    config = plan.config
-    topk = TopKConfig(
-        config.epsilon,
-        config.delta,
-        config.k,
-        mechanism="cdp-peel",
-        selection=config.selection,
-        selector_share=config.selector_share,
-    )
-    return max(plan_topk(topk).choice_budgets.values())
+    return max(epsilon0 for composition, epsilon0 in plan.ranges.items() if composition != FIRST_HIT)
 
 
 def _peeled(

@@ -9,6 +9,7 @@ Needs the extra `warc`.
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
@@ -42,14 +43,12 @@ _TOO_LARGE = _BadPageError(f"a page of more than {MAX_PAGE_BYTES >> 20} MB")
 def check_installed() -> None:
     """Refuse to go on without the readers. Raises InputError."""
     try:
-        import fastwarc
-        import publicsuffixlist
-        import resiliparse  # noqa: F401
+        for name in ("fastwarc", "publicsuffixlist", "resiliparse"):
+            importlib.import_module(name)
     except ImportError as error:
         raise InputError(
             f"--input_format: wet and warc need the package {error.name}: pip install 'dpbeam[warc]'"
         ) from None
-    del fastwarc, publicsuffixlist
 
 
 def read(

@@ -112,21 +112,14 @@ class HdfsFiles(RemoteFiles):
     def remove_folder(self, path: str) -> None:
         self.delete([path])
 
-    def _status(self, path: str) -> dict[str, Any]:
+    def _about(self, path: str) -> dict[str, Any]:
         client, name, _ = self._at(path)
         with _told(path):
             # Not `strict=False`: that takes a store that does not answer for one without the file.
             return patiently(lambda: client.status(name), _passes)
 
-    def exists(self, path: str) -> bool:
-        try:
-            self._status(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def metadata(self, path: str) -> FileMetadata:
-        found = self._status(path)
+        found = self._about(path)
         return FileMetadata(path, found["length"], found["modificationTime"] / 1000)
 
     def checksum(self, path: str) -> str:
@@ -135,7 +128,7 @@ class HdfsFiles(RemoteFiles):
             return str(patiently(lambda: client.checksum(name), _passes)["bytes"])
 
     def state(self, path: str) -> tuple[int, object]:
-        found = self._status(path)
+        found = self._about(path)
         if found["type"] != "FILE":
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
         return found["length"], None

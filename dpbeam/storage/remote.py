@@ -157,8 +157,20 @@ class RemoteFiles(FileSystem):
         if failed:
             raise BeamIOError(f"{what} failed", failed)
 
+    @abstractmethod
     def metadata(self, path: str) -> FileMetadata:
-        raise NotImplementedError
+        """Size and time of the last change. Raises OSError if there is no such file."""
+
+    @abstractmethod
+    def _about(self, path: str) -> dict[str, Any]:
+        """What the store says of a file. Raises OSError if there is none."""
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._about(path)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 class Reader(io.RawIOBase):

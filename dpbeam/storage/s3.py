@@ -91,27 +91,20 @@ class S3Files(RemoteFiles):
                 name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
                 self.s3.abort_multipart_upload(Bucket=bucket, **name)
 
-    def _head(self, path: str) -> dict[str, Any]:
+    def _about(self, path: str) -> dict[str, Any]:
         bucket, key = _parts_of(path)
         with _told(path):
             return self.s3.head_object(Bucket=bucket, Key=key)
 
-    def exists(self, path: str) -> bool:
-        try:
-            self._head(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def metadata(self, path: str) -> FileMetadata:
-        found = self._head(path)
+        found = self._about(path)
         return FileMetadata(path, found["ContentLength"], found["LastModified"].timestamp())
 
     def checksum(self, path: str) -> str:
-        return str(self._head(path)["ETag"])
+        return str(self._about(path)["ETag"])
 
     def state(self, path: str) -> tuple[int, object]:
-        found = self._head(path)
+        found = self._about(path)
         return found["ContentLength"], found["ETag"]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:

@@ -9,8 +9,6 @@ import re
 import signal
 import sys
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +17,7 @@ from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.selectors.registry import selectors
 from tests.support.disks import fill, small_disk
 from tests.support.ledgers import without_times
+from tests.support.long_items import write_long_items
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -67,14 +66,7 @@ def combinations() -> list:
 def pairs(tmp_path_factory) -> str:
     """Eight files of 12,000 users' pairs in random order; items so long that messages go through files as well."""
     folder = tmp_path_factory.mktemp("pairs")
-    rng = np.random.default_rng(5)
-    name = [f"item {i} {rng.bytes(150).hex()}" for i in range(4_000)]
-    user = np.repeat(np.arange(12_000), rng.geometric(0.08, 12_000))
-    item = (4_000 ** rng.random(len(user))).astype(int)
-    order = rng.permutation(len(user))
-    for part, rows in enumerate(np.array_split(order, 8)):
-        table = pa.table({"user": user[rows], "item": pa.array([name[i] for i in item[rows]])})
-        pq.write_table(table, folder / f"part-{part}.parquet", dictionary_pagesize_limit=1 << 22)
+    write_long_items(folder, users=12_000, items=4_000, files=8)
     return str(folder / "*.parquet")
 
 

@@ -22,6 +22,7 @@ from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.runners import options
 from dpbeam.storage import FileSystems
+from tests.support.long_items import write_long_items
 from tests.support.stores import ROOT, Proxy, s3_server
 from tests.support.waiting import wait_until
 
@@ -40,14 +41,7 @@ KEY = "--insecure_test_key=5e1ec7"
 def pairs(tmp_path_factory) -> pathlib.Path:
     """Four files of 4,000 users' pairs; items so long that messages go through files as well."""
     folder = tmp_path_factory.mktemp("pairs")
-    rng = np.random.default_rng(5)
-    name = [f"item {i} {rng.bytes(150).hex()}" for i in range(1_500)]
-    user = np.repeat(np.arange(4_000), rng.geometric(0.08, 4_000))
-    item = (1_500 ** rng.random(len(user))).astype(int)
-    order = rng.permutation(len(user))
-    for part, rows in enumerate(np.array_split(order, 4)):
-        table = pa.table({"user": user[rows], "item": pa.array([name[i] for i in item[rows]])})
-        pq.write_table(table, folder / f"part-{part}.parquet", dictionary_pagesize_limit=1 << 22)
+    write_long_items(folder, users=4_000, items=1_500, files=4)
     return folder
 
 
