@@ -15,6 +15,13 @@ class InputError(ValueError):
         super().__init__(" ".join(str(message).split()))
 
 
+class UnavailableError(RuntimeError):
+    """What is needed does not answer now; the same command may find it a minute later.
+
+    The command line prints the message alone, one line that names the flag or the file, and exits with status 1.
+    """
+
+
 def complain(line: str) -> None:
     """A line on stderr, which may be full or gone: what cannot be said stops nothing."""
     if sys.stderr is not None:

@@ -17,9 +17,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 
 from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.signals import deferring, interrupting
 
+_SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] [^\n:']+(?:: '([^'\n]+)')?")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -94,7 +95,7 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str]:
     """Exit code and one line for what a command has raised; the line of no error is empty."""
     if isinstance(error, NothingToDo):
         return ExitCode.DONE, ""
-    if isinstance(error, OutputLostError):
+    if isinstance(error, (OutputLostError, UnavailableError)):
         return ExitCode.FAILED, str(error)
     if _interrupted(error):
         return ExitCode.FAILED, "interrupted"
@@ -156,7 +157,8 @@ def _without_step(message: str) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last line that says something: of a trace of Java's the last cause."""
+    lines = [line.strip() for line in str(error).splitlines() if not _SAYS_NOTHING.match(line)]
     return lines[-1] if lines else "no message"
 
 

@@ -30,7 +30,7 @@ from dpbeam.cli.result import RELEASED, check_place, describe, of_release
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.files import InputFile
 from dpbeam.io.item_lists import list_files
@@ -561,7 +561,8 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
 
 def _refuse_unless_ok(row: Row) -> None:
     if not row.ok:
-        raise InputError(f"{row.what}: {row.found}; {row.mend}")
+        message = f"{row.what}: {row.found}; {row.mend}"
+        raise UnavailableError(message) if row.passing else InputError(message)
 
 
 def run_key(given: dict[str, Any]) -> RunKey:

@@ -31,7 +31,7 @@ from dpbeam.io.paths import (
     no_file,
 )
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import missing_filesystem, reason
+from dpbeam.storage.reasons import missing_filesystem, reason, refusal
 
 
 @dataclass(frozen=True, order=True)
@@ -123,7 +123,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
             files = [InputFile(m.path, int(m.size_in_bytes)) for m in listed]
             files = [file for file in files if not wild or is_data(file.path, pattern)]
     except (BeamIOError, OSError, ValueError, ImportError) as error:
-        raise InputError(f"{flag}: cannot look up '{pattern}': {reason(error)}") from None
+        raise refusal(f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
     if not files:
         raise no_file(pattern, flag)
     return files
@@ -155,7 +155,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         else:
             file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {reason(error)}") from None
+        raise refusal(f"{path}: cannot be read: {reason(error)}", error) from None
     try:
         yield file if is_local(path) else _WholeReads(file)
     finally:
@@ -226,8 +226,8 @@ class ByteSource:
             return _read_fully(self._file if self._stream is None else self._stream, size)
         except (BeamIOError, OSError) as error:
             if self._stream is not None:
-                raise InputError(f"{self.path}: not a whole {self._name} file: {reason(error)}") from None
-            raise InputError(f"{self.path}: cannot be read: {reason(error)}") from None
+                raise refusal(f"{self.path}: not a whole {self._name} file: {reason(error)}", error) from None
+            raise refusal(f"{self.path}: cannot be read: {reason(error)}", error) from None
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:

@@ -38,7 +38,7 @@ from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import reason
+from dpbeam.storage.reasons import reason, refusal
 
 _LEDGER = "dpbeam ledger"
 _COMMIT = "dpbeam commit"
@@ -96,7 +96,7 @@ class OutputTarget:
             existing = self.existing()
         except (BeamIOError, OSError, ValueError, ImportError) as error:
             message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
-            raise InputError(message) from None
+            raise refusal(message, error) from None
         for flag, path in (writes or {}).items():
             self._check_other(flag, path)
         self._check_free(existing, "exists")
@@ -163,7 +163,7 @@ class OutputTarget:
             FileSystems.mkdirs(self.staging)
             write_atomically(probe, lambda file: None)
         except (BeamIOError, OSError, ValueError) as error:
-            raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None
+            raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         finally:
             delete_quietly([probe, self.staging])
 
@@ -185,7 +185,7 @@ class OutputTarget:
         try:
             FileSystems.mkdirs(self.staging)
         except (BeamIOError, OSError) as error:
-            raise InputError(f"--output: cannot write '{self.prefix}': {reason(error)}") from None
+            raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         return self.staging
 
     def commit(self, ledger_json: str) -> list[str]:

@@ -16,7 +16,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.files import identity, open_input
 from dpbeam.io.paths import COMPRESSION_OF, STDIN, is_local, is_pipe
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import reason
+from dpbeam.storage.reasons import reason, refusal
 
 _BLOCK = 4 << 20
 _MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -61,7 +61,9 @@ class Spool:
                 self._folder = RunFolder(self._temp_location)
             except (BeamIOError, OSError, ValueError) as error:
                 why = reason(error, self._temp_location)
-                raise InputError(f"--temp_location: cannot write '{self._temp_location}': {why}") from None
+                raise refusal(
+                    f"--temp_location: cannot write '{self._temp_location}': {why}", error
+                ) from None
             atexit.register(self.remove)
         stem, _, extension = pipe.rpartition("/")[2].rpartition(".")
         name = stem if extension.lower() in COMPRESSION_OF else pipe.rpartition("/")[2]
@@ -78,9 +80,8 @@ class Spool:
                     copy.write(data)
                 copy.close()
             except (BeamIOError, OSError) as error:
-                raise InputError(
-                    f"--input: cannot copy '{pipe}' to the temp location: {reason(error)}"
-                ) from None
+                why = reason(error)
+                raise refusal(f"--input: cannot copy '{pipe}' to the temp location: {why}", error) from None
         return path
 
     def remove(self) -> None:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import apache_beam
 
@@ -24,7 +24,7 @@ from dpbeam.runners import matrix
 from dpbeam.runners import options as engine_options
 from dpbeam.runners.options import EngineFlags
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import missing_filesystem, reason
+from dpbeam.storage.reasons import is_passing, missing_filesystem, reason
 
 _SECONDS = 5.0
 
@@ -38,12 +38,14 @@ class Row:
       level: "ok", "warn" (the job may run) or "refuse" (it would fail).
       found: what is there.
       mend: what to do; empty where level is "ok".
+      passing: it may be there a minute later, though nobody mends anything.
     """
 
     what: str
     level: str
     found: str
     mend: str = ""
+    passing: bool = field(default=False, kw_only=True)
 
     @property
     def ok(self) -> bool:
@@ -88,7 +90,7 @@ def preflight(
             )
         if flags.job_endpoint:
             rows.append(_reachable("job server", "--job_endpoint", flags.job_endpoint))
-        rows += _workers(flags)
+        rows += _workers(flags) + _staged(flags)
     except InputError as error:
         return [Row("flags", "refuse", str(error), "correct the flag")]
     return rows + [check_path(flags, path, shared_folders) for path in _with_temp(flags, paths)]
@@ -238,6 +240,19 @@ def _workers(flags: EngineFlags) -> list[Row]:
     return [Row("workers", "ok", f"{kind}, set by the user")]
 
 
+def _staged(flags: EngineFlags) -> list[Row]:
+    """Engines read files that go with a job from the folder in which the job server put them."""
+    on_its_disk = flags.runner in ("FlinkRunner", "SparkRunner") and not flags.job_endpoint
+    elsewhere = flags.cluster_host is not None and not _is_here(flags.cluster_host)
+    if not (flags.staged and on_its_disk and elsewhere) or flags.artifacts_dir:
+        return []
+    mend = "install on the workers what they bring, or give --artifacts_dir=FOLDER, one that all machines see"
+    found = (
+        f"--{flags.staged[0]}: files of the job lie on this machine's disk, which the cluster does not see"
+    )
+    return [Row("staged files", "refuse", found, mend)]
+
+
 def _process_worker(flags: EngineFlags) -> Row:
     command = flags.environment_config or engine_options.worker_command()
     for option in flags.environment_option or []:
@@ -317,7 +332,7 @@ def _remote(what: str, path: Path) -> Row:
             FileSystems.remove_folder(folder)
     except (OSError, ValueError, ImportError) as error:
         mend = f"correct {path.flag}, or what the store's client finds in its environment"
-        return Row(what, "refuse", reason(error), mend)
+        return Row(what, "refuse", reason(error), mend, passing=is_passing(error))
     return Row(what, "ok", "can be written")
 
 

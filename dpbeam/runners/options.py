@@ -48,6 +48,9 @@ _ALIASES = {
     "interactiverunner": "InteractiveRunner",
     "kafkastreamsrunner": "KafkaStreamsRunner",
 }
+#: Beam lists the launcher's packages in a file that goes with the job, for a log alone. On Flink and Spark workers read
+#: such files from the disk of the job server, which those on other machines do not see.
+STAGE_NOTHING = "disable_logging_submission_environment"
 _ADDRESSES = ("flink_master", "spark_master_url", "spark_rest_url", "job_endpoint")
 
 
@@ -71,6 +74,7 @@ class EngineFlags:
     direct_running_mode: str | None
     job_endpoint: str | None
     job_name: str | None
+    experiments: list[str] | None
     environment_type: str | None
     environment_config: str | None
     environment_option: list[str] | None
@@ -79,6 +83,17 @@ class EngineFlags:
     sdk_worker_parallelism: str | None
     job_server_java_launcher: str | None
     temp_location: str | None
+    artifacts_dir: str | None
+    setup_file: str | None
+    requirements_file: str | None
+    extra_package: list[str] | None
+    save_main_session: bool
+
+    @property
+    def staged(self) -> list[str]:
+        """Names of the flags by which files go with the job, besides what dpbeam needs: nothing."""
+        names = ("setup_file", "requirements_file", "extra_package", "save_main_session")
+        return [name for name in names if getattr(self, name)]
 
     @property
     def embedded(self) -> bool:
@@ -132,7 +147,8 @@ def read(argv: Sequence[str]) -> EngineFlags:
         if kind == "bool":
             parser.add_argument(f"--{name}", action="store_true")
         elif kind.startswith("list"):
-            parser.add_argument(f"--{name}", f"--{name}s", action="append")
+            single = name.removesuffix("s")
+            parser.add_argument(f"--{single}", f"--{single}s", dest=name, action="append")
         else:
             parser.add_argument(f"--{name}", default=None)
     found = vars(parser.parse_known_args(list(argv))[0])
@@ -292,7 +308,7 @@ def _flink(flags: EngineFlags, cache: str) -> list[str]:
     own_server = flags.flink_job_server_jar or flags.job_endpoint or flags.flink_submit_uber_jar
     if not own_server and version == matrix.minor(matrix.FLINK) and os.path.exists(jar):
         added.append(f"--flink_job_server_jar={jar}")
-    return added + _environment(flags) + _job_name(flags)
+    return added + _environment(flags) + _experiments(flags) + _job_name(flags)
 
 
 def _flink_parallelism(flags: EngineFlags, overview: dict) -> list[str]:
@@ -314,7 +330,7 @@ def _spark(flags: EngineFlags, cache: str) -> list[str]:
         added.append(f"--spark_job_server_jar={jar}")
     if flags.spark_submit_uber_jar and not flags.spark_rest_url:
         raise InputError("--spark_submit_uber_jar needs --spark_rest_url=http://HOST:6066")
-    return added + _environment(flags) + _job_name(flags)
+    return added + _environment(flags) + _experiments(flags) + _job_name(flags)
 
 
 def _environment(flags: EngineFlags) -> list[str]:
@@ -336,6 +352,11 @@ def _environment(flags: EngineFlags) -> list[str]:
     if keeps and flags.environment_cache_millis is None:
         added.append(f"--environment_cache_millis={WORKER_CACHE_MILLIS}")
     return added
+
+
+def _experiments(flags: EngineFlags) -> list[str]:
+    given = ",".join(flags.experiments or ()).split(",")
+    return [] if STAGE_NOTHING in given else [f"--experiments={STAGE_NOTHING}"]
 
 
 def _job_name(flags: EngineFlags) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, MatchResult
 
-from dpbeam.storage.remote import PART, RemoteFiles, patiently
+from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, patiently
 
 _PORT = 9870
 _SECONDS = 60.0
@@ -299,9 +299,11 @@ def _told(path: str) -> Iterator[None]:
             raise PermissionError(errno.EACCES, f"the store denies access: {text}", path) from None
         if "not a directory" in text:
             raise NotADirectoryError(errno.ENOTDIR, "is not a folder", path) from None
-        raise OSError(errno.EIO, f"the store answers: {text}", path) from None
+        raise OSError(
+            UNAVAILABLE if _passes(error) else errno.EIO, f"the store answers: {text}", path
+        ) from None
     except requests.RequestException as error:
-        raise OSError(errno.EIO, f"the store does not answer: {type(error).__name__}", path) from None
+        raise OSError(UNAVAILABLE, f"the store does not answer: {type(error).__name__}", path) from None
 
 
 def _passes(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import random
 import time
@@ -17,6 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 ATTEMPTS = 8
 #: Bytes of one request. Larger ones are cut into several that run at once.
 PART = 8 << 20
+#: Number of the errors of a store that does not answer, or only that it cannot: it may do better a minute later.
+UNAVAILABLE = errno.EHOSTDOWN
 _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
 _LONGEST_WAIT = 20.0

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 
-from dpbeam.storage.remote import ATTEMPTS, PART, RemoteFiles, patiently
+from dpbeam.storage.remote import ATTEMPTS, PART, UNAVAILABLE, RemoteFiles, patiently
 
 _UPLOADS_AT_ONCE = 4
 _PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an object of 500 GB
@@ -312,7 +312,14 @@ def _parts_of(path: str) -> tuple[str, str]:
 def _told(path: str) -> Iterator[None]:
     """Turn the client's errors into OSErrors of few words."""
     try:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+            NoCredentialsError,
+        )
     except ImportError:
         raise OSError(errno.ENOSYS, "s3:// needs the extra dpbeam[s3]; install it", path) from None
     try:
@@ -322,8 +329,10 @@ def _told(path: str) -> Iterator[None]:
         raise PermissionError(errno.EACCES, text, path) from None
     except ClientError as error:
         raise _as_os_error(error, path) from None
+    except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+        raise OSError(UNAVAILABLE, f"the store does not answer: {error}", path) from None
     except BotoCoreError as error:
-        raise OSError(errno.EIO, f"the store does not answer: {error}", path) from None
+        raise OSError(errno.EIO, f"the store cannot be asked: {error}", path) from None
 
 
 def _as_os_error(error: Any, path: str) -> OSError:
@@ -339,7 +348,8 @@ def _as_os_error(error: Any, path: str) -> OSError:
         return OSError(errno.ESTALE, "the object was replaced while it was read", path)
     if status == 416:
         return OSError(errno.EIO, "the object is shorter than expected", path)
-    return OSError(errno.EIO, f"the store answers {status} {code} to {error.operation_name}", path)
+    number = UNAVAILABLE if status == 429 or (status or 0) >= 500 else errno.EIO
+    return OSError(number, f"the store answers {status} {code} to {error.operation_name}", path)
 
 
 def _is_cut_off(error: Exception) -> bool:

@@ -431,6 +431,26 @@ class TestCommands:
         out = capsys.readouterr().out
         assert all(flag in out for flag in ("--quiet", "--verbose", "--config", "--version"))
 
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            (
+                "first\n\tat a.B.c(D.java:1)\nCaused by: x.Y: no way\n"
+                "\tat java.base/a.B.<init>(D.java:1)\n\t... 6 more\n]",
+                "Y: no way",
+            ),
+            ("a job\nmet ... this (at noon)\n", "met ... this (at noon)"),
+            ("]", "no message"),
+        ],
+    )
+    def test_the_cause_of_an_engines_trace(self, text, told, capsys, monkeypatch):
+        def broken(*_, **__):
+            raise RuntimeError(text)
+
+        monkeypatch.setattr("dpbeam.selection.plan.make_plan", broken)
+        assert main(PLAN) == 1
+        assert capsys.readouterr().err.splitlines()[-1].endswith(f"{told} (--verbose shows the whole trace)")
+
     def test_verbose_from_a_file(self, tmp_path, capsys, monkeypatch):
         def broken(*_, **__):
             raise RuntimeError("deep inside")

@@ -10,7 +10,7 @@ from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.console import NothingToDo, OutputLostError
 from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import FlagParser
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from tests.test_documents import rows
 
 ENDS = {
@@ -22,6 +22,7 @@ ENDS = {
     OutputLostError("x"): 1,
     BudgetStoreError("x"): 1,
     StillRunningError("x"): 1,
+    UnavailableError("x"): 1,
     ReservationLostError("x"): 1,
     InputError("x"): 2,
     OverLimitError("x"): 2,

@@ -1,6 +1,7 @@
-"""Budgets, runners, addresses and folders that cannot work: one line, exit 2, and nothing on disk."""
+"""Budgets, runners, addresses and folders that cannot work: one line, exit 2 or 1 as it may pass, nothing on disk."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -108,6 +109,31 @@ class TestTempLocation:
         ):
             told = refused(capsys, tmp_path, pairs, f"--temp_location={place}")
             assert told.startswith(f"--temp_location {place}: ") and message in told
+
+
+class TestStoreThatIsDown:
+    """It may be there a minute later: exit code 1, one line that names the flag."""
+
+    @pytest.fixture(autouse=True)
+    def nobody_listens(self, monkeypatch):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+                monkeypatch.setenv(name, "test")
+            monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+            yield
+
+    @pytest.mark.parametrize(
+        "flag", ["--input=s3://b/*.parquet", "--output=s3://b/x", "--temp_location=s3://b/t"]
+    )
+    def test_may_be_tried_again(self, flag, pairs, tmp_path, capsys):
+        command = ["select", "--input", pairs, *COLUMNS, *BUDGET, f"--output={tmp_path}/out/x", "--quiet"]
+        assert main([*command, flag]) == 1
+        (told,) = without_progress(capsys.readouterr().err).splitlines()
+        assert told.startswith(f"dpbeam select: error: {flag.partition('=')[0]}")
+        assert "the store does not answer" in told
+        assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "temp") == []
 
 
 class TestBudgets:

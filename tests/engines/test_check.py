@@ -147,6 +147,25 @@ def test_workers(tmp_path):
     assert rows([*here, f"--environment_option=process_command={worker}"])["workers"].level == "ok"
 
 
+def test_files_that_go_with_the_job():
+    """The job server keeps them on its own disk, which workers on other machines do not see."""
+    for flag in (
+        "--save_main_session",
+        "--setup_file=setup.py",
+        "--extra_packages=a.whl",
+        "--requirements_file=r.txt",
+    ):
+        for engine in (
+            ["--runner=FlinkRunner", "--flink_master"],
+            ["--runner=SparkRunner", "--spark_master_url"],
+        ):
+            here, far = ([engine[0], f"{engine[1]}={host}:1", flag] for host in ("localhost", "far.invalid"))
+            assert "staged files" not in rows(here)
+            assert rows(far)["staged files"].found.startswith(flag.partition("=")[0].removesuffix("s"))
+            assert "staged files" not in rows([*far, "--artifacts_dir=/mnt/all"])
+            assert "staged files" not in rows(far[:2])
+
+
 def test_a_local_output_with_remote_workers_is_refused(tmp_path):
     far = ["--runner=SparkRunner", "--spark_master_url=spark://far.invalid:7077"]
     output = Path("--output", str(tmp_path / "out"), "output")

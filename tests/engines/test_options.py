@@ -93,6 +93,7 @@ def test_flink_cluster_gets_job_server_workers_and_its_own_parallelism(cache, fl
         "environment_type": "PROCESS",
         "environment_option": f"process_command={options.worker_command()}",
         "environment_cache_millis": str(options.WORKER_CACHE_MILLIS),
+        "experiments": options.STAGE_NOTHING,
     }
     assert (
         added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)["job_name"] != name
@@ -117,6 +118,7 @@ def test_every_flag_of_the_user_stays_alone(cache, flink_master):
         "--environment_options=process_command=/mine",
         "--environment_cache_millis=0",
         "--job_name=mine",
+        f"--experiment=mine,{options.STAGE_NOTHING}",
     ]
     assert added(argv, cache) == {}
 
@@ -137,9 +139,9 @@ def test_another_kind_of_worker_is_left_alone(flags, cache, flink_master):
 
 def test_embedded_engines_keep_beams_own_workers(cache):
     for argv in (["--runner=FlinkRunner"], ["--runner=FlinkRunner", "--flink_master=[local]"]):
-        assert set(added(argv, cache)) == {"flink_version", "flink_job_server_jar", "job_name"}
+        assert set(added(argv, cache)) == {"flink_version", "flink_job_server_jar", "experiments", "job_name"}
     for argv in (["--runner=SparkRunner"], ["--runner=SparkRunner", "--spark_master_url=local[2]"]):
-        assert set(added(argv, cache)) == {"spark_job_server_jar", "job_name"}
+        assert set(added(argv, cache)) == {"spark_job_server_jar", "experiments", "job_name"}
 
 
 def test_spark_cluster_starts_workers_anew_for_every_stage(cache):
@@ -149,6 +151,7 @@ def test_spark_cluster_starts_workers_anew_for_every_stage(cache):
         "spark_job_server_jar": options.spark_jar(cache),
         "environment_type": "PROCESS",
         "environment_option": f"process_command={options.worker_command()}",
+        "experiments": options.STAGE_NOTHING,
     }
 
 

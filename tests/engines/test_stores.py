@@ -23,7 +23,8 @@ from dpbeam.engine.beam.store import RunFolder
 from dpbeam.runners import options
 from dpbeam.storage import FileSystems
 from tests.support.long_items import write_long_items
-from tests.support.stores import ROOT, Proxy, s3_server
+from tests.support.stores import KEY, ROOT, Proxy, comparable, put, s3_server
+from tests.support.stores import selection as flags
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engines]
@@ -34,7 +35,6 @@ RUNS = [
     *(("direct", "hdfs"), ("flink-cluster", "hdfs")),
 ]
 CHANGES = ("put", "part", "complete", "delete")
-KEY = "--insecure_test_key=5e1ec7"
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +45,12 @@ def pairs(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def flags(source: str, place: str, *more: str) -> list[str]:
-    return [
-        *("select", f"--input={source}/part-*.parquet", "--user_column=user", "--item_column=item"),
-        *("--epsilon=1", "--delta=1e-6", "--method=mad2r", "--num_shards=2", KEY, "--quiet"),
-        *(f"--output={place}/out/x", f"--temp_location={place}/temp", *more),
-    ]
-
-
-def put(pairs: pathlib.Path, place: str) -> None:
-    FileSystems.mkdirs(place)
-    for path in pairs.iterdir():
-        with FileSystems.create(f"{place}/{path.name}") as file:
-            file.write(path.read_bytes())
-
-
 def output(place: str) -> dict[str, bytes]:
     """Released files by name, and what the ledger says without times and names."""
     if "://" in place:
-        found = {
-            path.rpartition("/")[2]: FileSystems.read(path)
-            for path in FileSystems.list_prefix(f"{place}/out/")
-        }
-    else:
-        found = {
-            os.path.basename(path): pathlib.Path(path).read_bytes() for path in glob.glob(f"{place}/out/*")
-        }
-    if "x.ledger.json" in found:
-        values = json.loads(found["x.ledger.json"])
-        values |= {"release": {**values["release"], "started": "", "date": ""}, "code_revision": ""}
-        found["x.ledger.json"] = json.dumps(values).encode()
-    return found
+        paths = FileSystems.list_prefix(f"{place}/out/")
+        return comparable({path.rpartition("/")[2]: FileSystems.read(path) for path in paths})
+    return comparable({path.name: path.read_bytes() for path in pathlib.Path(place, "out").iterdir()})
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +215,7 @@ class TestCommands:
         assert "the store denies access" in capsys.readouterr().err
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         store_is_down = "--s3_endpoint_url=http://127.0.0.1:1"
-        assert main(flags(place, place, store_is_down)) == 2
+        assert main(flags(place, place, store_is_down)) == 1
         told = capsys.readouterr().err
         assert "--input: " in told and "the store does not answer" in told and "Traceback" not in told
 
@@ -325,6 +300,18 @@ class TestFaults:
         assert "503" in told and "Traceback" not in told
         assert output(place) == {}
         assert FileSystems.folders(f"{place}/temp", "", "") == []
+
+    def test_a_store_that_dies_before_the_run(self, proxied, pairs, capsys, monkeypatch):
+        """Whatever it takes no more, from a probe of the private folder to its key: a later run may do better."""
+        proxy, place = proxied
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        for last in range(4):
+            proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None
+            proxy.seen.clear()
+            assert main(flags(str(pairs), place)) == 1
+            told = capsys.readouterr().err
+            assert "503" in told and "Traceback" not in told
+            assert output(place) == {}
 
     def test_a_listing_that_lags(self, proxied, pairs, expected, capsys):
         """Where listings do not show what was just written, a run may fail, and never releases other bytes."""

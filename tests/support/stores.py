@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import http.server
+import json
 import os
 import pathlib
 import re
@@ -17,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from dpbeam.storage import FileSystems
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEY = "--insecure_test_key=5e1ec7"
 
 
 def _version(name: str) -> str:
@@ -35,6 +38,32 @@ def s3_server(cache: str) -> str:
 def hadoop(cache: str) -> str:
     """Where scripts/hdfs keeps its programs."""
     return os.path.join(cache, f"hadoop-{_version('HADOOP_VERSION')}")
+
+
+def selection(source: str, place: str, *more: str) -> list[str]:
+    """A command that selects from `part-*.parquet` of `source`, with output and private folder below `place`."""
+    return [
+        *("select", f"--input={source}/part-*.parquet", "--user_column=user", "--item_column=item"),
+        *("--epsilon=1", "--delta=1e-6", "--method=mad2r", "--num_shards=2", KEY, "--quiet"),
+        *(f"--output={place}/out/x", f"--temp_location={place}/temp", *more),
+    ]
+
+
+def put(folder: pathlib.Path, place: str) -> None:
+    """Copy the files of a folder of this machine."""
+    FileSystems.mkdirs(place)
+    for path in folder.iterdir():
+        with FileSystems.create(f"{place}/{path.name}") as file:
+            file.write(path.read_bytes())
+
+
+def comparable(found: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a release with prefix `x`, its ledger less times and names."""
+    if "x.ledger.json" not in found:
+        return found
+    values = json.loads(found["x.ledger.json"])
+    values |= {"release": {**values["release"], "started": "", "date": ""}, "code_revision": ""}
+    return {**found, "x.ledger.json": json.dumps(values).encode()}
 
 
 def free_port() -> int:
@@ -65,16 +94,18 @@ class Store:
       url: where its files are, as the commands take it.
       address: HOST:PORT of its service.
       environment: what the script needs to find it again.
+      enter: begins its commands, where it runs in another network.
     """
 
     script: str
     url: str
     address: str
     environment: dict[str, str]
+    enter: list[str] = field(default_factory=list)
 
     def call(self, command: str, seconds: float = 900) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [str(ROOT / "scripts" / self.script), command],
+            [*self.enter, str(ROOT / "scripts" / self.script), command],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
