@@ -80,10 +80,11 @@ stop() {
   rm -f "$RUN/$name.pid"
 }
 
-listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+# listening PORT [HOST]
+listening() { (exec 3<>"/dev/tcp/${2:-127.0.0.1}/$1") 2>/dev/null; }
 
-# free_or_die PORT VARIABLE
-free_or_die() { if listening "$1"; then die "port $1 is taken by another program; set $2 to a free port"; fi; }
+# free_or_die PORT VARIABLE [HOST]
+free_or_die() { if listening "$1" "${3:-}"; then die "port $1 is taken by another program; set $2 to a free port"; fi; }
 
 # json URL EXPRESSION: evaluate a Python expression over the answer `d`; fails if there is no answer.
 json() {
