@@ -194,7 +194,9 @@ def test_hitting_set_bound_holds_for_domain_then_user_peeling():
             left = np.ones(users, bool)
             for _ in range(min(k, len(domain))):
                 counts = np.bincount(sets.links[sets.per_pair(left)], minlength=num_items)[domain]
-                counts = np.where(np.isin(domain, chosen), -np.inf, counts + rng.gumbel(0.0, lam, len(domain)))
+                counts = np.where(
+                    np.isin(domain, chosen), -np.inf, counts + rng.gumbel(0.0, lam, len(domain))
+                )
                 chosen.append(int(domain[np.argmax(counts)]))
                 left &= sets.row_sums((sets.links == chosen[-1]).astype(np.int64)) == 0
             assert hits(sets, np.array(chosen)) >= (1 - 1 / math.e) * best - bound
