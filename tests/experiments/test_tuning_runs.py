@@ -11,7 +11,7 @@ from dpbeam.experiments import tuning_runs
 from dpbeam.experiments.tuning_runs import ParallelRuns
 
 MODEL = Model(users=400, mean_items_per_user=6.0, item_exponent=1.0)
-METHODS = ["basic", "vote"]
+METHODS = ["basic", "vote", "gsu", "laplace"]
 
 
 def population(number: int):
@@ -33,22 +33,28 @@ def said(found) -> str:
     return json.dumps(report)
 
 
-@pytest.mark.parametrize("same", [False, True], ids=["a new population each time", "data"])
-def test_two_processes_find_what_one_finds_and_leave_nothing(same, tmp_path, monkeypatch):
+def test_two_processes_find_what_one_finds_and_leave_nothing(tmp_path, monkeypatch):
+    """Two repetitions on one population, as data are, and one on another; each is written once."""
     monkeypatch.setattr(tuning_runs.tempfile, "tempdir", str(tmp_path))
-    drawn = population(0)
-    source = (lambda number: drawn) if same else population
-    written = []
+    drawn = [population(0), population(1)]
+    written: list[int] = []
     save = tuning_runs.PairData.save
-    monkeypatch.setattr(
-        tuning_runs.PairData, "save", lambda data, folder: written.append(1) or save(data, folder)
-    )
+
+    def noted(data, folder):
+        written.append(data.size)
+        save(data, folder)
+
+    monkeypatch.setattr(tuning_runs.PairData, "save", noted)
+
+    def source(number):
+        return drawn[number // 2]
+
     one, count = tuned(1, source)
     assert count == 1 and not written
     done = []
     two, count = tuned(2, source, advance=lambda _: done.append(len(list(tmp_path.glob("*/*")))))
     assert set(done) == {1} and not list(tmp_path.iterdir())
-    assert count == 2 and len(written) == (1 if same else 3)
+    assert count == 2 and written == [found.pairs for found in drawn]
     for mine, others in zip(one.estimates, two.estimates):
         assert (mine.items, mine.pairs) == (others.items, others.pairs)
         assert len(others.seconds) == others.repetitions
