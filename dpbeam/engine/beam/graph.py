@@ -20,12 +20,13 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
-    block_name,
     broadcast_name,
     inbox_name,
+    items_name,
     keep_block,
     keep_ending,
     sliced,
+    stored_block,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Program
@@ -162,19 +163,12 @@ class KeepForNextJob(beam.PTransform):
         )
 
 
-def _items_name(block: int) -> str:
-    """File of a block's items, where blocks are built by a job of their own."""
-    return f"block-{block}-items"
-
-
 class _KeepBlock(TripDoFn):
     """(block, Block) -> block id; the block waits in files for the next job."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
-        if block.items is not None and self._program.sum_names(0):
-            self._store.write(_items_name(number), {"items": block.items})
-        keep_block(self._store, self._program, block)
+        keep_block(self._store, self._program, block, first_trip=True)
         yield number
 
 
@@ -194,9 +188,9 @@ class _LoadBlock(TripDoFn):
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
         number, _ = element
-        block = Block.from_columns(self._store.read(block_name(number)))
+        block = stored_block(self._store, number, self._keys)
         if self._program.sum_names(0):
-            block.items = self._store.read(_items_name(number))["items"]
+            block.items = self._store.read(items_name(number))["items"]
         yield number, block
 
 

@@ -157,7 +157,7 @@ class _FinishBlock(TripDoFn):
     """(block, its turns) -> the block's part of the result."""
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
-        block = load_block(self._store, self._program, element[0], self._program.trips)
+        block = load_block(self._store, self._program, element[0], self._program.trips, self._keys)
         batch = self._program.finish_block(block)
         if batch is not None:
             yield from sliced(batch)

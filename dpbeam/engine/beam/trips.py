@@ -21,10 +21,11 @@ from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
-from dpbeam.engine.program import Program, add_noise, replies_by_link, reply_to
+from dpbeam.engine.program import Keys, Program, add_noise, replies_by_link, reply_to
 from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
+from dpbeam.randomness import fingerprints
 
 # Released items leave in batches of about this size: engines hold many at once.
 RELEASED_BYTES = 1_000_000
@@ -35,6 +36,11 @@ IN_INBOX = b"\x00inbox"
 def block_name(block: int) -> str:
     """File of a block as it was built."""
     return f"block-{block}"
+
+
+def items_name(block: int) -> str:
+    """File of a block's items or of their fingerprints."""
+    return f"block-{block}-items"
 
 
 def inbox_name(block: int, trip: int) -> str:
@@ -109,9 +115,19 @@ class _BlockDoFn(TripDoFn):
             yield shard, message
 
 
-def keep_block(store: RunStore, program: Program, block: Block) -> None:
-    """Store a block for later trips; its items only where the first trip does not send them."""
-    store.write(block_name(block.id), block.to_columns(with_items=not program.sum_names(0)))
+def keep_block(store: RunStore, program: Program, block: Block, *, first_trip: bool = False) -> None:
+    """Store a block for later trips; its items only where the first trip does not send them.
+
+    Args:
+      first_trip: the first trip is still to come. Its items are kept then, and tell who they are; otherwise their
+        fingerprints are, in the same file.
+    """
+    sends = bool(program.sum_names(0))
+    store.write(block_name(block.id), block.to_columns(with_items=not sends, with_identity=False))
+    identity: Columns = {"item_fp": block.item_fp}
+    if first_trip and sends and block.items is not None:
+        identity = {"items": block.items}
+    store.write(items_name(block.id), identity)
 
 
 class _FirstWeights(_BlockDoFn):
@@ -137,7 +153,7 @@ class _LaterWeights(_BlockDoFn):
         if ended_before(self._program, self._store, self._trip) is not None:
             yield from send(self._store, [(0, addressed(number, self._trip))])
             return
-        block = load_block(self._store, self._program, number, self._trip)
+        block = load_block(self._store, self._program, number, self._trip, self._keys)
         self._reply = self._replies(block, elements)
         yield from self._send(block, first=False)
 
@@ -169,10 +185,20 @@ class _LaterWeights(_BlockDoFn):
                 yield from receive(self._store, [element])
 
 
-def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
+def stored_block(store: RunStore, number: int, keys: Keys) -> Block:
+    """A block as it was built; who its items are is read when it is asked for."""
+
+    def identity() -> np.ndarray:
+        columns = store.read(items_name(number))
+        return columns["item_fp"] if "item_fp" in columns else fingerprints(keys.pairs.item, columns["items"])
+
+    return Block.from_columns(store.read(block_name(number)), identity)
+
+
+def load_block(store: RunStore, program: Program, number: int, trip: int, keys: Keys) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
     read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
-    block = Block.from_columns(store.read(block_name(number))) if read else Block.unread(number)
+    block = stored_block(store, number, keys) if read else Block.unread(number)
     written = program.block_state_trip(trip)
     if written is not None:
         block.state = store.read(f"block-{number}-state-{written}")
