@@ -17,6 +17,7 @@ import yaml
 
 import dpbeam
 from dpbeam.cli import main
+from dpbeam.engine.beam.seal import FOLDER_KEY
 from dpbeam.runners import options
 from dpbeam.storage import FileSystems
 from tests.engines.conftest import java
@@ -168,18 +169,23 @@ def children(process: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
-def test_the_settings_of_the_job_on_flink_and_s3(engine, s3_store, tmp_path, monkeypatch):
-    """Those of select.yaml, but for addresses and the bucket's name."""
+@pytest.mark.parametrize("sealed_from_workers", [True, False], ids=["workers without the key", "whole"])
+def test_the_settings_of_the_job_on_flink_and_s3(
+    sealed_from_workers, engine, s3_store, tmp_path, monkeypatch
+):
+    """Those of select.yaml, but for addresses and the bucket's name; and encrypted, with the key of the Secret."""
+    monkeypatch.setenv(FOLDER_KEY, "5ec4e7" + "00" * 29)
     data = tmp_path / "data"
     data.mkdir()
     write_long_items(data, users=2_000, items=800, files=2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_store.address}")
-    place = f"{s3_store.url}/kubernetes"
+    place = f"{s3_store.url}/kubernetes-{sealed_from_workers}"
     put(data, f"{place}/pairs")
     on = engine("flink-cluster")
     flags = options.read(on.flags)
+    broken = {FOLDER_KEY: ""} if sealed_from_workers else {}
     with (
-        worker_pool(tmp_path / "pool.log", {"TMPDIR": str(tmp_path)}) as (address, pool),
+        worker_pool(tmp_path / "pool.log", {"TMPDIR": str(tmp_path), **broken}) as (address, pool),
         job_server(flags.flink_master, tmp_path) as server,
     ):
         config = settings("select") | {
@@ -189,6 +195,7 @@ def test_the_settings_of_the_job_on_flink_and_s3(engine, s3_store, tmp_path, mon
             "flink_master": flags.flink_master,
             "job_endpoint": server,
             "environment_config": address,
+            "encrypt_intermediates": True,
             "parallelism": 2,
             "num_shards": 2,
         }
@@ -202,6 +209,11 @@ def test_the_settings_of_the_job_on_flink_and_s3(engine, s3_store, tmp_path, mon
             cwd=ROOT,
             env={**os.environ, "DPBEAM_TEST_CLUSTER": on.tag},
         )
+        if sealed_from_workers:
+            assert process.returncode == 2, process.stderr[-4000:]
+            assert f"--encrypt_intermediates: {FOLDER_KEY} must be 64 hexadecimal digits" in process.stderr
+            assert FileSystems.list_prefix(f"{place}/out/") == []
+            return
         assert process.returncode == 0, (process.stderr[-4000:], (tmp_path / "pool.log").read_text()[-2000:])
         assert "error" not in process.stderr.lower()
         wait_until(lambda: not children(pool.pid), 60, "the end of the pool's workers")
