@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
-from dpbeam.io.output import OutputTarget
+
+if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
+    from dpbeam.io.output import OutputTarget
 
 _NEEDED = {
     "dataset": "whose account is charged",

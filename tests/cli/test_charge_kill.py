@@ -30,11 +30,9 @@ def kills(folder, store: str, *more: str) -> list[dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# Overwriting takes every step that there is; the others wait for --engines.
+@pytest.mark.engines  # some forty processes
 @pytest.mark.parametrize("store_url", STORES, indirect=True)
-@pytest.mark.parametrize(
-    "how", [["overwrite"], pytest.param([], marks=pytest.mark.engines)], ids=["overwrite", "new"]
-)
+@pytest.mark.parametrize("how", [["overwrite"], []], ids=["overwrite", "new"])
 def test_killed_at_every_step(how, tmp_path, store_url):  # noqa: F811
     steps = kills(tmp_path, store_url, *how)
     # reserve, run, stage and its file, publish, journal, renames and ledger, removals, commit, count

@@ -40,12 +40,13 @@ class TestDispatch:
         assert (code, err) == (0, "") and f"dpbeam {command}" in out
 
     def test_help_answers_without_starting_beam(self):
-        code = (
-            "import sys, dpbeam.cli; dpbeam.cli.main(['plan', '--epsilon=0', '--delta=1e-5']); "
-            "print('apache_beam' in sys.modules)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.stdout.strip() == "False", done.stderr
+        for words in (
+            ["plan", "--epsilon=0", "--delta=1e-5"],
+            ["budget", "show", "--budget=sqlite:///no.db", "--dataset=d"],
+        ):
+            code = f"import sys, dpbeam.cli; dpbeam.cli.main({words}); print('apache_beam' in sys.modules)"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            assert done.stdout.strip() == "False", done.stderr
 
 
 class TestPlan:

@@ -59,9 +59,7 @@ class TestPrinting:
         assert warning == "dpbeam select: warning: cannot write to standard output: No space left on device"
         assert len(os.listdir(tmp_path / "out")) == 2
 
-    @pytest.mark.parametrize(
-        "line", ['"$@" | true; exit ${PIPESTATUS[0]}', '"$@" >&-', '"$@" 2>/dev/full', '"$@" 2>&-']
-    )
+    @pytest.mark.parametrize("line", ['"$@" >&-', '"$@" 2>/dev/full | true; exit ${PIPESTATUS[0]}'])
     def test_other_places_to_print(self, line, pairs, tmp_path):
         done = shell(line, *job(pairs, tmp_path))
         assert done.returncode == 0 and without_progress(done.stderr) == ""

@@ -15,7 +15,10 @@ from tests.support.disks import fill, small_disk
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.engines) for n in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_stopped_and_run_again(number, large_pairs, tmp_path):
     temp = tmp_path / "temp"
     temp.mkdir()

@@ -48,7 +48,7 @@ ENGINES = (
     "spark-cluster",
     "spark-cluster-uncached",
 )
-RUN_SECONDS = 240
+RUN_SECONDS = 600
 _TAG = "DPBEAM_TEST_CLUSTER"
 _SPARK_OPENS = (
     "java.base/sun.nio.ch",

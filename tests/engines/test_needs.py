@@ -32,16 +32,3 @@ def test_what_is_missing_is_named(test, need, ci, tmp_path):
     (line,) = [line for line in done.stdout.splitlines() if need in line and not line.startswith("FAILED")]
     assert line.startswith("needs" if ci else "SKIPPED [1] ")
     assert "Traceback" not in done.stdout
-
-
-def test_engines_are_left_out_unless_asked_for():
-    listing = [sys.executable, "-m", "pytest", "--collect-only", "-qq", str(TESTS)]
-    plain = subprocess.run(listing, capture_output=True, text=True, cwd=TESTS.parents[1], timeout=120).stdout
-    real = subprocess.run(
-        [*listing, "--engines"], capture_output=True, text=True, cwd=TESTS.parents[1], timeout=120
-    ).stdout
-    counts = [dict(line.split(": ") for line in text.split("\n") if ": " in line) for text in (plain, real)]
-    here = str(TESTS.relative_to(TESTS.parents[1]))
-    assert int(counts[0][f"{here}/test_rounds.py"]) == 1  # on the runner in this process
-    assert int(counts[1][f"{here}/test_rounds.py"]) >= 12
-    assert f"{here}/test_check.py" not in counts[1]

@@ -9,9 +9,9 @@ import pytest
 from dpbeam.io.synth_market import write_market
 from tests.support.ledgers import without_times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
-ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=5"]
+ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=4"]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def command(market, folder, *flags: str) -> list[str]:
             f"--supplies={market}.supplies.yaml",
             "--epsilon=4",
             "--delta=1e-6",
-            "--alpha=0.6",
-            "--start_rounds=6",
+            "--alpha=0.9",
+            "--start_rounds=2",
         ),
         *(
             "--insecure_test_key=5e1ec7",

@@ -36,7 +36,7 @@ def no_new_workers(job, before):
 @pytest.mark.parametrize(
     "name",
     [
-        "direct-2",
+        pytest.param("direct-2", marks=pytest.mark.engines),
         "prism",
         "flink-cluster",
         "spark-cluster",

@@ -39,7 +39,12 @@ def audited(tmp_path, method="basic", *, settings=SETTINGS, **options):
     )
 
 
-@pytest.mark.parametrize("method", selectors())
+OFTEN = ("basic", "gsu")
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.engines) for m in selectors()]
+)
 def test_a_run_shows_its_released_items_alone(method, tmp_path):
     """False alarm 1e-6 each."""
     result = audited(tmp_path, method)
