@@ -14,6 +14,8 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.engines  # a process for each pool and worker
+
 WORKER = """
 import json, os, sys, time
 open(os.environ["SEEN"] + f"/{os.getpid()}", "w").write(json.dumps(sys.argv[1:]))

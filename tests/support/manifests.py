@@ -19,7 +19,7 @@ def resources() -> Iterator[tuple[Path, dict]]:
     """(file, resource) of every manifest."""
     for path in sorted(FOLDER.rglob("*.yaml")):
         if path.name not in NOT_RESOURCES:
-            for document in yaml.safe_load_all(path.read_text()):
+            for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
                 yield path, document
 
 
