@@ -39,12 +39,12 @@ RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster")
 
 
 def combinations() -> list:
-    """(engine, pipeline, shards): every engine, every selector twice or more, rankings on one engine of each kind.
+    """(engine, pipeline, shards): every engine and every selector, rankings on one engine of each kind.
 
     Of those on the runner in this process the first runs where no engine is asked for.
     """
     methods = list(selectors())
-    rounds = max(2, -(-2 * len(methods) // len(SELECTING)))
+    rounds = -(-len(methods) // len(SELECTING))
     chosen = [
         (engine, methods[(turn * len(SELECTING) + place) % len(methods)], 2 + (place + turn) % 6)
         for turn in range(rounds)
