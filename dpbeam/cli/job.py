@@ -369,6 +369,7 @@ class Job:
                     run=execute,
                     trips_per_job=1 if alone else self.given.get("passes_per_job", TRIPS_PER_JOB),
                     blocks_first=alone,
+                    relays=run.relays,
                 )
             if after is not None:
                 after(folder)
