@@ -94,9 +94,14 @@ class Checkpoint:
     @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
         """The last checkpoint of a program of so many trips; None where there is none yet."""
-        kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
-        trip = max((trip for trip in kept if trip < trips), default=None)
+        trip = cls.last_trip(store, trips)
         return None if trip is None else cls.read(store, trip)
+
+    @staticmethod
+    def last_trip(store: RunStore, trips: int) -> int | None:
+        """The trip of the last checkpoint, by the names of files alone."""
+        kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
+        return max((trip for trip in kept if trip < trips), default=None)
 
 
 _STEM = "checkpoint-"
