@@ -6,6 +6,7 @@ import re
 import pytest
 
 from dpbeam.cli import COMMANDS, beam_flags
+from dpbeam.runners import worker
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
@@ -50,8 +51,9 @@ def test_the_page_of_the_command_line_lists_the_commands():
 
 
 def known_flags() -> set[str]:
-    """Of all commands, of Beam and its job servers, and of the scripts."""
+    """Of all commands, of Beam and its job servers, of dpbeam-worker, and of the scripts."""
     found = {f"--{name}" for name in beam_flags.names()}
+    found.update(worker.make_parser()._option_string_actions)
     for path in (ROOT / "dpbeam" / "cli").glob("*.py"):
         if (
             "def make_parser() ->" in path.read_text()
@@ -71,7 +73,7 @@ def test_flags_that_the_documents_name_exist():
         (path.name, flag)
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
         for line in path.read_text().replace("\\\n", " ").splitlines()
-        if not re.search(r"\b(airflow|dagster|docker|pip) ", line)
+        if not re.search(r"\b(airflow|dagster|docker|kubectl|pip) ", line)
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
     }
     assert len(named) > 100

@@ -49,7 +49,7 @@ from dpbeam.io.paths import absolute
 _OPERATIONAL = (
     *("quiet", "verbose", "config", "dry_run", "overwrite", "result_file", "not_private_counts"),
     *("checkpoint", "passes_per_job", "num_shards", "users_at_least", "budget", "charge_test_key"),
-    *("input_names", "input_digests"),
+    *("input_names", "input_digests", "encrypt_intermediates"),
 )
 # Attempts of this very process that have not come to their end.
 _GOING: set[str] = set()

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dpbeam.cli.console import tell, warn
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import Checkpoint
+from dpbeam.engine.beam.seal import SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.files import InputFile, modified
@@ -35,7 +36,9 @@ def settings_digest(command: str, ledger_json: str, files: Sequence[InputFile], 
 
 
 @contextlib.contextmanager
-def checkpointed(folder: str, key: RunKey, digest: str, trips: int) -> Iterator[RunFolder]:
+def checkpointed(
+    folder: str, key: RunKey, digest: str, trips: int, *, encrypt: bool = False
+) -> Iterator[RunFolder]:
     """The run's folder below `folder`, resumed where there is a checkpoint.
 
     It is removed when the run has come to its end. After a failure it stays if there is a checkpoint to go on from.
@@ -43,18 +46,19 @@ def checkpointed(folder: str, key: RunKey, digest: str, trips: int) -> Iterator[
     Args:
       digest: of `settings_digest`.
       trips: of the program.
+      encrypt: the folder is encrypted; one that is not is no folder to go on from, and the other way round.
 
     Raises:
       InputError: another run has the folder.
     """
-    run = _resumed(folder, digest, trips)
+    run = _resumed(folder, digest, trips, encrypt)
     if run is None:
-        run = RunFolder(folder, key)
+        run = RunFolder(folder, key, encrypt=encrypt)
         run.store.write_bytes(_SETTINGS, digest.encode())
     try:
         yield run
     except BaseException:
-        if Checkpoint.last(run.store, trips) is None:
+        if Checkpoint.last_trip(run.store, trips) is None:
             run.remove()
         else:
             owner.unmark(run.path)
@@ -71,20 +75,20 @@ def can_go_on(run: RunFolder) -> bool:
     return run.store.exists(_SETTINGS)
 
 
-def _resumed(folder: str, digest: str, trips: int) -> RunFolder | None:
+def _resumed(folder: str, digest: str, trips: int, encrypted: bool) -> RunFolder | None:
     other = False
     for path in _folders(folder):
-        store = RunStore(path)
+        store = RunStore(path, encrypted=encrypted)
         state = owner.state_of(path)
-        same = store.read_bytes(_SETTINGS).decode() == digest
+        same = _digest_in(store) == digest
         if state == "alive":
             if same:
                 raise InputError(f"--checkpoint: the run in '{folder}' is still going")
             continue
-        at = Checkpoint.last(store, trips)
+        at = Checkpoint.last_trip(store, trips)
         if at is not None and same:
-            tell(f"going on from the checkpoint after pass {at.trip} of {trips}")
-            return RunFolder.resume(path)
+            tell(f"going on from the checkpoint after pass {at} of {trips}")
+            return RunFolder.resume(path, encrypted=encrypted)
         if at is None and state == "gone":
             owner.remove(path)
         other = other or at is not None
@@ -94,6 +98,14 @@ def _resumed(folder: str, digest: str, trips: int) -> RunFolder | None:
             f"it up: {_clean(folder)}"
         )
     return None
+
+
+def _digest_in(store: RunStore) -> str | None:
+    """The digest of the settings of a folder's run; None where it is encrypted otherwise than asked for."""
+    try:
+        return store.read_bytes(_SETTINGS).decode()
+    except (InputError, SealError, UnicodeDecodeError):
+        return None
 
 
 def _clean(folder: str) -> str:

@@ -343,6 +343,10 @@ def add_output_flags(parser: FlagParser) -> None:
         help="how many users there publicly are; --delta is held against it",
     )
     parser.add_switch("dry_run", "check everything, print the plan, read no data")
+    parser.add_switch(
+        "encrypt_intermediates",
+        "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and workers",
+    )
     add_account_flags(parser)
 
 

@@ -160,7 +160,9 @@ def _execute(plan: HittingSetPlan, job: Job, ledger: str) -> int:
         def read(pipeline: beam.Pipeline) -> PCollection:
             return job.read(pipeline, folder) | "HittingSet" >> transform.blocks(folder.store)
 
-        return ProgramRun(program, read, write, one_step=transform.sizes.one_step)
+        return ProgramRun(
+            program, read, write, one_step=transform.sizes.one_step, relays=transform.sizes.relays
+        )
 
     def write(ranking: PCollection) -> None:
         ranked = WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=False)

@@ -29,6 +29,7 @@ from dpbeam.cli.progress import Progress
 from dpbeam.cli.result import RELEASED, check_place, describe, of_release
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
+from dpbeam.engine.beam.seal import folder_key
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
@@ -155,6 +156,7 @@ class Job:
         charge = open_charge(command, given, target)
         _check_counts(given)
         _check_checkpoint(given, spec)
+        _check_encryption(given, spec.patterns)
         summary = look(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
         try:
             inputs = [*(file.path for file in summary.files), *_lists(given)]
@@ -184,6 +186,7 @@ class Job:
         charge = open_charge(command, given, target)
         target.check(_lists(given), _other_files(given))
         _check_files(given, _lists(given))
+        _check_encryption(given)
         temp_location = check_runner(beam_arguments, [], given["output"])
         arguments = complete(beam_arguments)
         return cls(command, given, None, None, target, arguments, temp_location, run_key(given), charge)
@@ -366,6 +369,7 @@ class Job:
                     run=execute,
                     trips_per_job=1 if alone else self.given.get("passes_per_job", TRIPS_PER_JOB),
                     blocks_first=alone,
+                    relays=run.relays,
                 )
             if after is not None:
                 after(folder)
@@ -375,7 +379,7 @@ class Job:
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[RunFolder]:
-        with RunFolder(self.temp_location, self.key) as folder:
+        with RunFolder(self.temp_location, self.key, encrypt=self._encrypted) as folder:
             yield folder
 
     def _kept(self, ledger_json: str, trips: int) -> contextlib.AbstractContextManager[RunFolder]:
@@ -383,7 +387,11 @@ class Job:
         files = list(self.summary.files) if self.summary is not None else []
         files += [InputFile(path, 0) for path in _lists(self.given)]
         digest = settings_digest(self.command, ledger_json, files, self.key)
-        return checkpointed(self.given["checkpoint"], self.key, digest, trips)
+        return checkpointed(self.given["checkpoint"], self.key, digest, trips, encrypt=self._encrypted)
+
+    @property
+    def _encrypted(self) -> bool:
+        return bool(self.given.get("encrypt_intermediates", False))
 
     def _publish(
         self,
@@ -618,6 +626,21 @@ def _check_checkpoint(given: dict[str, Any], spec: InputSpec) -> None:
     given["checkpoint"] = local_path(given["checkpoint"], "--checkpoint")
     if any(map(is_pipe, spec.patterns)):
         raise InputError("--checkpoint: a pipe cannot be read again; give --input a file")
+
+
+def _check_encryption(given: dict[str, Any], patterns: Sequence[str] = ()) -> None:
+    """Refuse a run that could not be encrypted.
+
+    Raises:
+      InputError: there is no key, or a pipe would be copied as it is.
+    """
+    if not given.get("encrypt_intermediates", False):
+        return
+    folder_key()
+    if any(map(is_pipe, patterns)):
+        raise InputError(
+            "--encrypt_intermediates: what comes through a pipe is copied as it is; give --input a file"
+        )
 
 
 def _check_files(given: dict[str, Any], inputs: Sequence[str]) -> None:

@@ -183,4 +183,4 @@ def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Ar
             job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
         )
 
-    return ProgramRun(plan.program, read, write, one_step=sizes.one_step)
+    return ProgramRun(plan.program, read, write, one_step=sizes.one_step, relays=sizes.relays)

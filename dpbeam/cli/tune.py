@@ -76,6 +76,9 @@ def make_parser() -> FlagParser:
         metavar="SECONDS",
         help="stop then, with what is known (default: until done)",
     )
+    group.add_argument(
+        "--jobs", type=int, metavar="N", help="processes (default: one per core that memory allows)"
+    )
     group.add_argument("--seed", type=int, metavar="N", help="the same seed, the same figures (default 0)")
     group = parser.add_argument_group("output")
     group.add_argument("--output", metavar="FILE.yaml", help="the pick, as a --config file of dpbeam select")
@@ -100,6 +103,7 @@ def _run(argv: Sequence[str]) -> int:
     _check_files(given)
     from dpbeam.cli.bar import counted
     from dpbeam.evaluation.tuning import REPETITIONS, TOLERANCE, choices, tune
+    from dpbeam.experiments.tuning_runs import ParallelRuns
 
     epsilon, delta, seed = given["epsilon"], given["delta"], given.get("seed", 0)
     model = None if "input" in given else _model(given)
@@ -109,7 +113,10 @@ def _run(argv: Sequence[str]) -> int:
         tried = choices(epsilon, delta, given.get("method"), fixed)
     warn_of_budget(given)
     population, source = _of_data(given, seed) if model is None else _simulated(model, seed, _NO_DATA)
-    with counted("dpbeam tune", enabled=not given.get("quiet", False)) as (begin, advance):
+    with (
+        ParallelRuns(given.get("jobs")) as runs,
+        counted("dpbeam tune", enabled=not given.get("quiet", False)) as (begin, advance),
+    ):
         found = tune(
             population,
             tried,
@@ -118,6 +125,7 @@ def _run(argv: Sequence[str]) -> int:
             tolerance=given.get("tolerance", TOLERANCE),
             seed=seed,
             time_limit=given.get("time_limit"),
+            runs=runs,
             begin=begin,
             advance=advance,
         )
@@ -152,6 +160,7 @@ def _check(given: dict[str, Any]) -> None:
         ("repetitions", 1, 1000, True),
         ("tolerance", 0.0, 0.5, False),
         ("time_limit", 0.001, 1e9, False),
+        ("jobs", 1, 1e6, True),
         ("seed", 0, 2**63, True),
         ("max_items_per_user", 1, MAX_ITEMS_PER_USER, True),
     ):

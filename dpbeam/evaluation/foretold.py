@@ -1,4 +1,4 @@
-"""The bounds on missing mass as measures: what theory says beforehand, next to what a run gave.
+"""The bounds of theory as measures: what it says beforehand, next to what a run gave.
 
 D0 is the run's `max_items_per_user`, or 100; whatever the method, the bounds are those of the Weighted Gaussian
 Mechanism (method basic) of the same budget and D0.
@@ -15,9 +15,10 @@ from dpbeam.evaluation.bounds import (
     theorem_3_3,
     theorem_3_3_printed,
     theorem_3_6,
+    theorem_4_5,
 )
 from dpbeam.evaluation.measures import Case, measure
-from dpbeam.evaluation.methods import SELECTION
+from dpbeam.evaluation.methods import HITTING_SET, SELECTION
 
 _MAX_ITEMS = 100
 
@@ -89,3 +90,16 @@ def zipf_exponent(case: Case) -> float:
 )
 def zipf_factor(case: Case) -> float:
     return best_law(*_wgm(case)).factor
+
+
+@measure(
+    "users",
+    "hits of the published method fall short of 1 - 1/e of the best k items by more than this in 5 % of runs at most: "
+    "Theorem 4.5",
+    HITTING_SET,
+    of_data=True,
+)
+def hits_gap_bound(case: Case) -> float:
+    cap = case.settings.get("max_items_per_user") or _MAX_ITEMS
+    masses = Masses.of(case.pairs.indexed)
+    return theorem_4_5(masses, case.epsilon, case.delta, cap, int(case.settings["k"]))

@@ -1,6 +1,7 @@
 """What is measured of a result: one function per measure, explained wherever it is printed. NOT PRIVATE.
 
-A measure gives one number, or one per bin of item frequency: the bins are 1, 2, 3 to 4, 5 to 8, ... users, doubling.
+A measure gives one number, or one per bin: of item frequency, of rank, or of the size of users' sets. Bins are 1, 2, 3
+to 4, 5 to 8, ..., doubling.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpbeam.accounting.limits import release_probability_limit
-from dpbeam.evaluation.data import MarketData, PairData
+from dpbeam.evaluation.data import HISTOGRAM, PAIRS, MarketData, PairData
 from dpbeam.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Outcome
 from dpbeam.evaluation.packing import over
 from dpbeam.evaluation.quality import missing_mass
@@ -24,10 +25,17 @@ from dpbeam.packing.config import PackingConfig, make_plan
 from dpbeam.topk.measures import TopkErrors, topk_errors
 
 Bin = tuple[int, int]
-"""The least and the largest number of users of the items of a bin."""
+"""The least and the largest value of a bin: users of an item, rank of an item, or items of a user."""
 Bins = Mapping[Bin, float]
 Compute = Callable[["Case"], float | Bins]
 """The value of a case, or a value per bin."""
+FREQUENCY, RANK, SET_SIZE = "frequency", "rank", "set_size"
+#: What bins are of -> what an axis says.
+BINNED = {
+    FREQUENCY: "users that hold the item, at most",
+    RANK: "rank of the item",
+    SET_SIZE: "items of the user, at most",
+}
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,8 @@ class Measure:
       kinds: the kinds of results that have it.
       compute: the value of a case, or a value per bin.
       of_data: it follows from data and budget alone, whatever the method.
+      by: of a value per bin, what the bins are of: a key of `BINNED`.
+      of_users: it needs to know who holds what, which a histogram does not say.
     """
 
     name: str
@@ -125,6 +135,8 @@ class Measure:
     kinds: tuple[str, ...]
     compute: Compute
     of_data: bool = False
+    of_users: bool = False
+    by: str = FREQUENCY
 
 
 #: Modules whose measures are found besides those here.
@@ -132,13 +144,20 @@ _MODULES: tuple[str, ...] = ("dpbeam.evaluation.foretold",)
 _found: dict[str, Measure] = {}
 
 
-def measure(unit: str, meaning: str, *kinds: str, of_data: bool = False) -> Callable[[Compute], Compute]:
+def measure(
+    unit: str,
+    meaning: str,
+    *kinds: str,
+    of_data: bool = False,
+    of_users: bool = False,
+    by: str = FREQUENCY,
+) -> Callable[[Compute], Compute]:
     """Makes a function a measure of its own name.
 
     Args:
       unit, meaning: for people, a line.
       kinds: of the results that have it: `SELECTION`, `TOP_K`, `HITTING_SET`, `PACKING`.
-      of_data: see `Measure`.
+      of_data, of_users, by: see `Measure`.
 
     Raises:
       ValueError: there is one of this name.
@@ -148,7 +167,7 @@ def measure(unit: str, meaning: str, *kinds: str, of_data: bool = False) -> Call
         name = compute.__name__
         if name in _found:
             raise ValueError(f"a measure is named {name!r} already")
-        _found[name] = Measure(name, unit, meaning, kinds, compute, of_data)
+        _found[name] = Measure(name, unit, meaning, kinds, compute, of_data, of_users, by)
         return compute
 
     return register
@@ -161,9 +180,13 @@ def measures() -> Mapping[str, Measure]:
     return MappingProxyType(_found)
 
 
-def measures_of(kind: str, chosen: tuple[str, ...] | None = None) -> list[Measure]:
-    """The measures of a kind of result, all or those chosen; the first is the one to look at."""
-    return [m for m in measures().values() if kind in m.kinds and (chosen is None or m.name in chosen)]
+def measures_of(kind: str, chosen: tuple[str, ...] | None = None, data: str = PAIRS) -> list[Measure]:
+    """The measures of a kind of result on a kind of data, all or those chosen; the first is the one to look at."""
+    return [
+        m
+        for m in measures().values()
+        if kind in m.kinds and (chosen is None or m.name in chosen) and not (m.of_users and data == HISTOGRAM)
+    ]
 
 
 @measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)
@@ -212,7 +235,7 @@ def missing_mass_inf(case: Case) -> float:
     return case.mass["pinf"]
 
 
-@measure("share", "users that hold at least one released item", SELECTION, TOP_K, HITTING_SET)
+@measure("share", "users that hold at least one released item", SELECTION, TOP_K, HITTING_SET, of_users=True)
 def share_of_users(case: Case) -> float:
     return users_with_one(case.pairs.indexed, case.mask)
 
@@ -255,6 +278,36 @@ def keep_rate(case: Case) -> Bins:
 )
 def keep_limit(case: Case) -> Bins:
     return case.by_frequency(case.limits, mean=True)
+
+
+@measure(
+    "users", "users of the item at the last rank of each bin, items by rank", SELECTION, of_data=True, by=RANK
+)
+def users_by_rank(case: Case) -> Bins:
+    descending = np.sort(case.holders)[::-1]
+    return {(low, high): float(descending[high - 1]) for low, high in _doubling(len(descending))}
+
+
+@measure(
+    "share",
+    "users that hold at most so many items",
+    SELECTION,
+    of_data=True,
+    of_users=True,
+    by=SET_SIZE,
+)
+def users_by_set_size(case: Case) -> Bins:
+    sizes = np.sort(case.pairs.indexed.sets.degrees)
+    return {
+        (low, high): float(np.searchsorted(sizes, high, side="right") / len(sizes))
+        for low, high in _doubling(int(sizes[-1]))
+    }
+
+
+def _doubling(last: int) -> list[Bin]:
+    """1, 2, 3 to 4, 5 to 8, ... up to `last`, where the last bin ends."""
+    highs = [*(2**j for j in range((last - 1).bit_length())), last]
+    return [(low + 1, high) for low, high in zip([0, *highs], highs)]
 
 
 @measure("share of optimum", "value of what agents get / optimum of the linear program", PACKING)

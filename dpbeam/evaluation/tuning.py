@@ -71,6 +71,19 @@ class Choice:
         return {"epsilon": epsilon, "delta": delta, "method": self.method, **values}
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What one run released: items, the share of pairs whose item is, and CPU seconds of the rounds."""
+
+    items: int
+    pairs: float
+    seconds: float
+
+
+Runs = Callable[[Population, Repetition, Sequence[Choice]], Iterator[tuple[int, Figures]]]
+"""Runs choices on a population: (position, figures) of each, in any order. Choices come ordered by their samples."""
+
+
 @dataclass
 class Estimate:
     """What a choice released, one value for each repetition.
@@ -89,6 +102,12 @@ class Estimate:
     @property
     def repetitions(self) -> int:
         return len(self.items)
+
+    def add(self, figures: Figures) -> None:
+        """One more repetition."""
+        self.items.append(figures.items)
+        self.pairs.append(figures.pairs)
+        self.seconds.append(figures.seconds)
 
     def mean(self, aim: str) -> float:
         return statistics.fmean(getattr(self, aim))
@@ -187,6 +206,15 @@ def choices(
     return found
 
 
+def run_here(
+    population: Population, repetition: Repetition, tried: Sequence[Choice]
+) -> Iterator[tuple[int, Figures]]:
+    """One choice after the other, in this process."""
+    data = population.data()
+    for place, choice in enumerate(tried):
+        yield place, run_choice(choice, data, population.holders, repetition)
+
+
 def tune(
     population: Callable[[int], Population],
     tried: Sequence[Choice],
@@ -196,6 +224,7 @@ def tune(
     tolerance: float = TOLERANCE,
     seed: int = 0,
     time_limit: float | None = None,
+    runs: Runs = run_here,
     begin: Callable[[int, int], None] = lambda total, finished: None,
     advance: Callable[[str], None] = lambda done: None,
 ) -> Tuning:
@@ -207,6 +236,7 @@ def tune(
       repetitions: of the choices that are not dropped on the way.
       seed: the same arguments and seed give the same figures.
       time_limit: seconds; what is not done by then is left out, but for the first run.
+      runs: runs the choices; figures do not depend on where or in which order it does.
       begin: told how many runs there will be at most, and how many are done.
       advance: told of every run that is done.
 
@@ -222,14 +252,14 @@ def tune(
         total = done + len(alive) * (repetitions - first)
         begin(total, done)
         for number in range(first, last):
-            drawn = population(number)
-            data, repetition = drawn.data(), Repetition(seed, number)
-            for estimate in sorted(alive, key=lambda e: e.choice.plan.program.cap):
-                if done and time.monotonic() > end:
-                    return _outcome(estimates, aim, tolerance)
-                _run(estimate, data, drawn.holders, repetition)
+            ordered = sorted(alive, key=lambda e: e.choice.plan.program.cap)
+            wanted = [estimate.choice for estimate in ordered]
+            for place, figures in runs(population(number), Repetition(seed, number), wanted):
+                ordered[place].add(figures)
                 done += 1
-                advance(f"{estimate.choice.title} {D0}={estimate.choice.max_items}")
+                advance(f"{wanted[place].title} {D0}={wanted[place].max_items}")
+                if time.monotonic() > end:
+                    return _outcome(estimates, aim, tolerance)
         alive = _surviving(alive, aim, tolerance)
     return _outcome(estimates, aim, tolerance)
 
@@ -263,11 +293,15 @@ def _outcome(estimates: Sequence[Estimate], aim: str, tolerance: float) -> Tunin
     return Tuning(ran, best, chosen, len(estimates) - len(ran), aim, tolerance)
 
 
-def _run(estimate: Estimate, data: PairData, holders: np.ndarray, repetition: Repetition) -> None:
-    program = estimate.choice.plan.program
+def run_choice(choice: Choice, data: PairData, holders: np.ndarray, repetition: Repetition) -> Figures:
+    """One run.
+
+    Args:
+      holders: (items,) of the data, which takes a pass over them.
+    """
+    program = choice.plan.program
     blocks = data.blocks(repetition, program.cap)
     start = time.process_time()
     released = run_blocks(program, blocks, Keys(repetition.key))
-    estimate.seconds.append(time.process_time() - start)
-    estimate.items.append(len(released))
-    estimate.pairs.append(float(holders[data.positions(released.items)].sum()) / data.size)
+    seconds = time.process_time() - start
+    return Figures(len(released), float(holders[data.positions(released.items)].sum()) / data.size, seconds)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
-from dpbeam.evaluation.measures import measures
+from dpbeam.evaluation.measures import BINNED, measures
 from dpbeam.experiments.markdown import named, shown
 from dpbeam.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary
-from dpbeam.experiments.schema import CPU_SECONDS, DATASET, FREQUENCY, METHOD, PlotSpec
+from dpbeam.experiments.schema import CPU_SECONDS, DATASET, METHOD, PlotSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +140,9 @@ def _titled(column: str, row: Row) -> str:
 
 
 def _points(row: Row, spec: PlotSpec, measure: str) -> Mapping[float, float]:
-    if spec.x == FREQUENCY:
+    if spec.x in BINNED:
+        if measure == CPU_SECONDS or measures()[measure].by != spec.x:
+            return {}
         return {float(high): value for (_, high), value in row.bins.get(measure, {}).items()}
     x = row.columns[spec.x]
     if measure not in row.values or x is None:
@@ -186,7 +188,7 @@ def _draw_panel(
     if spec.kind == "bar":
         axis.set_xticks(range(len(xs)), [_tick(x, spec) for x in xs], rotation=45 if len(xs) > 8 else 0)
     elif "x" in spec.log:
-        axis.set_xscale("log", base=2 if spec.x == FREQUENCY else 10)
+        axis.set_xscale("log", base=2 if spec.x in BINNED else 10)
         if len(xs) <= 8:
             axis.set_xticks(xs, [_tick(x, spec) for x in xs])
             axis.minorticks_off()
@@ -194,7 +196,7 @@ def _draw_panel(
         axis.set_yscale("log", nonpositive="clip" if spec.kind == "bar" else "mask")
     elif min(y for points in series.values() for _, y, _ in points) >= 0:
         axis.set_ylim(bottom=0)
-    axis.set_xlabel("users that hold the item, at most" if spec.x == FREQUENCY else spec.x)
+    axis.set_xlabel(BINNED.get(spec.x, spec.x))
     axis.set_ylabel(_label(spec.y))
     if title:
         axis.set_title(title, fontsize=9)
@@ -219,7 +221,7 @@ def _bars(
 
 
 def _tick(x: float, spec: PlotSpec) -> str:
-    if spec.x == FREQUENCY and x >= 1024:
+    if spec.x in BINNED and x >= 1024 and x == 2 ** (int(x).bit_length() - 1):
         return f"2^{int(x).bit_length() - 1}"
     return f"{x:g}"
 

@@ -26,7 +26,7 @@ class Row:
     Attributes:
       columns: dataset, method, budget, repetition, settings, facts of the data; None for a setting not given.
       values: measure -> number; cpu_seconds too.
-      bins: measure -> number per bin of item frequency.
+      bins: measure -> number per bin; see `dpbeam/evaluation/measures.py`.
       parallel: whether the method could be run on a cluster.
     """
 

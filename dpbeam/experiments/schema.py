@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from dpbeam.errors import InputError
 from dpbeam.evaluation.data import PROVIDED, Repetition
-from dpbeam.evaluation.measures import Measure, measures, measures_of
+from dpbeam.evaluation.measures import BINNED, Measure, measures, measures_of
 from dpbeam.evaluation.methods import Method, methods
 from dpbeam.experiments.cells import Cell, prepared
 from dpbeam.experiments.sources import AbsentError, Source, sources_of
@@ -26,7 +26,6 @@ MAX_CELLS = 1_000_000
 DATASET, METHOD, EPSILON, DELTA, REPETITION = "dataset", "method", "epsilon", "delta", "repetition"
 _RESERVED = (DATASET, METHOD, EPSILON, DELTA, REPETITION)
 CPU_SECONDS = "cpu_seconds"
-FREQUENCY = "frequency"
 STATISTICS = ("mean ± sd", "mean", "median", "median (sd)", "median (quartiles)")
 PLOT_KINDS = ("line", "bar")
 _KEYS = (
@@ -139,7 +138,8 @@ class Experiment:
                 for variant in self.variants:
                     if variant.method.data not in PROVIDED[source.kind]:
                         continue
-                    wanted = tuple(m.name for m in measures_of(variant.method.kind, self.chosen))
+                    kind = variant.method.kind
+                    wanted = tuple(m.name for m in measures_of(kind, self.chosen, source.kind))
                     for settings in variant.grid():
                         for epsilon, delta in self.budgets:
                             found.append(
@@ -164,8 +164,13 @@ class Experiment:
 
     def printed(self) -> list[Measure]:
         """All measures that a cell has."""
-        kinds = {variant.method.kind for variant in self.variants}
-        wanted = {m.name for kind in kinds for m in measures_of(kind, self.chosen)}
+        wanted = {
+            m.name
+            for variant in self.variants
+            for source in self.datasets.values()
+            if variant.method.data in PROVIDED[source.kind]
+            for m in measures_of(variant.method.kind, self.chosen, source.kind)
+        }
         return [measure for name, measure in measures().items() if name in wanted]
 
 
@@ -494,7 +499,7 @@ def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpe
         kind = about.get("kind", "line")
         reader.known(f"{key}.kind", kind, PLOT_KINDS, "kind")
         x = reader.text(f"{key}.x", about.get("x"))
-        reader.known(f"{key}.x", x, [*_columns(experiment), FREQUENCY], "column")
+        reader.known(f"{key}.x", x, [*_columns(experiment), *BINNED], "column")
         shown = _names(about.get("y", "released"))
         for one in shown:
             reader.known(f"{key}.y", one, _values(experiment), "measure")

@@ -56,8 +56,17 @@ def run_tasks(
         for number, task in enumerate(tasks):
             yield number, _here(work, task, name)
         return
-    with _pool(work, min(count, len(tasks))) as (workers, start):
-        yield from _dispatch(workers, start, tasks, name)
+    with started(work, min(count, len(tasks)), name) as run:
+        yield from run(tasks)
+
+
+@contextlib.contextmanager
+def started(
+    work: Callable[[Any], Any], count: int, name: Callable[[Any], str] = str
+) -> Iterator[Callable[[Sequence[Any]], Iterator[tuple[int, Any]]]]:
+    """Processes for several lots of tasks, one lot after the other, each to its end; else as `run_tasks`."""
+    with _pool(work, count) as (workers, start):
+        yield lambda tasks: _dispatch(workers, start, tasks, name)
 
 
 def _here(work: Callable[[Any], Any], task: Any, name: Callable[[Any], str]) -> Any:

@@ -87,7 +87,9 @@ class HittingSet(beam.PTransform):
             )
         store = (self._run or own_folder(pcoll)).claim()
         blocks = pcoll | "UserBlocks" >> self.blocks(store)
-        return blocks | "Rounds" >> RunProgram(store, self.program, one_step=self.sizes.one_step)
+        return blocks | "Rounds" >> RunProgram(
+            store, self.program, one_step=self.sizes.one_step, relays=self.sizes.relays
+        )
 
     def blocks(self, store: RunStore) -> beam.PTransform:
         """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""

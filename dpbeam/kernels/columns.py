@@ -24,6 +24,7 @@ Columns = dict[str, np.ndarray | pa.Array]
 
 _PAIRS, _PLAIN, _ZSTD = "2", "text", "zstd"
 _COMPRESS_BYTES = 1024  # below it, headers and calls cost more than they save
+_PIECES = (8, 4, 2, 1)  # bytes, as numpy has them
 _NARROW = [
     (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max))
     for kind in (np.uint8, np.uint16, np.int32, np.uint32)
@@ -124,6 +125,30 @@ def unpack(
         kept = np.unpackbits(columns[f"{name}.bits"], count=length).view(bool)
         result[kept] = values
     return result
+
+
+def pack_words(name: str, values: np.ndarray) -> Columns:
+    """Integers of at least 0, each in as many bytes as the largest needs, as columns of 8, 4, 2 and 1 bytes.
+
+    Decodes by `unpack_words`.
+    """
+    width = max(1, -(-int(values.max()).bit_length() // 8)) if len(values) else 1
+    columns: Columns = {}
+    shift = 0
+    for size in _PIECES:
+        if width & size:
+            columns[f"{name}.{shift}"] = (values >> values.dtype.type(shift)).astype(f"<u{size}")
+            shift += 8 * size
+    return columns
+
+
+def unpack_words(name: str, columns: Mapping[str, np.ndarray | pa.Array], dtype: type) -> np.ndarray:
+    """The column that `pack_words` encoded, as a new array of `dtype`, which must hold it."""
+    pieces = {int(key[len(name) + 1 :]): part for key, part in columns.items() if key.startswith(f"{name}.")}
+    values: np.ndarray = pieces.pop(0).astype(dtype)
+    for shift, part in pieces.items():
+        values |= part.astype(dtype) << dtype(shift)
+    return values
 
 
 def narrow(values: np.ndarray) -> np.ndarray:

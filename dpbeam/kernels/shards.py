@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -155,8 +156,19 @@ def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> p
     return pa.concat_arrays(chosen).take(pa.array(place))
 
 
+class Linked(Protocol):
+    """Who has slots for the links of some blocks: a shard, or a relay before it."""
+
+    id: int
+    block_ids: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def links_of(self, position: int) -> np.ndarray: ...
+
+
 def sum_messages(
-    shard: Shard, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
+    shard: Linked, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Exact integer sums per item over all blocks.
 

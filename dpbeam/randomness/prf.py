@@ -37,7 +37,7 @@ class RunKey:
     """The 256-bit secret of one run.
 
     It never appears in flags, logs, options or pickles: printing hides it and pickling raises. Workers read it
-    from the run's private folder (`dpbeam.engine.beam.store`).
+    from the run's private folder (`dpbeam.engine.beam.store`), where it may lie encrypted (`dpbeam.engine.beam.seal`).
     """
 
     __slots__ = ("_secret", "_spent", "insecure")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dpbeam.kernels.relays import Relays
+
 # Measured on 1 to 30 million pairs: blocks of about a million pairs keep a worker near 200 MB, and messages of
 # fewer than ten thousand links cost more in overhead than they carry.
 PAIRS_PER_BLOCK = 1_000_000
@@ -19,6 +21,10 @@ LINKS_PER_SHARD = 10_000_000
 # Long items: a worker holds the text of a block's pairs, or of a shard's links, three or four times.
 TEXT_PER_BLOCK = 128_000_000
 TEXT_PER_SHARD = 200_000_000
+# A message and its reply cost 0.15 ms of CPU, as much as 300 links (docs/scaling.md). Full blocks and shards with so
+# many messages a trip, at 1.3 x 10^11 pairs, have 300 links in common, and fewer with more pairs: from there on
+# relays stand between them.
+DIRECT_MESSAGES = 100_000_000
 MIN_PARALLELISM = 4
 MAX_BLOCKS = 1 << 20
 DEFAULT_PAIRS = 8_000_000
@@ -35,6 +41,24 @@ class Sizes:
     num_blocks: int
     num_shards: int
     one_step: bool = False
+
+    @property
+    def relays(self) -> Relays | None:
+        """What stands between blocks and shards; None where they speak directly."""
+        return choose_relays(self.num_blocks, self.num_shards)
+
+
+def choose_relays(num_blocks: int, num_shards: int) -> Relays | None:
+    """Relays between so many blocks and shards; None where their messages are few enough.
+
+    With G groups of blocks and R ranges of shards a trip takes blocks x R + G x shards messages. A relay has
+    links / (G x R) links, no more than a shard if G x R is the number of shards; then the sum is smallest with
+    G = sqrt(blocks).
+    """
+    if num_blocks * num_shards <= DIRECT_MESSAGES:
+        return None
+    groups = math.isqrt(num_blocks)
+    return Relays(num_shards, groups, min(math.ceil(num_shards / groups), num_shards))
 
 
 def items_within(text: int, item_bytes: float | None) -> float:

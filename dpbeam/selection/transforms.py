@@ -200,7 +200,7 @@ class SelectPartitions(beam.PTransform):
         released = (
             pcoll
             | "UserBlocks" >> UserBlocks(store, program, self._sizes, complete=self._complete)
-            | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step)
+            | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step, relays=self._sizes.relays)
         )
         if self._as_batches:
             return released

@@ -111,5 +111,6 @@ class TopKItems(beam.PTransform):
         return (
             pcoll
             | "UserBlocks" >> blocks
-            | "Rounds" >> RunProgram(store, self._program, one_step=self._sizes.one_step)
+            | "Rounds"
+            >> RunProgram(store, self._program, one_step=self._sizes.one_step, relays=self._sizes.relays)
         )

@@ -116,6 +116,7 @@ def test_a_model_may_be_fitted_to_data(pairs, capsys):
         ),
         ([*MODEL, "--method=none"], "--method must be one of basic, "),
         ([*MODEL, "--aim=profit"], "--aim must be items or pairs, got 'profit'"),
+        ([*MODEL, "--jobs=0"], "--jobs must be an integer from 1 to 1e+06, got 0"),
         ([*MODEL, "--repetitions=0"], "--repetitions must be an integer from 1 to 1000, got 0"),
         ([*MODEL, "--tolerance=2"], "--tolerance must be a number from 0 to 0.5, got 2.0"),
         ([*MODEL, "--time_limit=-1"], "--time_limit must be a number from 0.001 to 1e+09, got -1.0"),

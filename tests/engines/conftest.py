@@ -33,7 +33,7 @@ from typing import NoReturn
 import pytest
 
 from dpbeam.runners import options
-from tests.support.stores import Store, free_port, hadoop, quiet_ports, running, s3_server
+from tests.support.stores import Store, free_port, hadoop, operator_schema, quiet_ports, running, s3_server
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ _SPARK_OPENS = (
 
 
 _REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster"}
-_STORES = {"s3_store", "hdfs_store"}
+_STORES = {"s3_store", "hdfs_store", "kubernetes_tools"}
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -177,10 +177,15 @@ def _fetch(script: str) -> str:
             )
     else:
         java()
-        fetched = {"flink": options.flink_jar, "spark": options.spark_jar, "hdfs": hadoop}
+        fetched = {
+            "flink": options.flink_jar,
+            "spark": options.spark_jar,
+            "hdfs": hadoop,
+            "kubernetes": operator_schema,
+        }
         made = fetched[script](cache)
         if not os.path.exists(made) and shutil.which("mvn") is None:
-            _refuse("needs Maven, to build the job servers and to fetch Hadoop once")
+            _refuse("needs Maven, to build the job servers and to fetch Hadoop and a schema once")
     argv = [str(ROOT / "scripts" / script), *([] if script == "prism" else ["fetch"])]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
     if done.returncode:
@@ -237,6 +242,13 @@ def hdfs_store(tmp_path_factory) -> Iterator[Store]:
     store = Store("hdfs", f"hdfs://127.0.0.1:{port}", f"127.0.0.1:{port}", ports)
     with running(store, options.cache_folder(), tmp_path_factory.mktemp("hdfs") / "store"):
         yield store
+
+
+@pytest.fixture(scope="session")
+def kubernetes_tools() -> tuple[pathlib.Path, pathlib.Path]:
+    """The schema of a FlinkDeployment, and kustomize."""
+    schema, kustomize = _fetch("kubernetes").splitlines()
+    return pathlib.Path(schema), pathlib.Path(kustomize)
 
 
 @pytest.fixture(scope="session")

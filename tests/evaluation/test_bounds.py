@@ -23,9 +23,11 @@ from dpbeam.evaluation.bounds import (
     theorem_3_3_printed,
     theorem_3_6,
     theorem_4_3,
+    theorem_4_5,
 )
 from dpbeam.evaluation.indexed import index_pairs
 from dpbeam.evaluation.quality import missing_mass
+from dpbeam.hitting.baselines import greedy
 from dpbeam.kernels.csr import Csr
 from dpbeam.topk.measures import topk_errors
 from tests.support.datasets import entries
@@ -170,6 +172,38 @@ def test_topk_bound_holds_for_domain_then_peeling():
             noisy = counts[domain] + rng.gumbel(0.0, lam, len(domain))
             chosen = domain[np.argsort(-noisy)[:k]]
             assert topk_errors(counts, chosen, k).missing_mass <= bound
+
+
+def test_hitting_set_bound_holds_for_domain_then_user_peeling():
+    """Against greedy, which is no better than the best k items; users enough for the bound to say something."""
+    sets = zipf_sets(3, 60_000, 40, 2, 1.2)
+    masses, num_items = masses_of(sets), int(sets.links.max()) + 1
+    users, wgm = len(sets.degrees), Wgm.of(0.5, 5e-6, 20)
+    for k in (1, 3):
+        bound = theorem_4_5(masses, 1.0, 1e-5, 20, k)
+        lam = 1 / peeling_epsilon0(0.5, 5e-6, k)
+        missed = theorem_3_6(masses, wgm, 0.025) * len(sets.links)
+        noise = 2 * lam * math.log(2 * len(masses.counts) * k / 0.025)
+        assert bound == pytest.approx(k * ((1 - 1 / math.e) * missed + noise))
+        best = hits(sets, greedy(sets, num_items, k))
+        assert 0 < (1 - 1 / math.e) * best - bound < users
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            domain = np.flatnonzero(run_wgm(sets, num_items, wgm, rng))
+            chosen: list[int] = []
+            left = np.ones(users, bool)
+            for _ in range(min(k, len(domain))):
+                counts = np.bincount(sets.links[sets.per_pair(left)], minlength=num_items)[domain]
+                counts = np.where(
+                    np.isin(domain, chosen), -np.inf, counts + rng.gumbel(0.0, lam, len(domain))
+                )
+                chosen.append(int(domain[np.argmax(counts)]))
+                left &= sets.row_sums((sets.links == chosen[-1]).astype(np.int64)) == 0
+            assert hits(sets, np.array(chosen)) >= (1 - 1 / math.e) * best - bound
+
+
+def hits(sets: Csr, chosen: np.ndarray) -> int:
+    return int((sets.row_sums(np.isin(sets.links, chosen).astype(np.int64)) > 0).sum())
 
 
 def test_floor_is_the_limit_item_by_item():

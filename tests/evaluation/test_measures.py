@@ -50,7 +50,20 @@ def test_a_selection_by_hand():
         "released_by_frequency": {(1, 1): 0, (2, 2): 1, (3, 4): 0},
         "keep_rate": {(1, 1): 0, (2, 2): 1, (3, 4): 0},
         "keep_limit": {(1, 1): limits[1], (2, 2): limits[2], (3, 4): pytest.approx(limits[3])},
+        "users_by_rank": {(1, 1): 3, (2, 2): 2, (3, 3): 1},
+        "users_by_set_size": {(1, 1): 0.5, (2, 2): 1},
     }
+
+
+def test_bins_by_rank_and_by_set_size_end_where_the_data_end():
+    """Item i of 6 is held by users i..8, so that user u holds items 0..u, at most 6."""
+    found = values(
+        case([], pair_data([(f"{u}", f"{i}") for u in range(9) for i in range(min(u + 1, 6))])), SELECTION
+    )
+    assert found["users_by_rank"] == {(1, 1): 9, (2, 2): 8, (3, 4): 6, (5, 6): 4}
+    assert found["users_by_set_size"] == {(1, 1): 1 / 9, (2, 2): 2 / 9, (3, 4): 4 / 9, (5, 6): 1}
+    alone = values(case([], pair_data([("u", "i")])), SELECTION)
+    assert alone["users_by_rank"] == {(1, 1): 1} and alone["users_by_set_size"] == {(1, 1): 1}
 
 
 def test_a_ranking_by_hand():

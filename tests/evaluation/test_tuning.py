@@ -8,7 +8,7 @@ from dpbeam.errors import InputError
 from dpbeam.evaluation import tuning
 from dpbeam.evaluation.data import Repetition
 from dpbeam.evaluation.population import Model
-from dpbeam.evaluation.tuning import Choice, choices, tune
+from dpbeam.evaluation.tuning import Choice, Figures, choices, tune
 from dpbeam.selectors.registry import selectors
 
 MODEL = Model(users=1500, mean_items_per_user=6.0, item_exponent=1.0)
@@ -77,17 +77,16 @@ class Fake:
     def __init__(self, monkeypatch, figures: dict[str, list[int]], trips: dict[str, int]):
         self.ran: list[tuple[str, int]] = []
         self.figures = figures
-        monkeypatch.setattr(tuning, "_run", self._run)
+        monkeypatch.setattr(tuning, "run_choice", self._run)
         monkeypatch.setattr(Choice, "trips", property(lambda choice: trips[choice.settings["name"]]))
         plan = choices(1.0, 1e-5, ["basic"])[0].plan
         self.choices = [Choice("basic", {"name": name}, plan) for name in figures]
 
-    def _run(self, estimate, data, holders, repetition):
-        name = estimate.choice.settings["name"]
+    def _run(self, choice, data, holders, repetition):
+        name = choice.settings["name"]
         self.ran.append((name, repetition.number))
-        estimate.items.append(self.figures[name][repetition.number])
-        estimate.pairs.append(self.figures[name][repetition.number] / 1e4)
-        estimate.seconds.append(0.0)
+        count = self.figures[name][repetition.number]
+        return Figures(count, count / 1e4, 0.0)
 
     def tune(self, **options):
         return tune(lambda number: POPULATION, self.choices, **options)

@@ -16,6 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def row(dataset, method, epsilon, repetition, value) -> Row:
     columns = {"dataset": dataset, "method": method, "epsilon": epsilon, "repetition": repetition}
     bins = {"keep_rate": {(1, 1): 0.0, (2, 2): value / 100}, "keep_limit": {(1, 1): 0.1, (2, 2): 1.0}}
+    bins["users_by_rank"] = {(1, 1): 90.0, (2, 2): 30.0, (3, 3): value}
     return Row(columns, {"released": value, "cpu_seconds": 1.0}, bins)
 
 
@@ -107,3 +108,11 @@ def test_what_cannot_be_drawn():
         drawn(x="dataset")
     with pytest.raises(InputError, match="no result has welfare by epsilon"):
         drawn(y=("welfare",))
+
+
+def test_bins_are_drawn_over_what_they_are_of():
+    svg = drawn(x="rank", y=("users_by_rank",), lines="dataset", panels=None)
+    assert series(svg) == ["series-0", "series-1"]
+    assert {"a", "b", "rank of the item", "users_by_rank (users)"} <= texts(svg)
+    with pytest.raises(InputError, match="no result has keep_rate by rank"):
+        drawn(x="rank", y=("keep_rate",), panels=None)

@@ -70,6 +70,22 @@ def test_released_items_are_those_of_select(small, tmp_path):
     assert np.ptp([row["value"] for row in released]) > 0
 
 
+def test_a_histogram_has_what_is_measured_without_users(tmp_path):
+    (tmp_path / "books").mkdir()
+    counts = pa.table({"item": [f"{i}" for i in range(9)], "count": [1000 * i for i in range(9, 0, -1)]})
+    pq.write_table(counts, tmp_path / "books" / "histogram.parquet")
+    path = tmp_path / "ranks.yaml"
+    path.write_text(
+        "datasets: {books: {histogram: books}}\nbudgets: {epsilon: 1, delta: 1e-6}\n"
+        "methods: [{run: top-k-known, mechanism: fast-joint, k: 3}]\n"
+    )
+    found = run(path, tmp_path / "out", f"--data={tmp_path}", "--jobs=1").to_pylist()
+    measured = {row["measure"]: row["value"] for row in found}
+    assert measured["topk_linf"] == 0 and measured["released"] == 3
+    assert "share_of_users" not in measured
+    assert "share_of_users" not in (tmp_path / "out.md").read_text()
+
+
 def lines(prefix) -> list[bytes]:
     path = Path(f"{prefix}.cells.jsonl")
     return path.read_bytes().splitlines(keepends=True) if path.exists() else []

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpbeam.kernels.columns import decode, encode, pack, unpack
+from dpbeam.kernels.columns import decode, encode, pack, pack_words, unpack, unpack_words
 
 NUMERIC = [
     np.uint8,
@@ -134,3 +134,20 @@ def test_packing_costs_a_bit_per_default_and_narrow_values():
     assert pack("w", full)["w.values"].dtype == np.int32
     assert pack("w", -full)["w.values"].dtype == np.int32
     assert pack("w", full << 20)["w.values"].dtype == np.int64
+
+
+@given(st.lists(st.integers(0, 64).flatmap(lambda bits: st.integers(0, 2**bits - 1)), max_size=20))
+def test_words_survive_in_as_many_bytes_as_the_largest_needs(values):
+    column = np.array(values, np.uint64)
+    packed = pack_words("w", column)
+    assert np.array_equal(unpack_words("w", decode(encode(packed)), np.uint64), column)
+    width = max(1, -(-max(values, default=0).bit_length() // 8))
+    assert sum(np.asarray(part).nbytes for part in packed.values()) == width * len(values)
+
+
+def test_words_of_narrower_types_survive():
+    column = np.array([0, 1, 2**23, 2**31 - 1], np.int32)
+    for part in (column, column[:3], column[:0]):
+        found = unpack_words("w", {**pack_words("w", part), **pack_words("w2", column)}, np.int32)
+        assert found.dtype == np.int32
+        assert np.array_equal(found, part)

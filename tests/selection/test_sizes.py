@@ -75,3 +75,19 @@ def test_what_fits_one_worker_runs_in_one_step_unless_partitions_are_asked_for()
     assert not choose_sizes(None).one_step
     assert not choose_sizes(1000, num_shards=2).one_step
     assert not choose_sizes(PAIRS_PER_BLOCK, item_bytes=2 * TEXT_PER_BLOCK / PAIRS_PER_BLOCK).one_step
+
+
+@pytest.mark.parametrize("pairs", [10**9, 43 * 10**9, 12 * 10**10])
+def test_blocks_and_shards_speak_directly_while_messages_are_few(pairs):
+    assert choose_sizes(pairs).relays is None
+    assert choose_sizes(pairs, num_shards=100).relays is None
+
+
+@pytest.mark.parametrize("pairs", [14 * 10**10, 78 * 10**10, 4 * 10**12])
+def test_relays_are_no_larger_than_shards_and_save_most_messages(pairs):
+    sizes = choose_sizes(pairs)
+    relays = sizes.relays
+    assert pairs * LINKS_PER_PAIR / (relays.groups * relays.ranges) <= LINKS_PER_SHARD
+    relayed = sizes.num_blocks * relays.ranges + relays.groups * sizes.num_shards
+    assert relayed < sizes.num_blocks * sizes.num_shards / 80
+    assert relays.span * (relays.ranges - 1) < sizes.num_shards <= relays.span * relays.ranges

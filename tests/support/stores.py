@@ -66,6 +66,13 @@ def comparable(found: dict[str, bytes]) -> dict[str, bytes]:
     return {**found, "x.ledger.json": json.dumps(values).encode()}
 
 
+def operator_schema(cache: str) -> str:
+    """Where scripts/kubernetes keeps the schema of Flink's operator."""
+    return os.path.join(
+        cache, f"flink-operator-{_version('FLINK_OPERATOR_VERSION')}", "flinkdeployments.yaml"
+    )
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

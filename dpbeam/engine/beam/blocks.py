@@ -17,7 +17,15 @@ from dpbeam.engine.beam.run import RunDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, build_block, build_complete_block, partition_again, partition_pairs
+from dpbeam.kernels.pairs import (
+    Block,
+    build_block,
+    build_complete_block,
+    pack_pairs,
+    partition_again,
+    partition_pairs,
+    unpack_pairs,
+)
 from dpbeam.kernels.users import UserRows
 
 # Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
@@ -81,7 +89,7 @@ class _PartitionPairs(RunDoFn):
         parts = partition_pairs(
             users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
         )
-        yield from send(self._store, parts)
+        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts))
 
 
 class _PartitionAgain(RunDoFn):
@@ -95,7 +103,7 @@ class _PartitionAgain(RunDoFn):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         held: list[Columns] = []
         rows = size = 0
-        for message in receive(self._store, element[1]):
+        for message in map(unpack_pairs, receive(self._store, element[1])):
             held.append(message)
             rows += len(message["item"])
             size += message["dictionary"].nbytes
@@ -106,7 +114,7 @@ class _PartitionAgain(RunDoFn):
 
     def _flush(self, messages: list[Columns]) -> Iterator[tuple[int, bytes]]:
         parts = partition_again(messages, self._keys.pairs, self._num_blocks, self._cap)
-        yield from send(self._store, parts)
+        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts))
 
 
 def _joined(columns: list[pa.Array]) -> pa.Array:
@@ -128,9 +136,8 @@ class _BuildBlocks(RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
-        block = build_block(
-            number, receive(self._store, messages), self._keys.pairs, self._num_shards, self._cap
-        )
+        parts = map(unpack_pairs, receive(self._store, messages))
+        block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
         if block is not None:
             yield number, block
 

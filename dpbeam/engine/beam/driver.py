@@ -29,6 +29,7 @@ from dpbeam.engine.beam.sweep import sweep
 from dpbeam.engine.beam.trips import ended_before
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
+from dpbeam.kernels.relays import Relays
 
 TRIPS_PER_JOB = 32
 
@@ -45,12 +46,14 @@ class ProgramRun:
       read: adds the input to a pipeline: pipeline -> PCollection[(int, Block)].
       write: adds what is done with the result, PCollection[pa.RecordBatch].
       one_step: all blocks fit one worker, which may run all trips without the engine.
+      relays: between blocks and shards; None: they speak directly.
     """
 
     program: Program
     read: Read
     write: Write
     one_step: bool = False
+    relays: Relays | None = None
 
     @property
     def fits_one_job(self) -> bool:
@@ -60,7 +63,8 @@ class ProgramRun:
     def add_to(self, pipeline: beam.Pipeline, store: RunStore) -> None:
         """The whole of it as one job."""
         blocks = self.read(pipeline)
-        self.write(blocks | "Rounds" >> RunProgram(store, self.program, one_step=self.one_step))
+        program = RunProgram(store, self.program, one_step=self.one_step, relays=self.relays)
+        self.write(blocks | "Rounds" >> program)
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,14 @@ class Checkpoint:
     @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
         """The last checkpoint of a program of so many trips; None where there is none yet."""
-        kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
-        trip = max((trip for trip in kept if trip < trips), default=None)
+        trip = cls.last_trip(store, trips)
         return None if trip is None else cls.read(store, trip)
+
+    @staticmethod
+    def last_trip(store: RunStore, trips: int) -> int | None:
+        """The trip of the last checkpoint, by the names of files alone."""
+        kept = [int(name.removeprefix(_STEM)) for name in store.names(_STEM)]
+        return max((trip for trip in kept if trip < trips), default=None)
 
 
 _STEM = "checkpoint-"
@@ -123,6 +132,7 @@ def run_in_jobs(
     run: Callable[[Callable[[beam.Pipeline], None]], None],
     trips_per_job: int = TRIPS_PER_JOB,
     blocks_first: bool = False,
+    relays: Relays | None = None,
 ) -> None:
     """Run a program to its end, from its last checkpoint where there is one.
 
@@ -132,6 +142,7 @@ def run_in_jobs(
       write: adds what is done with the result, PCollection[pa.RecordBatch], to the last job.
       run: makes a pipeline, hands it to the given function, runs it and waits; called once per job.
       blocks_first: the first job builds the blocks and makes no trip, so that what was shuffled for them goes before.
+      relays: between blocks and shards; None: they speak directly.
 
     Raises:
       InputError: the checkpoint in the folder is of another program.
@@ -139,7 +150,7 @@ def run_in_jobs(
     """
     if trips_per_job < 1:
         raise ValueError(f"trips_per_job must be at least 1, got {trips_per_job}")
-    stored = StoredProgram.put(store, program)
+    stored = StoredProgram.put(store, program, relays)
     at = Checkpoint.last(store, program.trips)
     while True:
         if at is not None and at.digest != stored.digest:

@@ -8,8 +8,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub
+from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub, TellBlocks
 from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.relays import RelayReplies, RelaySums, RelayTurns, tells_blocks
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trips import (
@@ -20,17 +21,19 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
-    block_name,
     broadcast_name,
     inbox_name,
+    items_name,
     keep_block,
     keep_ending,
     sliced,
+    stored_block,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Program
 from dpbeam.kernels.columns import Columns, encode
 from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.relays import Relays
 
 
 class RunTrips(beam.PTransform):
@@ -64,6 +67,8 @@ class RunTrips(beam.PTransform):
             ends, meets = trip == program.trips - 1, program.meets(trip)
             flowing = flowing | f"{name}WeightPerUser" >> WeightPerUser(stored, trip, kept=self._kept)
             if meets != "blocks":
+                if stored.relays is not None:
+                    flowing = flowing | f"{name}RelaySums" >> RelaySums(stored, trip)
                 flowing = flowing | f"{name}GroupByItem" >> GroupByItem(stored, trip)
                 if program.noise(trip) is not None:
                     flowing = (
@@ -76,11 +81,16 @@ class RunTrips(beam.PTransform):
                 flowing = flowing | f"{name}MeetAtHub" >> MeetAtHub(stored, trip, meets, answers=answers)
             if trip in program.reply_columns:
                 flowing = flowing | f"{name}RerouteExcess" >> RerouteExcess(stored, trip)
+                if stored.relays is not None:
+                    flowing = flowing | f"{name}RelayReplies" >> RelayReplies(stored, trip)
         if self._last < program.trips or program.output == "hub":
             return flowing
         if program.output == "blocks":
-            shards = program.meets(program.trips - 1) != "blocks"
-            return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1, shards=shards)
+            if tells_blocks(program):
+                flowing = flowing | "TellBlocks" >> TellBlocks()
+                if stored.relays is not None:
+                    flowing = flowing | "RelayTurns" >> RelayTurns(stored, program.trips - 1)
+            return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1)
         return flowing | "Release" >> Release(stored, program.trips - 1)
 
 
@@ -89,14 +99,22 @@ class RunProgram(beam.PTransform):
 
     Args:
       one_step: all blocks fit one worker, which runs all trips without the engine: the same kernels, the same result.
+      relays: between blocks and shards; None: they speak directly.
     """
 
-    def __init__(self, store: RunStore, program: Program, *, one_step: bool = False):
+    def __init__(
+        self,
+        store: RunStore,
+        program: Program,
+        *,
+        one_step: bool = False,
+        relays: Relays | None = None,
+    ):
         super().__init__()
-        self._store, self._program, self._one_step = store, program, one_step
+        self._store, self._program, self._one_step, self._relays = store, program, one_step, relays
 
     def expand(self, blocks):
-        stored = StoredProgram.put(self._store, self._program)
+        stored = StoredProgram.put(self._store, self._program, self._relays)
         if not self._one_step:
             return blocks | "Trips" >> RunTrips(stored, self._program)
         gathered = blocks | "SendBlock" >> beam.ParDo(_SendBlock(self._store)).with_output_types(
@@ -162,19 +180,12 @@ class KeepForNextJob(beam.PTransform):
         )
 
 
-def _items_name(block: int) -> str:
-    """File of a block's items, where blocks are built by a job of their own."""
-    return f"block-{block}-items"
-
-
 class _KeepBlock(TripDoFn):
     """(block, Block) -> block id; the block waits in files for the next job."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
-        if block.items is not None and self._program.sum_names(0):
-            self._store.write(_items_name(number), {"items": block.items})
-        keep_block(self._store, self._program, block)
+        keep_block(self._store, self._program, block, first_trip=True)
         yield number
 
 
@@ -194,9 +205,9 @@ class _LoadBlock(TripDoFn):
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
         number, _ = element
-        block = Block.from_columns(self._store.read(block_name(number)))
+        block = stored_block(self._store, number, self._keys)
         if self._program.sum_names(0):
-            block.items = self._store.read(_items_name(number))["items"]
+            block.items = self._store.read(items_name(number))["items"]
         yield number, block
 
 

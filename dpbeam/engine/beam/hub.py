@@ -153,30 +153,32 @@ class _TellBlocks(beam.DoFn):
         yield from ((int(block), YOUR_TURN) for block in element[1].block_ids)
 
 
+class TellBlocks(beam.PTransform):
+    """PCollection[(int, Shard)] -> PCollection[(int, bytes)], turns for those that sent to the shard."""
+
+    def expand(self, shards):
+        return shards | "Tell" >> beam.ParDo(_TellBlocks()).with_output_types(tuple[int, bytes])
+
+
 class _FinishBlock(TripDoFn):
     """(block, its turns) -> the block's part of the result."""
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
-        block = load_block(self._store, self._program, element[0], self._program.trips)
+        block = load_block(self._store, self._program, element[0], self._program.trips, self._keys)
         batch = self._program.finish_block(block)
         if batch is not None:
             yield from sliced(batch)
 
 
 class FinishBlocks(beam.PTransform):
-    """The blocks' parts of the result, after the last trip.
+    """The blocks' parts of the result, after the last trip: PCollection[(int block, bytes turn)], one or more turns
+    each, -> PCollection[pa.RecordBatch]."""
 
-    PCollection[(int, Shard)] where the trip had shards, else PCollection[(int block, bytes turn)], ->
-    PCollection[pa.RecordBatch].
-    """
-
-    def __init__(self, stored: StoredProgram, trip: int, *, shards: bool):
+    def __init__(self, stored: StoredProgram, trip: int):
         super().__init__()
-        self._fn, self._shards = _FinishBlock(stored, trip), shards
+        self._fn = _FinishBlock(stored, trip)
 
     def expand(self, turns):
-        if self._shards:
-            turns = turns | "TellBlocks" >> beam.ParDo(_TellBlocks()).with_output_types(tuple[int, bytes])
         return (
             turns
             | "GroupTurns" >> beam.GroupByKey()

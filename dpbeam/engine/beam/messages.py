@@ -37,7 +37,7 @@ def send(store: RunStore, messages: Iterable[tuple[int, Columns]]) -> Iterator[t
             if len(data) < INLINE_BYTES:
                 yield receiver, data
                 continue
-            references.append((receiver, file.write(data), len(data)))
+            references.append((receiver, *file.write(data)))
     for receiver, offset, size in references:
         yield receiver, _REFERENCE + f"{offset} {size} {name}".encode()
 

@@ -13,7 +13,8 @@ import apache_beam as beam
 import cloudpickle
 
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.program import Keys, Program, check_trips
+from dpbeam.engine.program import Keys, Program, check_trips, replies_by_link
+from dpbeam.kernels.relays import Relays
 
 _loaded: dict[tuple[str, str], Program] = {}
 _KEPT = 4
@@ -24,24 +25,31 @@ class StoredProgram:
     """A program in the run's folder.
 
     Attributes:
-      store: the folder; name: of the file; digest: of the program.
+      store: the folder; name: of the file; digest: of the program and the relays.
+      relays: between blocks and shards; None: they speak directly.
     """
 
     store: RunStore
     name: str
     digest: str
+    relays: Relays | None = None
 
     @classmethod
-    def put(cls, store: RunStore, program: Program) -> StoredProgram:
+    def put(cls, store: RunStore, program: Program, relays: Relays | None = None) -> StoredProgram:
         """Store a program; the same program twice is one file.
+
+        Args:
+          relays: left out where blocks are told different things about an item: a relay knows sums alone.
 
         Raises:
           ValueError: its trips do not hang together (`check_trips`).
         """
         check_trips(program)
+        if replies_by_link(program):
+            relays = None
         data = cloudpickle.dumps(program)
-        digest = hashlib.sha256(data).hexdigest()
-        stored = cls(store, f"program-{digest[:16]}", digest)
+        digest = hashlib.sha256(data + (repr(relays).encode() if relays else b"")).hexdigest()
+        stored = cls(store, f"program-{digest[:16]}", digest, relays)
         store.write_bytes(stored.name, data)
         return stored
 

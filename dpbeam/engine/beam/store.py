@@ -7,12 +7,14 @@ appears whole by itself, under its own name.
 
 The folder holds the run's key, exact sums and unreleased items. It is readable by its owner only (on a local
 disk and on HDFS; on S3 as the bucket's policy says) and is removed at the end of the run, also after a failure.
+All of it passes through `RunStore`, which encrypts it where the run says so (`dpbeam.engine.beam.seal`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import uuid
@@ -22,6 +24,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
@@ -33,10 +36,21 @@ _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
 class RunStore:
-    """Reads and writes named columns in a run's folder; picklable, holds the path alone."""
+    """Reads and writes named columns in a run's folder; picklable, holds the path and whether it is encrypted.
 
-    def __init__(self, path: str):
+    Args:
+      encrypted: all files but that with the run's key are. It is said here, not by the folder: who can write there
+        must not be able to turn it off.
+    """
+
+    def __init__(self, path: str, *, encrypted: bool = False):
         self.path = path
+        self.encrypted = encrypted
+
+    def _seal(self, name: str) -> Seal | None:
+        if not self.encrypted or name == _KEY_FILE:
+            return None
+        return _seal_of(self.path)
 
     @property
     def is_local(self) -> bool:
@@ -53,7 +67,8 @@ class RunStore:
         """
         final = FileSystems.join(self.path, name)
         whole = not self.is_local and FileSystems.appears_whole(final)
-        new = NewFile(final if whole else f"{final}{_TEMPORARY}{uuid.uuid4().hex}", whole=whole)
+        path = final if whole else f"{final}{_TEMPORARY}{uuid.uuid4().hex}"
+        new = NewFile(path, name=name, whole=whole, seal=self._seal(name))
         try:
             yield new
             if whole and new.begun and name != _KEY_FILE and not self.exists(_KEY_FILE):
@@ -100,18 +115,32 @@ class RunStore:
                 FileSystems.delete(paths)
 
     def read_bytes(self, name: str) -> bytes:
-        path = FileSystems.join(self.path, name)
+        """A file that was written at once.
+
+        Raises:
+          OSError: it is not there, or not what was written.
+        """
+        opened = self._seal(name)
+        data = self._read(FileSystems.join(self.path, name))
+        return data if opened is None else opened.open(name, 0, data)
+
+    def _read(self, path: str) -> bytes:
         if not self.is_local:
             return FileSystems.read(path)
         with open(path, "rb") as source:
             return source.read()
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes offset to offset + size of a file.
+        """What one `NewFile.write` wrote, by its place: bytes offset to offset + size of the file.
 
         Raises:
-          OSError: the file is gone, or ends before.
+          OSError: the file is gone, ends before, or is not what was written.
         """
+        opened = self._seal(name)
+        data = self._read_range(name, offset, size)
+        return data if opened is None else opened.open(name, offset, data)
+
+    def _read_range(self, name: str, offset: int, size: int) -> bytes:
         path = FileSystems.join(self.path, name)
         if not self.is_local:
             return FileSystems.read_range(path, offset, size)
@@ -129,32 +158,50 @@ class RunStore:
         return decode(self.read_bytes(name))
 
     def run_key(self) -> RunKey:
-        """The key of the run."""
+        """The key of the run.
+
+        Raises:
+          InputError: the folder is encrypted, and the environment of this process has not the folder key.
+        """
         data = self.read_bytes(_KEY_FILE)
+        if self.encrypted:
+            data = unwrap(FileSystems.split(self.path)[1], data)
         insecure = data.startswith(_INSECURE)
         return RunKey(data[len(_INSECURE) :] if insecure else data, insecure=insecure)
+
+
+@functools.lru_cache(maxsize=4)
+def _seal_of(path: str) -> Seal:
+    """Of an encrypted folder, kept for the other stages of this worker."""
+    return Seal(RunStore(path, encrypted=True).run_key())
 
 
 class NewFile:
     """A file being written, made at the first write.
 
     Args:
+      name: what the folder calls it.
       whole: it appears when it is closed and not before (`FileSystems.appears_whole`).
+      seal: encrypts it.
     """
 
-    def __init__(self, path: str, *, whole: bool = False):
+    def __init__(self, path: str, *, name: str = "", whole: bool = False, seal: Seal | None = None):
         self.path = path
+        self._name, self._seal = name, seal
         self._whole = whole
         self._file: BinaryIO | None = None
         self._size = 0
 
-    def write(self, data: bytes) -> int:
-        """Append; returns the offset at which the data begin."""
+    def write(self, data: bytes) -> tuple[int, int]:
+        """Append; returns where the data lie: their offset, and how many bytes of the file they take."""
         if self._file is None:
             self._file = _created(self.path)
-        self._file.write(data)
-        self._size += len(data)
-        return self._size - len(data)
+        begin = self._size
+        pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
+        for piece in pieces:
+            self._file.write(piece)
+            self._size += len(piece)
+        return begin, self._size - begin
 
     @property
     def begun(self) -> bool:
@@ -192,21 +239,30 @@ class RunFolder:
     Args:
       temp_location: a folder that every worker can reach, on any Beam filesystem.
       key: the run's key; default a fresh one from the operating system. Never reuse a key.
+      encrypt: encrypt the folder, under the key in the variable DPBEAM_FOLDER_KEY of launcher and workers
+        (`dpbeam.engine.beam.seal`).
+
+    Raises:
+      InputError: `encrypt`, and there is no such key.
     """
 
-    def __init__(self, temp_location: str, key: RunKey | None = None):
+    def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
         key = key or RunKey.fresh()
         key.spend()
         self._claimed = False
         self.insecure_key = key.insecure
-        self.path = FileSystems.join(temp_location, f"{owner.RUN_FOLDER}{uuid.uuid4().hex}")
-        self.store = RunStore(self.path)
+        name = f"{owner.RUN_FOLDER}{uuid.uuid4().hex}"
+        kept = self._key_bytes(key)
+        if encrypt:
+            kept = wrap(name, kept)
+        self.path = FileSystems.join(temp_location, name)
+        self.store = RunStore(self.path, encrypted=encrypt)
         if _is_local(self.path):
             os.makedirs(temp_location, exist_ok=True)
             os.mkdir(self.path, 0o700)
             try:
                 owner.mark(self.path)
-                _write_private(os.path.join(self.path, _KEY_FILE), self._key_bytes(key))
+                _write_private(os.path.join(self.path, _KEY_FILE), kept)
             except BaseException:
                 self.remove()
                 raise
@@ -214,14 +270,14 @@ class RunFolder:
             FileSystems.mkdirs(self.path, private=True)
             try:
                 owner.mark(self.path)
-                self.store.write_bytes(_KEY_FILE, self._key_bytes(key))
+                self.store.write_bytes(_KEY_FILE, kept)
             except BaseException:
                 with contextlib.suppress(OSError, BeamIOError):
                     self.remove()
                 raise
 
     @classmethod
-    def resume(cls, path: str) -> RunFolder:
+    def resume(cls, path: str, *, encrypted: bool = False) -> RunFolder:
         """The folder of a run that did not come to its end, with its key.
 
         Raises:
@@ -229,9 +285,11 @@ class RunFolder:
         """
         folder = cls.__new__(cls)
         folder._claimed = False
-        folder.path, folder.store = path, RunStore(path)
+        folder.path, folder.store = path, RunStore(path, encrypted=encrypted)
         try:
             folder.insecure_key = folder.store.run_key().insecure
+        except InputError:
+            raise
         except (OSError, BeamIOError, ValueError):
             raise InputError(f"'{path}' is not the private folder of a run") from None
         owner.mark(path)  # it is this process's now

@@ -16,7 +16,6 @@ from dpbeam.engine.beam.trips import last_shard_trip
 from dpbeam.engine.program import Program
 
 _OF_A_TRIP = re.compile(r"(?P<part>block|shard)-\d+-(?P<what>state|inbox|waits)-(?P<trip>\d+)")
-_ITEMS_OF_A_BLOCK = re.compile(r"block-\d+-items")
 
 
 def sweep(store: RunStore, program: Program, trip: int) -> None:
@@ -39,5 +38,5 @@ def unneeded(program: Program, trip: int, names: Iterable[str]) -> Iterator[str]
                 kept = False
             if written < trip and not kept:
                 yield name
-        elif name.startswith(FILE_PREFIX) or (trip and _ITEMS_OF_A_BLOCK.fullmatch(name)):
+        elif name.startswith(FILE_PREFIX):
             yield name

@@ -10,7 +10,7 @@ receiver checks that all came: a missing message would mean missing noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import apache_beam as beam
@@ -21,10 +21,12 @@ from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
-from dpbeam.engine.program import Program, add_noise, replies_by_link, reply_to
+from dpbeam.engine.program import Keys, Program, ReplyColumn, add_noise, replies_by_link, reply_to
 from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
+from dpbeam.kernels.relays import relay_slices
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
+from dpbeam.randomness import fingerprints
 
 # Released items leave in batches of about this size: engines hold many at once.
 RELEASED_BYTES = 1_000_000
@@ -35,6 +37,11 @@ IN_INBOX = b"\x00inbox"
 def block_name(block: int) -> str:
     """File of a block as it was built."""
     return f"block-{block}"
+
+
+def items_name(block: int) -> str:
+    """File of a block's items or of their fingerprints."""
+    return f"block-{block}-items"
 
 
 def inbox_name(block: int, trip: int) -> str:
@@ -99,19 +106,47 @@ class _BlockDoFn(TripDoFn):
     def _messages(
         self, block: Block, sums: dict[str, np.ndarray], first: bool
     ) -> Iterator[tuple[int, Columns]]:
-        for shard, part in shard_slices(block):
-            message = addressed(block.id, self._trip)
-            for name, values in sums.items():
-                message.update(pack(name, values[part]))
-            if first and block.items is not None:
-                message["items"] = block.items[part.start : part.stop]
-                message["kinds"] = kinds_column(block.kinds)
-            yield shard, message
+        items = block.items if first else None
+        return messages_of_sums(block.id, self._trip, self._slices(block), sums, items, block.kinds)
+
+    def _slices(self, block: Block) -> list[tuple[int, slice]]:
+        """(receiver, slice of the block's items): its shards, or the relays before them."""
+        relays = self._stored.relays
+        return shard_slices(block) if relays is None else relay_slices(block, relays)
 
 
-def keep_block(store: RunStore, program: Program, block: Block) -> None:
-    """Store a block for later trips; its items only where the first trip does not send them."""
-    store.write(block_name(block.id), block.to_columns(with_items=not program.sum_names(0)))
+def messages_of_sums(
+    sender: int,
+    trip: int,
+    slices: Iterable[tuple[int, slice]],
+    sums: Mapping[str, np.ndarray],
+    items: pa.Array | None,
+    kinds: bytes,
+) -> Iterator[tuple[int, Columns]]:
+    """(receiver, message) for every receiver and its slice of the sender's items; with the items, where given."""
+    for receiver, part in slices:
+        message = addressed(sender, trip)
+        for name, values in sums.items():
+            message.update(pack(name, values[part]))
+        if items is not None:
+            message["items"] = items[part.start : part.stop]
+            message["kinds"] = kinds_column(kinds)
+        yield receiver, message
+
+
+def keep_block(store: RunStore, program: Program, block: Block, *, first_trip: bool = False) -> None:
+    """Store a block for later trips; its items only where the first trip does not send them.
+
+    Args:
+      first_trip: the first trip is still to come. Its items are kept then, and tell who they are; otherwise their
+        fingerprints are, in the same file.
+    """
+    sends = bool(program.sum_names(0))
+    store.write(block_name(block.id), block.to_columns(with_items=not sends, with_identity=False))
+    identity: Columns = {"item_fp": block.item_fp}
+    if first_trip and sends and block.items is not None:
+        identity = {"items": block.items}
+    store.write(items_name(block.id), identity)
 
 
 class _FirstWeights(_BlockDoFn):
@@ -137,7 +172,7 @@ class _LaterWeights(_BlockDoFn):
         if ended_before(self._program, self._store, self._trip) is not None:
             yield from send(self._store, [(0, addressed(number, self._trip))])
             return
-        block = load_block(self._store, self._program, number, self._trip)
+        block = load_block(self._store, self._program, number, self._trip, self._keys)
         self._reply = self._replies(block, elements)
         yield from self._send(block, first=False)
 
@@ -145,20 +180,9 @@ class _LaterWeights(_BlockDoFn):
         columns = self._program.reply_columns.get(self._trip - 1)
         if columns is None:
             return {}
-        slices = dict(shard_slices(block))
-        reply: dict[str, np.ndarray] = {
-            name: np.full(block.num_items, column.default, column.dtype) for name, column in columns.items()
-        }
-        waiting = set(slices)
-        for message in self._received(block.id, elements):
-            shard = int(message["from"][0])
-            check_trip(message, self._trip - 1)
-            waiting.remove(shard)
-            for name, column in columns.items():
-                reply[name][slices[shard]] = unpack(name, message, column.dtype, column.default)
-        if waiting:
-            raise RuntimeError(f"block {block.id} lacks the replies of {len(waiting)} shards")
-        return reply
+        messages = self._received(block.id, elements)
+        slices = dict(self._slices(block))
+        return replied(f"block {block.id}", self._trip - 1, messages, slices, columns, block.num_items)
 
     def _received(self, number: int, elements: Iterable[bytes]) -> Iterator[Columns]:
         for element in elements:
@@ -169,10 +193,70 @@ class _LaterWeights(_BlockDoFn):
                 yield from receive(self._store, [element])
 
 
-def load_block(store: RunStore, program: Program, number: int, trip: int) -> Block:
+def replied(
+    receiver: str,
+    trip: int,
+    messages: Iterable[Columns],
+    slices: Mapping[int, slice],
+    columns: Mapping[str, ReplyColumn],
+    num_items: int,
+) -> dict[str, np.ndarray]:
+    """The replies of a trip for all items of a receiver: name -> (items,).
+
+    Args:
+      slices: sender -> its part of the items.
+
+    Raises:
+      RuntimeError: not every sender has replied once.
+    """
+    reply: dict[str, np.ndarray] = {
+        name: np.full(num_items, column.default, column.dtype) for name, column in columns.items()
+    }
+    waiting = set(slices)
+    for message in messages:
+        sender = int(message["from"][0])
+        check_trip(message, trip)
+        if sender not in waiting:
+            raise RuntimeError(f"{receiver} received a reply twice, or of a stranger")
+        waiting.remove(sender)
+        for name, column in columns.items():
+            reply[name][slices[sender]] = unpack(name, message, column.dtype, column.default)
+    if waiting:
+        raise RuntimeError(f"{receiver} lacks the replies of {len(waiting)} shards")
+    return reply
+
+
+def gathered(receiver: str, trip: int, messages: Iterable[Columns]) -> dict[int, Columns]:
+    """The messages of a trip by their senders. Raises RuntimeError where one came twice, or of another trip."""
+    found: dict[int, Columns] = {}
+    for message in messages:
+        check_trip(message, trip)
+        sender = int(message["from"][0])
+        if sender in found:
+            raise RuntimeError(f"{receiver} received a message twice")
+        found[sender] = message
+    return found
+
+
+def unpacked_sums(names: Sequence[str], messages: Mapping[int, Columns]) -> dict[int, dict[str, np.ndarray]]:
+    """The sums that messages carry: sender -> name -> (links,) int64."""
+    return {b: {n: unpack(n, m, np.int64) for n in names} for b, m in messages.items()}
+
+
+def stored_block(store: RunStore, number: int, keys: Keys) -> Block:
+    """A block as it was built; who its items are is read when it is asked for."""
+
+    def identity() -> np.ndarray:
+        columns = store.read(items_name(number))
+        return columns["item_fp"] if "item_fp" in columns else fingerprints(keys.pairs.item, columns["items"])
+
+    return Block.from_columns(store.read(block_name(number)), identity)
+
+
+def load_block(store: RunStore, program: Program, number: int, trip: int, keys: Keys) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
     read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
-    block = Block.from_columns(store.read(block_name(number))) if read else Block.unread(number)
+    block = stored_block(store, number, keys) if read else Block.unread(number)
     written = program.block_state_trip(trip)
     if written is not None:
         block.state = store.read(f"block-{number}-state-{written}")
@@ -212,16 +296,10 @@ class _SumByItem(TripDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Shard]]:
         number, encoded = element
-        messages: dict[int, Columns] = {}
-        for message in receive(self._store, encoded):
-            check_trip(message, self._trip)
-            block = int(message["from"][0])
-            if block in messages:
-                raise RuntimeError(f"shard {number} received a message twice")
-            messages[block] = message
+        messages = gathered(f"shard {number}", self._trip, receive(self._store, encoded))
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
-        sums = {b: {n: unpack(n, m, np.int64) for n in names} for b, m in messages.items()}
+        sums = unpacked_sums(names, messages)
         shard = replace(shard, sums=sum_messages(shard, names, sums))
         if replies_by_link(self._program, self._trip):
             shard.per_link = link_messages(shard, names, sums)

@@ -79,11 +79,11 @@ def _save(found, path):
         file.write(repr(rows(found)))
 
 
-def on_beam(program, pairs, folder, *, one_step=False, **sizes) -> list:
+def on_beam(program, pairs, folder, *, one_step=False, relays=None, **sizes) -> list:
     out = os.path.join(folder, "out")
     with RunFolder(folder, key(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
         blocks = blocks_of(pipeline, run.store, program, pairs, **sizes)
-        _ = saved(blocks | RunProgram(run.store, program, one_step=one_step), out)
+        _ = saved(blocks | RunProgram(run.store, program, one_step=one_step, relays=relays), out)
     with open(out) as file:
         return eval(file.read())  # literals that this test wrote
 
@@ -221,6 +221,8 @@ def jobs(
     blocks_first: bool = False,
     repeat: int = 0,
     look=lambda: None,
+    relays=None,
+    **sizes,
 ) -> int:
     """Runs a chain of jobs, the `fail_in`-th (from 0) of which breaks; returns how many ran.
 
@@ -243,11 +245,12 @@ def jobs(
     run_in_jobs(
         folder.store,
         program,
-        read=lambda pipeline: blocks_of(pipeline, folder.store, program, PAIRS),
+        read=lambda pipeline: blocks_of(pipeline, folder.store, program, PAIRS, **sizes),
         write=lambda result: saved(result, out),
         run=run,
         trips_per_job=trips_per_job,
         blocks_first=blocks_first,
+        relays=relays,
     )
     return count
 
@@ -286,7 +289,7 @@ def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
     assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
 
 
-SWEPT = ["mad2r", *PROGRAMS]
+SWEPT = ["mad2r", "dp-sips", *PROGRAMS]  # dp-sips samples anew: it asks who the items are
 
 
 @pytest.mark.parametrize("name", SWEPT)

@@ -21,7 +21,7 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.kernels.columns import encode, pack
-from dpbeam.kernels.pairs import Block, partition_again, partition_pairs
+from dpbeam.kernels.pairs import Block, partition_again, partition_pairs, unpack_pairs
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
@@ -170,7 +170,7 @@ def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
             elements += [e.value for e in stage.finish_bundle()]
             places: dict[bytes, set] = {}
             for number, message in elements:
-                for columns in messages.receive(run.store, [message]):
+                for columns in map(unpack_pairs, messages.receive(run.store, [message])):
                     for fp in columns["user_fp"]:
                         places.setdefault(fp.tobytes(), set()).add(number)
             assert {len(place) for place in places.values()} == {1}
@@ -437,7 +437,7 @@ class TestMessages:
             offsets=np.array([0, 2]),
             links=np.array([0, 1], np.int32),
             shard_offsets=np.array([0, 1, 2]),
-            item_fp=np.array([[1, 1], [2**63, 2]], np.uint64),
+            identity=np.array([[1, 1], [2**63, 2]], np.uint64),
             user_fp=np.array([[1, 2]], np.uint64),
         )
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:

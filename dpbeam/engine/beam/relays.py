@@ -1,0 +1,145 @@
+"""The stages of relays (`dpbeam.kernels.relays`): sums on the way to the shards, replies on the way back.
+
+A relay is to its blocks what a shard is, and to its shards what a block is; neither knows the difference. It is built
+on the first trip, when items travel, and kept in the run's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.trips import addressed, gathered, messages_of_sums, replied, unpacked_sums
+from dpbeam.engine.program import Program
+from dpbeam.kernels.columns import Columns, pack
+from dpbeam.kernels.pairs import common_kinds
+from dpbeam.kernels.relays import Relay, Relays
+from dpbeam.kernels.shards import sum_messages
+
+
+def relay_name(relay: int) -> str:
+    """File of a relay."""
+    return f"relay-{relay}"
+
+
+class _RelayDoFn(TripDoFn):
+    _relays: Relays  # from `setup` on
+
+    def setup(self) -> None:
+        super().setup()
+        if self._stored.relays is None:
+            raise ValueError("the program runs without relays")
+        self._relays = self._stored.relays
+
+    def _load(self, number: int) -> Relay:
+        return Relay.from_columns(self._store.read(relay_name(number)))
+
+
+class _SumOfBlocks(_RelayDoFn):
+    """(relay, messages of all its blocks) -> (shard, one message with their sums)."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        number, encoded = element
+        messages = gathered(f"relay {number}", self._trip, receive(self._store, encoded))
+        relay = self._first(number, messages) if self._trip == 0 else self._load(number)
+        names = self._program.sum_names(self._trip)
+        sums = sum_messages(relay, names, unpacked_sums(names, messages))
+        parts = messages_of_sums(relay.id, self._trip, relay.shard_slices(), sums, relay.items, relay.kinds)
+        yield from send(self._store, parts)
+
+    def _first(self, number: int, messages: dict[int, Columns]) -> Relay:
+        ids = list(messages)
+        items = [messages[block]["items"] for block in ids]
+        kinds = common_kinds(messages.values())
+        relay = Relay.build(number, self._relays, ids, items, self._keys.pairs.item, kinds)
+        if 0 in self._program.reply_columns or tells_blocks(self._program):
+            self._store.write(relay_name(number), relay.to_columns())
+        return relay
+
+
+def tells_blocks(program: Program) -> bool:
+    """Whether after the last trip shards tell blocks that it is over."""
+    return program.output == "blocks" and program.meets(program.trips - 1) != "blocks"
+
+
+class RelaySums(beam.PTransform):
+    """Sums of a relay's blocks: PCollection[(int relay, bytes)] -> PCollection[(int shard, bytes)], one shuffle.
+
+    Memory per worker: one relay, about as much as one shard.
+    """
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _SumOfBlocks(stored, trip)
+
+    def expand(self, messages: PCollection) -> PCollection:
+        return (
+            messages
+            | "GroupByRelay" >> beam.GroupByKey()
+            | "SumOfBlocks" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        )
+
+
+class _ReplyToBlocks(_RelayDoFn):
+    """(relay, replies of all its shards) -> (block, one reply)."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        number, encoded = element
+        relay = self._load(number)
+        columns = self._program.reply_columns[self._trip]
+        replies = receive(self._store, encoded)
+        values = replied(
+            f"relay {number}", self._trip, replies, dict(relay.shard_slices()), columns, len(relay)
+        )
+        yield from send(self._store, self._messages(relay, values))
+
+    def _messages(self, relay: Relay, values: dict) -> Iterator[tuple[int, Columns]]:
+        columns = self._program.reply_columns[self._trip]
+        for position, block in enumerate(relay.block_ids):
+            message, links = addressed(relay.id, self._trip), relay.links_of(position)
+            for name, column in columns.items():
+                message.update(pack(name, values[name][links], column.default))
+            yield int(block), message
+
+
+class RelayReplies(beam.PTransform):
+    """What shards reply, to each block its own: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _ReplyToBlocks(stored, trip)
+
+    def expand(self, replies: PCollection) -> PCollection:
+        return (
+            replies
+            | "GroupByRelay" >> beam.GroupByKey()
+            | "ReplyToBlocks" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        )
+
+
+class _PassTurn(_RelayDoFn):
+    """(relay, turns) -> (block, its turn) for every block of the relay."""
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        number, turns = element
+        turn = next(iter(turns))
+        yield from ((int(block), turn) for block in self._load(number).block_ids)
+
+
+class RelayTurns(beam.PTransform):
+    """Turns of relays as turns of their blocks: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
+
+    def __init__(self, stored: StoredProgram, trip: int):
+        super().__init__()
+        self._fn = _PassTurn(stored, trip)
+
+    def expand(self, turns: PCollection) -> PCollection:
+        return (
+            turns
+            | "GroupByRelay" >> beam.GroupByKey()
+            | "PassTurn" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        )
