@@ -9,9 +9,10 @@ from dpbeam.evaluation.population import Model
 from dpbeam.evaluation.tuning import choices, tune
 from dpbeam.experiments import tuning_runs
 from dpbeam.experiments.tuning_runs import ParallelRuns
+from dpbeam.selectors.registry import selectors
 
 MODEL = Model(users=400, mean_items_per_user=6.0, item_exponent=1.0)
-METHODS = ["basic", "vote", "gsu", "laplace"]
+METHODS = list(selectors())[::2]
 
 
 def population(number: int):
