@@ -245,7 +245,8 @@ class TestSpark(OnHosts):
         assert run.returncode == 0, run.stderr[-4000:]
         assert output(objects / "spark") == expected
         assert left_behind(objects, "spark") == []
-        for name in WORKERS:
-            logs = f"cat {hosts.CACHE}/run/spark-*/work/*/*/stderr"
-            said = cluster.hosts[name].run(["bash", "-c", logs]).stdout
-            assert "Finished task" in said and "Beam Fn Control client connected" in said, said[-2000:]
+        logs = f"cat {hosts.CACHE}/run/spark-*/work/*/*/stderr"
+        said = [cluster.hosts[name].run(["bash", "-c", logs]).stdout for name in WORKERS]
+        assert all("Finished task" in text for text in said), [text[-2000:] for text in said]
+        # Spark may give all tasks with a Python worker to the host that is free first.
+        assert any("Beam Fn Control client connected" in text for text in said)
