@@ -92,6 +92,7 @@ class TestRunners:
             "--direct_running_mode=multi_processing",
             "--direct_num_workers=2",
             f"--output={tmp_path / 'x'}",
+            f"--temp_location={tmp_path}",  # the machine's own may hold what a killed run left
         ]
         command = [sys.executable, "-m", "dpbeam.cli", "select", "--input", pairs, *COLUMNS, *BUDGET, *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
