@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,6 @@ class ParallelRuns(contextlib.AbstractContextManager):
         self._run: Callable[[Sequence[_Task]], Iterator[tuple[int, Any]]] | None = None
         self._folder = ""
         self._saved: tuple[Population, str] | None = None
-        self._numbers = itertools.count()
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
@@ -80,19 +79,12 @@ class ParallelRuns(contextlib.AbstractContextManager):
     def _save(self, population: Population) -> str:
         """The folder of a population; the one before is dropped, since its runs are over."""
         if self._saved is None or self._saved[0] is not population:
-            folder = os.path.join(self._folder, str(next(self._numbers)))
-            os.mkdir(folder)
+            folder = tempfile.mkdtemp(dir=self._folder)
             population.data().save(folder)
             if self._saved is not None:
-                _remove(self._saved[1])
+                shutil.rmtree(self._saved[1])
             self._saved = (population, folder)
         return self._saved[1]
-
-
-def _remove(folder: str) -> None:
-    for name in os.listdir(folder):
-        os.remove(os.path.join(folder, name))
-    os.rmdir(folder)
 
 
 def _lots(tried: Sequence[Choice], size: int) -> Iterator[list[int]]:
