@@ -26,7 +26,7 @@ from dpbeam.accounting.zcdp import ZCDPFilter
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
-from dpbeam.kernels.shards import Shard
+from dpbeam.kernels.shards import Linked, Shard
 from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
 HubNoise = NoiseSpec | TableNoise | FilteredNoise | None
@@ -341,7 +341,7 @@ def replies_by_link(program: Program, trip: int | None = None) -> bool:
     return any(column.per_link for t in trips for column in columns.get(t, {}).values())
 
 
-def reply_to(shard: Shard, position: int, values: np.ndarray, column: ReplyColumn) -> np.ndarray:
+def reply_to(shard: Linked, position: int, values: np.ndarray, column: ReplyColumn) -> np.ndarray:
     """The part of a reply's values for the links of the block at `position` in block_ids."""
     if column.per_link:
         return values[shard.slot_offsets[position] : shard.slot_offsets[position + 1]]

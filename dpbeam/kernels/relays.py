@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, range_bucket
-from dpbeam.kernels.shards import build_shard
+from dpbeam.kernels.shards import Linked, build_shard, parts_of
 
 _SPREAD = (
     0x9E3779B97F4A7C15  # 2^64 over the golden ratio: successive numbers fall evenly (Knuth, vol. 3, 6.4)
@@ -41,10 +41,10 @@ class Relays:
         """Shards of a range; of the last one at most."""
         return -(-self.num_shards // self.ranges)
 
-    def of(self, block: int, start: int) -> int:
-        """Number of the relay between a block and the range that begins with shard `start`."""
+    def of(self, block: int, place: int) -> int:
+        """Number of the relay between a block and the range at `place`."""
         group = ((block * _SPREAD) % 2**64 >> 32) % self.groups
-        return group * self.ranges + start // self.span
+        return group * self.ranges + place
 
     def shards_of(self, relay: int) -> np.ndarray:
         """Numbers of the shards behind a relay."""
@@ -54,17 +54,12 @@ class Relays:
 
 def relay_slices(block: Block, relays: Relays) -> list[tuple[int, slice]]:
     """(relay, slice of the block's items) for every relay before the shards that the block has an item of."""
-    found = []
-    for start in range(0, relays.num_shards, relays.span):
-        stop = min(start + relays.span, relays.num_shards)
-        part = slice(int(block.shard_offsets[start]), int(block.shard_offsets[stop]))
-        if part.stop > part.start:
-            found.append((relays.of(block.id, start), part))
-    return found
+    ends = [*range(0, relays.num_shards, relays.span), relays.num_shards]
+    return [(relays.of(block.id, place), part) for place, part in parts_of(block.shard_offsets[ends])]
 
 
 @dataclass
-class Relay:
+class Relay(Linked):
     """The links of a group of blocks to the items of a range of shards.
 
     Attributes:
@@ -117,15 +112,9 @@ class Relay:
     def __len__(self) -> int:
         return int(self.shard_offsets[-1])
 
-    def links_of(self, position: int) -> np.ndarray:
-        """Slots of the block at `position` in block_ids."""
-        return self.slots[self.slot_offsets[position] : self.slot_offsets[position + 1]]
-
     def shard_slices(self) -> list[tuple[int, slice]]:
         """(shard, slice of the relay's items) for every shard that one of its blocks has an item of."""
-        bounds = self.shard_offsets
-        found = np.flatnonzero(np.diff(bounds))
-        return [(int(self.shards[s]), slice(int(bounds[s]), int(bounds[s + 1]))) for s in found]
+        return [(int(self.shards[place]), part) for place, part in parts_of(self.shard_offsets)]
 
     def to_columns(self) -> Columns:
         """What later trips need of it."""

@@ -6,9 +6,9 @@ messages are dense slices without identities.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,25 @@ from dpbeam.kernels.pairs import Block, kinds_column, rows_at, unique_fingerprin
 from dpbeam.randomness import fingerprints
 
 
+class Linked(ABC):
+    """Who has slots for the links of some blocks: a shard, or a relay before it."""
+
+    id: int
+    block_ids: np.ndarray
+    slot_offsets: np.ndarray
+    slots: np.ndarray
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of items."""
+
+    def links_of(self, position: int) -> np.ndarray:
+        """Slots of the block at `position` in block_ids."""
+        return self.slots[self.slot_offsets[position] : self.slot_offsets[position + 1]]
+
+
 @dataclass
-class Shard:
+class Shard(Linked):
     """One range of items with everything known about them.
 
     Attributes:
@@ -51,10 +68,6 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self.fp)
-
-    def links_of(self, position: int) -> np.ndarray:
-        """Slots of the block at `position` in block_ids."""
-        return self.slots[self.slot_offsets[position] : self.slot_offsets[position + 1]]
 
     def links_columns(self) -> Columns:
         """The part that never changes, without the items."""
@@ -102,8 +115,13 @@ class Shard:
 
 def shard_slices(block: Block) -> list[tuple[int, slice]]:
     """(shard, slice of the block's items) for every shard that the block has an item of."""
-    bounds = block.shard_offsets
-    return [(int(s), slice(int(bounds[s]), int(bounds[s + 1]))) for s in np.flatnonzero(np.diff(bounds))]
+    return parts_of(block.shard_offsets)
+
+
+def parts_of(offsets: np.ndarray) -> list[tuple[int, slice]]:
+    """(number, slice) of every part that is not empty; part p is offsets[p]:offsets[p + 1]."""
+    found = np.flatnonzero(np.diff(offsets))
+    return [(int(p), slice(int(offsets[p]), int(offsets[p + 1]))) for p in found]
 
 
 def build_shard(
@@ -154,17 +172,6 @@ def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> p
     place = np.empty(len(rows), np.int64)
     place[order] = np.arange(len(rows))
     return pa.concat_arrays(chosen).take(pa.array(place))
-
-
-class Linked(Protocol):
-    """Who has slots for the links of some blocks: a shard, or a relay before it."""
-
-    id: int
-    block_ids: np.ndarray
-
-    def __len__(self) -> int: ...
-
-    def links_of(self, position: int) -> np.ndarray: ...
 
 
 def sum_messages(

@@ -7,15 +7,16 @@ on the first trip, when items travel, and kept in the run's folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.trips import addressed, gathered, messages_of_sums, replied, unpacked_sums
+from dpbeam.engine.beam.trips import gathered, messages_of_replies, messages_of_sums, replied, unpacked_sums
 from dpbeam.engine.program import Program
-from dpbeam.kernels.columns import Columns, pack
+from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import common_kinds
 from dpbeam.kernels.relays import Relay, Relays
 from dpbeam.kernels.shards import sum_messages
@@ -66,24 +67,6 @@ def tells_blocks(program: Program) -> bool:
     return program.output == "blocks" and program.meets(program.trips - 1) != "blocks"
 
 
-class RelaySums(beam.PTransform):
-    """Sums of a relay's blocks: PCollection[(int relay, bytes)] -> PCollection[(int shard, bytes)], one shuffle.
-
-    Memory per worker: one relay, about as much as one shard.
-    """
-
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _SumOfBlocks(stored, trip)
-
-    def expand(self, messages: PCollection) -> PCollection:
-        return (
-            messages
-            | "GroupByRelay" >> beam.GroupByKey()
-            | "SumOfBlocks" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
-        )
-
-
 class _ReplyToBlocks(_RelayDoFn):
     """(relay, replies of all its shards) -> (block, one reply)."""
 
@@ -95,30 +78,7 @@ class _ReplyToBlocks(_RelayDoFn):
         values = replied(
             f"relay {number}", self._trip, replies, dict(relay.shard_slices()), columns, len(relay)
         )
-        yield from send(self._store, self._messages(relay, values))
-
-    def _messages(self, relay: Relay, values: dict) -> Iterator[tuple[int, Columns]]:
-        columns = self._program.reply_columns[self._trip]
-        for position, block in enumerate(relay.block_ids):
-            message, links = addressed(relay.id, self._trip), relay.links_of(position)
-            for name, column in columns.items():
-                message.update(pack(name, values[name][links], column.default))
-            yield int(block), message
-
-
-class RelayReplies(beam.PTransform):
-    """What shards reply, to each block its own: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
-
-    def __init__(self, stored: StoredProgram, trip: int):
-        super().__init__()
-        self._fn = _ReplyToBlocks(stored, trip)
-
-    def expand(self, replies: PCollection) -> PCollection:
-        return (
-            replies
-            | "GroupByRelay" >> beam.GroupByKey()
-            | "ReplyToBlocks" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
-        )
+        yield from send(self._store, messages_of_replies(relay, self._trip, values, columns))
 
 
 class _PassTurn(_RelayDoFn):
@@ -130,16 +90,36 @@ class _PassTurn(_RelayDoFn):
         yield from ((int(block), turn) for block in self._load(number).block_ids)
 
 
-class RelayTurns(beam.PTransform):
-    """Turns of relays as turns of their blocks: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
+class _AtRelays(beam.PTransform):
+    """What is sent to relays, to the DoFn of this transform, relay by relay: one shuffle.
+
+    Memory per worker: one relay, about as much as one shard.
+    """
+
+    _stage: ClassVar[type[_RelayDoFn]]
 
     def __init__(self, stored: StoredProgram, trip: int):
         super().__init__()
-        self._fn = _PassTurn(stored, trip)
+        self._fn = self._stage(stored, trip)
 
-    def expand(self, turns: PCollection) -> PCollection:
-        return (
-            turns
-            | "GroupByRelay" >> beam.GroupByKey()
-            | "PassTurn" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
-        )
+    def expand(self, sent: PCollection) -> PCollection:
+        stage = beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        return sent | "GroupByRelay" >> beam.GroupByKey() | self._stage.__name__.lstrip("_") >> stage
+
+
+class RelaySums(_AtRelays):
+    """Sums of a relay's blocks: PCollection[(int relay, bytes)] -> PCollection[(int shard, bytes)]."""
+
+    _stage = _SumOfBlocks
+
+
+class RelayReplies(_AtRelays):
+    """What shards reply, to each block its own: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
+
+    _stage = _ReplyToBlocks
+
+
+class RelayTurns(_AtRelays):
+    """Turns of relays as turns of their blocks: PCollection[(int relay, bytes)] -> PCollection[(int block, bytes)]."""
+
+    _stage = _PassTurn

@@ -25,7 +25,7 @@ from dpbeam.engine.program import Keys, Program, ReplyColumn, add_noise, replies
 from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
 from dpbeam.kernels.relays import relay_slices
-from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
+from dpbeam.kernels.shards import Linked, Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import fingerprints
 
 # Released items leave in batches of about this size: engines hold many at once.
@@ -383,16 +383,20 @@ class _Reply(TripDoFn):
             self._store.write(f"shard-{number}", shard.links_columns())
             self._store.write(f"shard-{number}-items", {"items": shard.items})
         self._store.write(f"shard-{number}-state-{self._trip}", shard.state_columns())
-        yield from send(self._store, self._messages(shard, values))
-
-    def _messages(self, shard: Shard, values: dict[str, np.ndarray]) -> Iterator[tuple[int, Columns]]:
         columns = self._program.reply_columns[self._trip]
-        for position, block in enumerate(shard.block_ids):
-            message = addressed(shard.id, self._trip)
-            for name, column in columns.items():
-                part = reply_to(shard, position, values[name], column)
-                message.update(pack(name, part, column.default))
-            yield int(block), message
+        yield from send(self._store, messages_of_replies(shard, self._trip, values, columns))
+
+
+def messages_of_replies(
+    sender: Linked, trip: int, values: Mapping[str, np.ndarray], columns: Mapping[str, ReplyColumn]
+) -> Iterator[tuple[int, Columns]]:
+    """(block, message) with what a shard, or a relay, replies to each of its blocks."""
+    for position, block in enumerate(sender.block_ids):
+        message = addressed(sender.id, trip)
+        for name, column in columns.items():
+            part = reply_to(sender, position, values[name], column)
+            message.update(pack(name, part, column.default))
+        yield int(block), message
 
 
 class RerouteExcess(beam.PTransform):
