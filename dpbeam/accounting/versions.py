@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -15,12 +16,17 @@ _DISTRIBUTIONS = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography")
 
 def versions() -> dict[str, str]:
     """Versions of dpbeam, Python and the libraries that compute the result."""
-    found = {name: importlib.metadata.version(name) for name in _DISTRIBUTIONS}
-    return {"dpbeam": dpbeam.__version__, "python": platform.python_version(), **found}
+    return {"dpbeam": dpbeam.__version__, "python": platform.python_version(), **_of_libraries()}
 
 
+@functools.cache
+def _of_libraries() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in _DISTRIBUTIONS}
+
+
+@functools.cache
 def code_revision() -> str:
-    """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown."""
+    """The commit of dpbeam that runs, as it was when first asked for, "+modified" appended where files differ from it; empty if unknown."""
     root = Path(dpbeam.__file__).resolve().parent
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dpbeam import __version__
 from dpbeam.cli.exit_codes import ExitCode
+from dpbeam.cli.loading import leave_out_unused
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
@@ -33,6 +34,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console command; returns the exit code."""
+    if argv is None:
+        leave_out_unused()
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and argv[0] in COMMANDS:
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])

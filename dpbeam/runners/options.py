@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import http.client
 import importlib
 import json
@@ -142,6 +143,11 @@ def read(argv: Sequence[str]) -> EngineFlags:
     Raises:
       InputError: an address that none can be, or a number of workers below 0.
     """
+    return _read(tuple(argv))
+
+
+@functools.lru_cache(maxsize=64)  # a command asks six times
+def _read(argv: tuple[str, ...]) -> EngineFlags:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name, kind in EngineFlags.__annotations__.items():
         if kind == "bool":

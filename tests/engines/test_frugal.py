@@ -4,9 +4,17 @@ import functools
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms import core
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.transforms import core, userstate
 
-from dpbeam.runners.frugal import own_formatter, remembering
+from dpbeam.runners.frugal import (
+    own_formatter,
+    remembering,
+    remembering_flags,
+    remembering_source,
+    remembering_specs,
+)
 
 
 class Old(beam.DoFn):
@@ -90,7 +98,7 @@ def test_functions_made_alike_are_kept_apart(recall):
 
 
 def test_flags_parse_as_before(monkeypatch):
-    from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
+    from apache_beam.options.pipeline_options import _BeamArgumentParser
 
     flags = ["--runner=FnApiRunner", "--direct_num_workers=2", "--experiments=a,b", "--temp_location=/x"]
     before = PipelineOptions(flags).get_all_options()
@@ -99,3 +107,95 @@ def test_flags_parse_as_before(monkeypatch):
     parser = _BeamArgumentParser()
     with pytest.raises(ValueError, match="length of metavar tuple"):
         parser.add_argument("--x", nargs=2, metavar=("a", "b", "c"))
+
+
+STATE = userstate.ReadModifyWriteStateSpec("state", VarIntCoder())
+TIMER = userstate.TimerSpec("timer", userstate.TimeDomain.REAL_TIME)
+
+
+class Stateful(Old):
+    def process(self, element, state=beam.DoFn.StateParam(STATE), timer=beam.DoFn.TimerParam(TIMER)):
+        yield element
+
+    @userstate.on_timer(TIMER)
+    def expire(self):
+        pass
+
+
+class Computed(Old):
+    @property
+    def more(self):
+        return self.given
+
+
+def test_states_and_timers_are_those_of_beam():
+    reads = []
+
+    def read(fn):
+        reads.append(fn)
+        return userstate.get_dofn_specs(fn)
+
+    recall = remembering_specs(read)
+    for _ in range(2):
+        assert recall(Stateful()) == ({STATE}, {TIMER}) == userstate.get_dofn_specs(Stateful())
+        recall(Stateful())[0].clear()
+        assert recall(New()) == (set(), set())
+    assert len(reads) == 2
+    own, computed = New(), Computed()
+    own.more = computed.given = Stateful().process
+    assert recall(own)[0] == recall(computed)[0] == {STATE}
+    computed.given = None
+    assert recall(computed)[0] == set()
+
+
+def test_sources_are_read_once():
+    def both(element):
+        yield element
+        return [element]
+
+    def make(text):
+        return lambda x: (x, text)
+
+    reads = []
+
+    def check(function):
+        reads.append(function)
+        return core._check_fn_use_yield_and_return(function)
+
+    recall = remembering_source(check)
+    assert [recall(both), recall(both), recall(Old().process), recall(New().process)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [recall(make("a")), recall(make("b")), recall(len), recall(len)] == [False] * 4
+    assert (
+        len(reads) == 6
+    )  # three functions of New, Old and here, one lambda; what has no code is asked again
+
+
+def test_views_of_flags_are_as_before(monkeypatch):
+    """The same values, of which each job has its own."""
+    flags = [
+        "--runner=FnApiRunner",
+        "--experiments=a",
+        "--save_main_session",
+        "--direct_num_workers=2",
+        "--x=1",
+    ]
+    views = (StandardOptions, DebugOptions, SetupOptions, PipelineOptions)
+    before = [(o.get_all_options(), [vars(o.view_as(v)) for v in views]) for o in [PipelineOptions(flags)]]
+    monkeypatch.setattr(PipelineOptions, "__init__", remembering_flags(PipelineOptions.__init__))
+    for _ in range(3):
+        options = PipelineOptions(flags)
+        assert [(options.get_all_options(), [vars(options.view_as(v)) for v in views])] == before
+        options.view_as(DebugOptions).add_experiment("b")
+        options.view_as(StandardOptions).runner = "Other"
+        assert options.view_as(DebugOptions).experiments == ["a", "b"]
+        assert options.view_as(StandardOptions).runner == "Other"
+        assert PipelineOptions(flags, runner="Third").view_as(StandardOptions).runner == "Third"
+    assert PipelineOptions([*flags, "--experiments=c"]).view_as(DebugOptions).experiments == ["a", "c"]
+    with pytest.raises(ValueError, match="not a single string"):
+        PipelineOptions("--runner=x")
+    assert PipelineOptions([]).view_as(DebugOptions).experiments is None
