@@ -26,7 +26,7 @@ def _of_libraries() -> dict[str, str]:
 
 @functools.cache
 def code_revision() -> str:
-    """The commit of dpbeam that runs, as it was when first asked for, "+modified" appended where files differ from it; empty if unknown."""
+    """The commit of dpbeam that runs, "+modified" added where files differ from it; empty if unknown. As first seen."""
     root = Path(dpbeam.__file__).resolve().parent
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")

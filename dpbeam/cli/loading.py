@@ -1,4 +1,4 @@
-"""Starting quickly: the modules of a job come in with the garbage collector at rest, and those that no command uses do not.
+"""Starting quickly: the modules of a job come in with the garbage collector at rest, those that none uses stay out.
 
 Importing Beam, scipy and pyarrow makes half a million objects that live to the end; walking them, again and again
 during the imports and once more at the end of the program, takes a fifth of a second of a small job's one and a half.

@@ -306,6 +306,13 @@ def _told(path: str) -> Iterator[None]:
         raise OSError(UNAVAILABLE, f"the store does not answer: {type(error).__name__}", path) from None
 
 
+#: What a name node says while it starts or changes places, and a data node that has lost its name node.
+_PASSING = frozenset(
+    ("RetriableException", "StandbyException", "SafeModeException", "IOException", "EOFException")
+    + ("ConnectException", "ConnectTimeoutException", "SocketException", "SocketTimeoutException")
+)
+
+
 def _passes(error: Exception) -> bool:
     """Whether a request may do better when repeated."""
     import hdfs
@@ -313,6 +320,5 @@ def _passes(error: Exception) -> bool:
     import urllib3
 
     if isinstance(error, hdfs.HdfsError):
-        kinds = ("RetriableException", "StandbyException", "SafeModeException", "IOException")
-        return (error.exception in kinds and "not a directory" not in error.message) or not error.exception
+        return (error.exception in _PASSING and "not a directory" not in error.message) or not error.exception
     return isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError))

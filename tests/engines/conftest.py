@@ -47,6 +47,8 @@ ENGINES = (
     "spark-embedded",
     "spark-cluster",
     "spark-cluster-uncached",
+    "spark-cluster-kept",
+    "spark-cluster-uncached-kept",
 )
 RUN_SECONDS = 600
 _TAG = "DPBEAM_TEST_CLUSTER"
@@ -63,12 +65,19 @@ _STORES = {"s3_store", "hdfs_store", "kubernetes_tools"}
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
+    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process.
+
+    `scripts/test engines` runs groups of tests side by side: those of a cluster are one, so that it starts once.
+    """
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         used = set(getattr(item, "fixturenames", ()))
         if _STORES & used or (_REAL & used and not str(name).startswith("direct")):
             item.add_marker(pytest.mark.engines)
+        group = item.nodeid.partition("::")[0]
+        if _REAL & used and not str(name).startswith(("direct", "prism")):
+            group = "spark" if "spark" in item.name else "flink"
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
@@ -363,12 +372,14 @@ def _make(name: str, request, job_servers) -> Engine:
         if name.endswith("in-turns"):
             flags += ["--parallelism=5", "--execution_mode_for_batch=BATCH"]
         return Engine(name, flags, cluster.tag)
-    if name in ("spark-cluster", "spark-cluster-uncached"):
+    if name.startswith("spark-cluster"):
         cluster = request.getfixturevalue("spark_cluster")
         server = job_servers(options.spark_jar(cache), ["--spark-master-url", cluster.address], cluster.tag)
         flags = ["--runner=SparkRunner", f"--spark_master_url={cluster.address}", f"--job_endpoint={server}"]
-        if name.endswith("uncached"):
+        if "uncached" in name:
             flags.append("--cache_disabled")
+        if name.endswith("kept"):  # a third less time; not where workers die, see docs/spark.md
+            flags.append("--environment_cache_millis=30000")
         return Engine(name, flags, cluster.tag)
     raise ValueError(f"no engine {name!r}; one of {ENGINES}")
 

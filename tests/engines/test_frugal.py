@@ -111,10 +111,11 @@ def test_flags_parse_as_before(monkeypatch):
 
 STATE = userstate.ReadModifyWriteStateSpec("state", VarIntCoder())
 TIMER = userstate.TimerSpec("timer", userstate.TimeDomain.REAL_TIME)
+OF_STATE, OF_TIMER = beam.DoFn.StateParam(STATE), beam.DoFn.TimerParam(TIMER)
 
 
 class Stateful(Old):
-    def process(self, element, state=beam.DoFn.StateParam(STATE), timer=beam.DoFn.TimerParam(TIMER)):
+    def process(self, element, state=OF_STATE, timer=OF_TIMER):
         yield element
 
     @userstate.on_timer(TIMER)

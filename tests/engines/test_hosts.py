@@ -250,3 +250,25 @@ class TestSpark(OnHosts):
         assert all("Finished task" in text for text in said), [text[-2000:] for text in said]
         # Spark may give all tasks with a Python worker to the host that is free first.
         assert any("Beam Fn Control client connected" in text for text in said)
+
+    def test_a_host_that_dies_and_comes_back_empty(
+        self, cluster, store, objects, environment, pairs, expected
+    ):
+        """As on Flink; Spark computes again what the host held of a shuffle."""
+        log = cluster.folder / "spark-job.log"
+        run = cluster.hosts["launcher"].start(self.command("faults", store), environment, log)
+        try:
+            messages = f"faults/temp/{RUN_FOLDER}*/{FILE_PREFIX}*"
+            wait_until(
+                lambda: run.poll() is not None or any(objects.glob(messages)), 240, "messages in files"
+            )
+            assert run.poll() is None, log.read_text()
+            cluster.hosts["two"].end()
+            time.sleep(3)
+            started(cluster, "two", start(self.engine, cluster, "two", environment))
+            assert run.wait(400) == 0, log.read_text()[-4000:]
+        finally:
+            run.kill()
+            run.wait()
+        assert output(objects / "faults") == expected
+        assert left_behind(objects, "faults") == []

@@ -11,7 +11,12 @@ from tests.support.ledgers import without_times
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
-ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=4"]
+#: Four passes in two jobs.
+ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=2"]
+RUNS = [
+    *((name, []) for name in ("direct-2", "prism", "flink-cluster", "spark-cluster")),
+    *((name, ROUND_BY_ROUND) for name in ("direct-2", "prism", "flink-cluster", "spark-cluster-kept")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,7 @@ def command(market, folder, *flags: str) -> list[str]:
             "--epsilon=4",
             "--delta=1e-6",
             "--alpha=0.9",
-            "--start_rounds=2",
+            "--start_rounds=1",
         ),
         *(
             "--insecure_test_key=5e1ec7",
@@ -57,8 +62,11 @@ def expected(engine, market, tmp_path_factory) -> dict[str, bytes]:
     return output(folder)
 
 
-@pytest.mark.parametrize("name", ["direct-2", "prism", "flink-cluster", "spark-cluster"])
-@pytest.mark.parametrize("flags", [[], ROUND_BY_ROUND], ids=["one step", "round by round"])
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    RUNS,
+    ids=[f"{name}-{'round by round' if flags else 'one step'}" for name, flags in RUNS],
+)
 def test_same_bytes_on_every_engine(name, flags, engine, market, expected, tmp_path):
     run = engine(name).run(command(market, tmp_path, *flags), tmp_path / "log")
     assert run.code == 0, run.log[-4000:]

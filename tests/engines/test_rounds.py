@@ -39,7 +39,6 @@ def no_new_workers(job, before):
         pytest.param("direct-2", marks=pytest.mark.engines),
         "prism",
         "flink-cluster",
-        "spark-cluster",
     ],
 )
 def test_same_bytes_on_every_engine(name, rounds_job, expected):
@@ -60,8 +59,10 @@ def test_same_bytes_on_every_engine(name, rounds_job, expected):
 )
 def test_a_fault_of_one_worker_does_not_change_the_result(name, fault, rounds_job, expected):
     job = rounds_job(name)
+    before = job.engine.python_workers()
     assert_same(job, job.run(f"--fault={fault}"), expected)
     assert (job.state / "struck").exists(), "the fault never happened"
+    no_new_workers(job, before)
 
 
 @pytest.mark.parametrize("name", ["prism", "flink-cluster"])
@@ -86,8 +87,8 @@ def test_flink_survives_a_task_manager(rounds_job, expected, flink_cluster):
 
 
 def test_spark_survives_an_executor(rounds_job, expected):
-    job = rounds_job("spark-cluster")
-    process = job.start("--fault=hold", "--environment_cache_millis=30000")
+    job = rounds_job("spark-cluster-kept")
+    process = job.start("--fault=hold")
     worker = job.reached()
     os.kill(parent(worker), signal.SIGKILL)
     job.go_on()

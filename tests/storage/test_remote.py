@@ -3,12 +3,13 @@
 import io
 import random
 
+import hdfs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.storage import remote
-from dpbeam.storage.hdfs import HdfsFiles
+from dpbeam.storage.hdfs import HdfsFiles, _passes
 from dpbeam.storage.remote import Reader, patiently
 
 
@@ -100,3 +101,25 @@ def test_urls_that_name_no_node_are_not_repeated(url):
     with pytest.raises(OSError) as error:
         HdfsFiles({})._at(url)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "passing"),
+    [("EOFException", True), ("ConnectException", True), ("SafeModeException", True), ("", True)]
+    + [("FileNotFoundException", False), ("AccessControlException", False), ("QuotaExceededException", False)],
+)
+def test_what_hdfs_answers_is_asked_again_where_it_may_pass(kind, passing):
+    """A data node whose name node is being started anew says that its connection ended."""
+    answers = [hdfs.HdfsError("End of File Exception between local host", exception=kind or None), b"found"]
+
+    def request():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    if passing:
+        assert patiently(request, _passes, sleep=lambda _: None) == b"found"
+    else:
+        with pytest.raises(hdfs.HdfsError):
+            patiently(request, _passes, sleep=lambda _: None)
