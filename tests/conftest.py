@@ -3,6 +3,8 @@
 Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `--engines`, and are left out otherwise.
 """
 
+import sys
+
 import pytest
 from hypothesis import settings
 
@@ -16,6 +18,15 @@ def pytest_addoption(parser) -> None:
         action="store_true",
         help="run the tests on real engines, and only these (./scripts/test engines)",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frugal() -> None:
+    """As in a command, whose jobs take half the CPU: else the first test of one in this process would decide."""
+    if "apache_beam" in sys.modules:
+        from dpbeam.runners.frugal import compute_once
+
+        compute_once()
 
 
 @pytest.hookimpl(trylast=True)  # tests/engines/conftest.py marks its tests first

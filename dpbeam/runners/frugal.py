@@ -51,6 +51,7 @@ def remembering(read: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     """
     known: dict[tuple[Any, bool], Answer] = {}
 
+    @functools.wraps(read)
     def recall(function: Any) -> Answer:
         key = (getattr(function, "__func__", function), isinstance(function, MethodType))
         if not hasattr(key[0], "__code__"):
@@ -67,6 +68,7 @@ def remembering_source(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """`check`, which reads the source of a function, with a memory by code."""
     known: dict[Any, bool] = {}
 
+    @functools.wraps(check)
     def recall(function: Any) -> bool:
         code = getattr(function, "__code__", None)
         if code is None:
@@ -85,6 +87,7 @@ def remembering_specs(read: Callable[[Any], Specs]) -> Callable[[Any], Specs]:
     """
     known: dict[type, Specs] = {}
 
+    @functools.wraps(read)
     def recall(fn: Any) -> Specs:
         kind = type(fn)
         if any(isinstance(value, MethodType) for value in getattr(fn, "__dict__", {}).values()):

@@ -17,6 +17,17 @@ from dpbeam.runners.frugal import (
 )
 
 
+def beams_own(function):
+    """`function`, also where this process has been made frugal."""
+    return getattr(function, "__wrapped__", function)
+
+
+READ = beams_own(core.get_function_args_defaults)
+SPECS = beams_own(userstate.get_dofn_specs)
+CHECK = beams_own(core._check_fn_use_yield_and_return)
+INIT = beams_own(PipelineOptions.__init__)
+
+
 class Old(beam.DoFn):
     def process(self, element, window=beam.DoFn.WindowParam, *, more=1):
         yield element
@@ -40,7 +51,7 @@ def recall():
 
     def read(function):
         reads.append(function)
-        return core.get_function_args_defaults(function)
+        return READ(function)
 
     found = remembering(read)
     found.reads = reads
@@ -69,7 +80,7 @@ FUNCTIONS = [
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: getattr(f, "__qualname__", "callable"))
 def test_answers_are_those_of_beam(function, recall):
     try:
-        expected = core.get_function_args_defaults(function)
+        expected = READ(function)
     except Exception as error:
         with pytest.raises(type(error)):
             recall(function)
@@ -134,11 +145,11 @@ def test_states_and_timers_are_those_of_beam():
 
     def read(fn):
         reads.append(fn)
-        return userstate.get_dofn_specs(fn)
+        return SPECS(fn)
 
     recall = remembering_specs(read)
     for _ in range(2):
-        assert recall(Stateful()) == ({STATE}, {TIMER}) == userstate.get_dofn_specs(Stateful())
+        assert recall(Stateful()) == ({STATE}, {TIMER}) == SPECS(Stateful())
         recall(Stateful())[0].clear()
         assert recall(New()) == (set(), set())
     assert len(reads) == 2
@@ -161,7 +172,7 @@ def test_sources_are_read_once():
 
     def check(function):
         reads.append(function)
-        return core._check_fn_use_yield_and_return(function)
+        return CHECK(function)
 
     recall = remembering_source(check)
     assert [recall(both), recall(both), recall(Old().process), recall(New().process)] == [
@@ -186,8 +197,9 @@ def test_views_of_flags_are_as_before(monkeypatch):
         "--x=1",
     ]
     views = (StandardOptions, DebugOptions, SetupOptions, PipelineOptions)
+    monkeypatch.setattr(PipelineOptions, "__init__", INIT)
     before = [(o.get_all_options(), [vars(o.view_as(v)) for v in views]) for o in [PipelineOptions(flags)]]
-    monkeypatch.setattr(PipelineOptions, "__init__", remembering_flags(PipelineOptions.__init__))
+    monkeypatch.setattr(PipelineOptions, "__init__", remembering_flags(INIT))
     for _ in range(3):
         options = PipelineOptions(flags)
         assert [(options.get_all_options(), [vars(options.view_as(v)) for v in views])] == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -272,3 +273,8 @@ class TestSpark(OnHosts):
             run.wait()
         assert output(objects / "faults") == expected
         assert left_behind(objects, "faults") == []
+        master = cluster.hosts["launcher"].run(
+            ["bash", "-c", f"cat {hosts.CACHE}/run/spark-*/logs/master.out"]
+        )
+        apps = re.findall(r"Launching executor (app-\S+)/\d+ on worker", master.stdout)
+        assert apps.count(apps[-1]) > len(WORKERS), "the host died too late"

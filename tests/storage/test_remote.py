@@ -106,7 +106,11 @@ def test_urls_that_name_no_node_are_not_repeated(url):
 @pytest.mark.parametrize(
     ("kind", "passing"),
     [("EOFException", True), ("ConnectException", True), ("SafeModeException", True), ("", True)]
-    + [("FileNotFoundException", False), ("AccessControlException", False), ("QuotaExceededException", False)],
+    + [
+        ("FileNotFoundException", False),
+        ("AccessControlException", False),
+        ("QuotaExceededException", False),
+    ],
 )
 def test_what_hdfs_answers_is_asked_again_where_it_may_pass(kind, passing):
     """A data node whose name node is being started anew says that its connection ended."""
