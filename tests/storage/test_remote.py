@@ -105,11 +105,9 @@ def test_urls_that_name_no_node_are_not_repeated(url):
 
 @pytest.mark.parametrize(
     ("kind", "passing"),
-    [("EOFException", True), ("ConnectException", True), ("SafeModeException", True), ("", True)]
-    + [
-        ("FileNotFoundException", False),
-        ("AccessControlException", False),
-        ("QuotaExceededException", False),
+    [
+        *((kind, True) for kind in ("EOFException", "ConnectException", "SafeModeException", "")),
+        *((f"{kind}Exception", False) for kind in ("FileNotFound", "AccessControl", "QuotaExceeded")),
     ],
 )
 def test_what_hdfs_answers_is_asked_again_where_it_may_pass(kind, passing):
