@@ -19,7 +19,7 @@ def own_temp(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def large_pairs(tmp_path_factory) -> str:
-    """A glob of 750,000 pairs: a run long enough to be stopped."""
+    """A glob of 1.5 million pairs: a run long enough to be stopped."""
     folder = tmp_path_factory.mktemp("pairs")
-    write_synthetic(str(folder / "p"), users=50_000, items=50_000, mean_items_per_user=15, shards=4)
+    write_synthetic(str(folder / "p"), users=100_000, items=50_000, mean_items_per_user=15, shards=4)
     return str(folder / "p-*.parquet")
