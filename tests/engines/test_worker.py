@@ -224,8 +224,7 @@ os._exit(0)
     assert done.stdout == "finished\n", done.stderr
 
 
-@pytest.mark.parametrize("said_by", ["provision", "flag"])
-def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(said_by, services):
+def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(services):
     """Engines throw away what a process prints: "exit code 1" was all that was seen."""
     address, provision = services
     server, log = grpc.server(ThreadPoolExecutor(2)), Log()
@@ -234,12 +233,10 @@ def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(said_by, service
     server.start()
     provision.info.dependencies.append(staged("session"))
     provision.info.artifact_endpoint.url = "127.0.0.1:1"  # nobody is there
-    flags = [f"--logging_endpoint={place}"] if said_by == "flag" else []
-    if said_by == "provision":
-        provision.info.logging_endpoint.url = place
+    provision.info.logging_endpoint.url = place
     try:
         argv = [sys.executable, "-m", "dpbeam.runners.worker", "--id=w-3", f"--provision_endpoint={address}"]
-        done = subprocess.run([*argv, *flags], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     finally:
         server.stop(None).wait()
     assert done.returncode == 1 and "UNAVAILABLE" in done.stderr
