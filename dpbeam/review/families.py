@@ -55,10 +55,10 @@ def calibrated_anew(ledger: Ledger) -> Calibrated | None:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How much one unit of privacy changes what noise is added to, per unit of the noise that the ledger states.
+    """The l2-sensitivity of what noise is added to.
 
     Attributes:
-      stated: what the events divide the noise by; needed: what the ledger's public bounds make of it.
+      stated: by the events; needed: what the ledger's public bounds make of it.
     """
 
     stated: float
@@ -78,10 +78,14 @@ def sensitivity(ledger: Ledger) -> Sensitivity | None:
     found = [leaf.sensitivity for leaf in leaves(ledger.events) if type(leaf) is GaussianFilterEvent]
     if not found:
         return None
-    from dpbeam.packing.config import sensitivity_of
+    from dpbeam.packing.config import PackingConfig, sensitivity_of
 
     try:
-        needed = sensitivity_of(_market(ledger), ledger.parameters["max_resources_per_agent"])
+        most = ledger.parameters["max_resources_per_agent"]
+        config = PackingConfig(
+            ledger.epsilon, ledger.delta, max_resources_per_agent=most
+        )  # refuses what is none
+        needed = sensitivity_of(_market(ledger), config.max_resources_per_agent)
     except _NO_SETTINGS:
         raise ValueError("the ledger does not say what one agent can demand") from None
     return Sensitivity(min(found), needed)

@@ -79,9 +79,17 @@ def test_what_is_stated_beside_the_events_follows_from_the_settings(change):
     assert found["guarantee"] is True and found["settings"] is None
 
 
-def test_a_market_of_which_nothing_is_said():
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v.pop("resources"),
+        lambda v: v.update(max_resources_per_agent=-1),
+        lambda v: v["resources"][0].update(supply=-1.0),
+    ],
+)
+def test_a_market_that_cannot_be(change):
     values = values_of()
-    del values["parameters"]["resources"]
+    change(values["parameters"])
     text = {s.name: (s.holds, s.text) for s in check_ledger(json.dumps(values))[1]}["sensitivity"]
     assert text == (None, "the ledger does not say what one agent can demand")
 
