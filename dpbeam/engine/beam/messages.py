@@ -2,7 +2,7 @@
 
 An engine holds what passes its shuffles several times: the messages of one group on its heap, what is on its way to a
 worker outside of it, and on Flink and Spark the worker its share of all that a stage sends. None of that can spill. So
-a message of INLINE_BYTES or more goes into a file, one for all large messages of a sender, and a reference takes its
+a message of `inline_bytes` or more goes into a file, one for all large messages of a sender, and a reference takes its
 place: memory then is that of the group at work, whatever the size of the shuffle.
 
 A file has a name of its own for every attempt to send, and is complete before a reference to it leaves: a retry
@@ -22,19 +22,28 @@ from dpbeam.kernels.columns import Columns, decode, encode
 
 #: Below it, a request to an object store costs much more than the bytes; an engine queues a hundred messages.
 INLINE_BYTES = 1 << 16
+#: To read a piece of a local file takes less than an engine's work for an element. Beam's in-process runner holds all
+#: inline messages of a trip three times over: with 10^9 pairs they are 25,000 of about 50 kB.
+LOCAL_INLINE_BYTES = 1 << 14
 FILE_PREFIX = "sent-"
 _REFERENCE = b"\x00file "  # a message begins with the mark of a map
 _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
+
+
+def inline_bytes(store: RunStore) -> int:
+    """Messages below this size travel through the engine's shuffle."""
+    return min(INLINE_BYTES, LOCAL_INLINE_BYTES) if store.is_local else INLINE_BYTES
 
 
 def send(store: RunStore, messages: Iterable[tuple[int, Columns]]) -> Iterator[tuple[int, bytes]]:
     """Encode (receiver, columns) messages as elements for a shuffle; large ones come last, as references."""
     name = FILE_PREFIX + uuid.uuid4().hex
     references = []
+    limit = inline_bytes(store)
     with store.create(name) as file:
         for receiver, columns in messages:
             data = encode(columns)
-            if len(data) < INLINE_BYTES:
+            if len(data) < limit:
                 yield receiver, data
                 continue
             references.append((receiver, *file.write(data)))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dpbeam.engine.beam import messages
-from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, receive, send
+from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, inline_bytes, receive, send
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import encode
 
@@ -32,7 +32,12 @@ def store(tmp_path):
     return RunStore(str(tmp_path))
 
 
-SIZES = [10, 3 * INLINE_BYTES, 0, INLINE_BYTES, 1_000, INLINE_BYTES - 2_000]
+LIMIT = inline_bytes(RunStore("/local/folder"))
+SIZES = [10, 3 * LIMIT, 0, LIMIT, 1_000, LIMIT - 2_000]
+
+
+def test_a_request_to_an_object_store_is_worth_a_larger_message():
+    assert LIMIT < INLINE_BYTES == inline_bytes(RunStore("s3://bucket/folder"))
 
 
 def test_every_message_arrives_as_it_was_sent(store):
@@ -41,7 +46,7 @@ def test_every_message_arrives_as_it_was_sent(store):
     assert sorted(to for to, _ in elements) == [to for to, _ in sent]
     for (to, element), columns in zip(elements, receive(store, (data for _, data in elements)), strict=True):
         same(columns, sent[to - 7][1])
-        assert len(element) < INLINE_BYTES
+        assert len(element) < LIMIT
 
 
 def test_large_messages_share_a_file_and_small_ones_have_none(store):
@@ -97,7 +102,7 @@ def test_a_sender_that_stops_leaves_no_file(stop, store):
 
 
 def test_a_lost_or_cut_file_is_an_error_and_never_an_empty_message(store):
-    elements = [element for _, element in send(store, letters([2 * INLINE_BYTES]))]
+    elements = [element for _, element in send(store, letters([2 * LIMIT]))]
     (name,) = os.listdir(store.path)
     path = os.path.join(store.path, name)
     os.truncate(path, os.path.getsize(path) - 1)
@@ -111,7 +116,7 @@ def test_a_lost_or_cut_file_is_an_error_and_never_an_empty_message(store):
 def test_a_worker_that_outlives_the_run_does_not_bring_its_folder_back(tmp_path):
     gone = RunStore(str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError):
-        list(send(gone, letters([INLINE_BYTES])))
+        list(send(gone, letters([LIMIT])))
     assert os.listdir(tmp_path) == []
 
 
