@@ -45,6 +45,11 @@ class TestSweep:
         compare.sweep(self.one({1: None, 10: 9, 30: "late", 100: 99}), (1, 10, 30, 100), 1)
         assert self.ran == [1, 10, 30, 10]
 
+    def test_of_a_single_size_the_first_run_counts(self):
+        tried, counted = compare.sweep(self.one({10: 9}), (10,), 2)
+        assert self.ran == [10, 10] and len(counted) == 2 and counted[0] is tried[0]
+        assert compare.sweep(self.one({10: 9}), (10,), 1)[1] == [compare.Run(10, 9, 1.0, 1.0, 1.0)]
+
     def test_a_row_that_never_works_has_no_figures(self):
         assert compare.sweep(self.one({1: None, 10: None}), (1, 10), 3)[1] == []
 

@@ -28,6 +28,7 @@ y >= u: the first term is 0 and the second (1 - p) (1 + p a)^(1/a) V(e) <= (1 - 
 0 <= y < u: the sum is 1 - exp(y - epsilon0), and g(y) = V - that is convex with g(0) = g'(0) = 0.
 y < 0: the sum is 1 - exp(e) = V(e).
 Rounds of small p that sum up to y/a reach V in the limit. D_e(Q||P) = 1 - exp(e) + exp(e) D_(-e)(P||Q) gives U. QED
+(p = 0 where the domain holds no item of v, or is used up: V_n <= V holds for every n, and for e of either sign.)
 
 **Sampling users.** V shrinks slowly as epsilon0 grows, U not at all: only the removal of a user is expensive. So every
 user may take part with probability `rate` alone, by a coin of its own that nobody sees (Ghazi, Kamath, Kumar,
@@ -55,6 +56,8 @@ from scipy.special import ndtr
 from dpbeam.accounting.gaussian import check_epsilon, check_positive
 
 _MARGIN = 1e-9  # relative, for the rounding errors of the sum
+_ROUNDING = 2.0**-50  # of differences of numbers of size 1
+_FAR = 600.0  # exp of it is finite, and a loss beyond it is as good as infinite
 _SMALLEST_RANGE = 1e-9  # a smaller range is taken for this one, which costs more
 _LARGEST_RANGE = 50.0
 #: Edges of the cells of L in standard deviations; beyond the last, D counts as 1.
@@ -110,25 +113,21 @@ def first_hit_delta(
 
 def _removed(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
     """Bounds on D_e(P || Q'), (n,)."""
-    missing = np.exp(np.minimum(e, 700.0)) * (1 - rate)
-    share = np.maximum(1 - missing, 0.0)
-    some = share > 0
-    share[some] *= _v(e[some] + np.log(rate / share[some]), epsilon0)
-    return share
+    lost = (1 - rate) / rate * np.expm1(np.minimum(e, _FAR))  # A = rate (1 - lost)
+    lost -= _ROUNDING * np.abs(lost)
+    some = lost < 1
+    found = np.zeros(len(e))
+    found[some] = rate * (1 - lost[some]) * _v(e[some] - np.log1p(-lost[some]), epsilon0)
+    return found
 
 
 def _added(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
     """Bounds on D_e(Q' || P), (n,)."""
     found = -np.expm1(np.minimum(e, 0.0))
-    more = np.exp(np.minimum(e, 700.0)) - (1 - rate)
-    some = more > 0
-    x = np.log(more[some] / rate)
-    found[some] = rate * np.where(
-        x >= epsilon0,
-        0.0,
-        -np.expm1(np.minimum(x, epsilon0)) + np.exp(np.minimum(x, epsilon0)) * _v(-x, epsilon0),
-    )
-    return np.maximum(found, 0.0)
+    more = np.expm1(np.minimum(e, _FAR)) / rate  # B = rate (1 + more)
+    some = more > -1
+    found[some] = rate * _u(np.log1p(more[some]), epsilon0)
+    return found
 
 
 def _v(e: np.ndarray, epsilon0: float) -> np.ndarray:
@@ -136,3 +135,15 @@ def _v(e: np.ndarray, epsilon0: float) -> np.ndarray:
     a, y = math.expm1(epsilon0), e + epsilon0
     tail = -math.expm1(-epsilon0) * np.exp(-np.maximum(y, 0.0) / a)
     return np.where(y >= 0, tail, -np.expm1(np.minimum(e, 0.0)))
+
+
+def _u(e: np.ndarray, epsilon0: float) -> np.ndarray:
+    """U, (n,).
+
+    With y = epsilon0 - e it is 1 - exp(-y) - a exp(-y) (1 - exp(-y/a)), whose terms are below 1; those of its
+    definition grow as exp(e), and what is left of their difference is rounding.
+    """
+    a, y = math.expm1(epsilon0), np.maximum(epsilon0 - e, 0.0)
+    y += _ROUNDING * np.where(y > 0, epsilon0 + np.abs(e), 0.0)
+    found = -np.expm1(-y) + a * np.exp(-y) * np.expm1(-y / a)
+    return np.clip(found + _ROUNDING * np.minimum(y, 1.0), 0.0, 1.0)

@@ -78,11 +78,22 @@ def _block_mu(epsilon0: float, rounds: int) -> float:
     u, bound = _divergences(epsilon0, rounds)
     low, high = 0.0, 2.0 * max(1.0, epsilon0) * math.sqrt(rounds)
     while not _dominates(high, u, bound):
+        if high > _pure_mu(rounds * epsilon0):  # V(1) is so near to 1 that no curve is above it by the margin
+            return _pure_mu(rounds * epsilon0)
         high *= 2
     while high - low > 1e-7 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if _dominates(middle, u, bound) else (middle, high)
     return high
+
+
+def _pure_mu(epsilon: float) -> float:
+    """The mu for which whatever is epsilon-DP is mu-GDP, rounded up.
+
+    The trade-off of an epsilon-DP mechanism is at least that of randomised response, two lines that meet at alpha =
+    beta = 1/(1 + e^epsilon). The convex curve of N(mu, 1) that passes there lies below them.
+    """
+    return -2 * float(special.ndtri_exp(-np.logaddexp(0.0, epsilon))) * (1 + 1e-9)
 
 
 def _divergences(epsilon0: float, rounds: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,14 @@ _NOT_BEAMS = frozenset(("help", "h", "dry_run"))
 
 #: Flags of Beam that hold credentials, which it stores with the job.
 SECRETS = frozenset(("s3_access_key_id", "s3_secret_access_key", "s3_session_token"))
+#: Variables with credentials, which a flag's value might set for the workers, such as that of `--environment_config`.
+SECRET_VARIABLES = (
+    "DPBEAM_FOLDER_KEY",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "PGPASSWORD",
+)
 
 
 @functools.cache

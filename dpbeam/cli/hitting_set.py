@@ -118,15 +118,16 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
         given["delta"],
         given["k"],
         selector_share=given.get("selector_share"),
-        public_domain="domain" in given,
+        public_domain="domain" in given or given.get("public_domain", False),
     )
     if not config.public_domain:
         chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
         return replace(config, selection=selection_config(chosen))
+    public = "--domain" if "domain" in given else "--public_domain"
     for name in ("selector", "selector_share", *selection_flags(given)):
         if name in given:
             raise InputError(
-                f"--{name} belongs to a selection stage, and --domain leaves none: drop one of them"
+                f"--{name} belongs to a selection stage, and {public} leaves none: drop one of them"
             )
     return config
 

@@ -7,19 +7,27 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli import pack, select, top_k
+from dpbeam.cli import hitting_set, pack, select, top_k
 from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
 from dpbeam.errors import InputError
 from dpbeam.selectors.registry import advised, find
 
+SELECT, TOP_K, HITTING_SET, PACK = FAMILIES = ("select", "top-k", "hitting-set", "pack")
+#: Flags of some families alone -> those families, the first of which it is said to be of.
+_FAMILIES_OF = {
+    **dict.fromkeys(top_k.CHOICE_FLAGS, (TOP_K,)),
+    **dict.fromkeys(("noisy_counts", "noisy_count_share"), (TOP_K, SELECT)),
+    **dict.fromkeys(("k", "selector", "selector_share", "public_domain"), (TOP_K, HITTING_SET)),
+}
+
 
 def make_parser() -> FlagParser:
     parser = FlagParser(
         "plan",
         "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file: of top-k "
-        "where it has a k.",
+        "where it has a k and --family says nothing else.",
         beam=False,
     )
     add_budget_flags(parser)
@@ -28,10 +36,12 @@ def make_parser() -> FlagParser:
     parser.add_argument(
         "--family",
         metavar="NAME",
-        help="pack: of a market, from --supplies and --num_agents; else select or top-k",
+        help="select, top-k (default with --k), hitting-set, or pack: of a market, from --supplies and --num_agents",
     )
     pack.add_packing_flags(parser)
-    parser.add_switch("public_domain", "top-k: the domain, or a histogram's items, are public: no selection")
+    parser.add_switch(
+        "public_domain", "top-k, hitting-set: the domain, or a histogram's items, are public: no selection"
+    )
     parser.add_argument(
         "--users_at_least",
         type=int,
@@ -64,44 +74,48 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv, files=_job_parser())
     require(given, "epsilon", "delta")
-    if _is_packing(given):
+    family = _family(given)
+    if family == PACK:
         return _run_packing(given)
-    check_budget(given, zero_delta="k" in given)
-    if "k" in given:
+    check_budget(given, zero_delta=family == TOP_K)
+    for name, families in _FAMILIES_OF.items():
+        if name in given and family not in families:
+            other = families[0]
+            mend = "drop it" if "k" in given else "give --k too, or drop it"
+            raise InputError(f"--{name} is of {other}: {mend}")
+    if family != SELECT:
+        require(given, "k")
         if "items_per_user" in given:
             raise InputError("--items_per_user recommends a method of select: drop it, or --k")
-        top_k.make_parser().refuse_discarded(given)
-    else:
-        for name in top_k.CHOICE_FLAGS:
-            if name in given:
-                raise InputError(f"--{name} is of top-k: give --k too, or drop it")
+        (top_k if family == TOP_K else hitting_set).make_parser().refuse_discarded(given)
+    make = {SELECT: _selection_report, TOP_K: _topk_report, HITTING_SET: _hitting_set_report}[family]
     with within_arithmetic(given):
-        report = _topk_report(given) if "k" in given else _selection_report(given)
+        report = make(given)
     warn_of_budget(given)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))
         return 0
-    from dpbeam.cli.tables import print_plan, print_topk_plan
+    from dpbeam.cli.tables import print_hitting_set_plan, print_plan, print_topk_plan
 
-    (print_topk_plan if "k" in given else print_plan)(report)
+    {SELECT: print_plan, TOP_K: print_topk_plan, HITTING_SET: print_hitting_set_plan}[family](report)
     return 0
 
 
-def _is_packing(given: dict[str, Any]) -> bool:
-    """Whether the plan is one of packing.
+def _family(given: dict[str, Any]) -> str:
+    """What is planned.
 
     Raises:
       InputError: --family names none, or flags of packing are given without it.
     """
     family = given.get("family")
-    if family not in (None, "pack", "select", "top-k"):
-        raise InputError(f"--family: expected pack, select or top-k, got '{family}'")
-    if family == "pack" or "agents" in given:
-        return True
+    if family not in (None, *FAMILIES):
+        raise InputError(f"--family: expected {', '.join(FAMILIES)}, got '{family}'")
+    if family == PACK or (family is None and "agents" in given):
+        return PACK
     for name in (*pack.SETTINGS, *pack.MARKET):
         if name in given:
             raise InputError(f"--{name} is of pack: give --family=pack too, or drop it")
-    return False
+    return family or (TOP_K if "k" in given else SELECT)
 
 
 def _run_packing(given: dict[str, Any]) -> int:
@@ -125,13 +139,13 @@ def _run_packing(given: dict[str, Any]) -> int:
 def _job_parser() -> FlagParser:
     """Every flag that the file of a job may hold."""
     parser = FlagParser("plan", "")
-    for job in (select.make_parser(), top_k.make_parser(), pack.make_parser(), make_parser()):
-        parser.adopt(job)
+    for job in (select, top_k, hitting_set, pack):
+        parser.adopt(job.make_parser())
+    parser.adopt(make_parser())
     return parser
 
 
 def _selection_report(given: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.cli.settings import selection_config
     from dpbeam.selection.plan import make_plan
     from dpbeam.selection.report import plan_report
 
@@ -139,7 +153,7 @@ def _selection_report(given: dict[str, Any]) -> dict[str, Any]:
     if degrees and min(degrees) < 1:
         raise InputError("--degrees must be at least 1")
     chosen, advice = _advised(given)
-    return {**plan_report(make_plan(selection_config(chosen)), degrees), **advice}
+    return {**plan_report(make_plan(select.config_of(chosen)), degrees), **advice}
 
 
 def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +161,13 @@ def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
     from dpbeam.topk.report import topk_report
 
     return topk_report(plan_topk(top_k.config_of(given)))
+
+
+def _hitting_set_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.hitting.config import plan_hitting_set
+    from dpbeam.hitting.report import hitting_set_report
+
+    return hitting_set_report(plan_hitting_set(hitting_set.config_of(given)))
 
 
 def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

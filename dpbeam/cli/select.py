@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dpbeam.cli.job import Job
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
 
 
@@ -68,7 +69,7 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     check_test_key(given)
     # Heavy imports only now, so that --help and wrong flags answer at once.
     with importing():
-        from dpbeam.cli.settings import input_spec, selection_config
+        from dpbeam.cli.settings import input_spec
 
         spec = input_spec(given)  # what it refuses needs no Beam
         from dpbeam.cli.job import Job
@@ -76,8 +77,7 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
         from dpbeam.selection.transforms import UserBlocks  # noqa: F401
 
     with within_arithmetic(given):
-        counts = {name: given[name] for name in ("noisy_counts", "noisy_count_share") if name in given}
-        plan = make_plan(replace(selection_config(given), **counts))
+        plan = make_plan(config_of(given))
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)
     ledger = _ledger(plan, job).to_json()
@@ -85,6 +85,14 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     if given.get("dry_run", False):
         return _print_plan(plan, job, ledger)
     return _execute(plan, job, public, ledger)
+
+
+def config_of(given: dict[str, Any]) -> SelectionConfig:
+    """The settings among the given flags."""
+    from dpbeam.cli.settings import selection_config
+
+    counts = {name: given[name] for name in ("noisy_counts", "noisy_count_share") if name in given}
+    return replace(selection_config(given), **counts)
 
 
 def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:

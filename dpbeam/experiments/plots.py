@@ -227,5 +227,6 @@ def _tick(x: float, spec: PlotSpec) -> str:
 
 
 def _label(names: Sequence[str]) -> str:
-    units = {"seconds" if name == CPU_SECONDS else measures()[name].unit for name in names}
-    return f"{', '.join(names)} ({', '.join(sorted(units))})"
+    """Measure and unit; of several measures the units alone, since the legend names them."""
+    units = sorted({"seconds" if name == CPU_SECONDS else measures()[name].unit for name in names})
+    return f"{names[0]} ({units[0]})" if len(names) == 1 else ", ".join(units)

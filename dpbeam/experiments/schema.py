@@ -135,11 +135,8 @@ class Experiment:
         found: list[Cell] = []
         for name, source in self.datasets.items():
             for number in range(self.repetitions):
-                for variant in self.variants:
-                    if variant.method.data not in PROVIDED[source.kind]:
-                        continue
-                    kind = variant.method.kind
-                    wanted = tuple(m.name for m in measures_of(kind, self.chosen, source.kind))
+                for variant, measured in self._measured(source):
+                    wanted = tuple(measure.name for measure in measured)
                     for settings in variant.grid():
                         for epsilon, delta in self.budgets:
                             found.append(
@@ -157,6 +154,12 @@ class Experiment:
                             )
         return found
 
+    def _measured(self, source: Source) -> Iterator[tuple[Variant, list[Measure]]]:
+        """The variants that a dataset has the data for, and what is measured of each there."""
+        for variant in self.variants:
+            if variant.method.data in PROVIDED[source.kind]:
+                yield variant, measures_of(variant.method.kind, self.chosen, source.kind)
+
     def swept(self) -> tuple[str, ...]:
         """Names of all settings that any method is given, in the order of the file."""
         names = ([*variant.settings, *variant.sweep] for variant in self.variants)
@@ -165,11 +168,10 @@ class Experiment:
     def printed(self) -> list[Measure]:
         """All measures that a cell has."""
         wanted = {
-            m.name
-            for variant in self.variants
+            measure.name
             for source in self.datasets.values()
-            if variant.method.data in PROVIDED[source.kind]
-            for m in measures_of(variant.method.kind, self.chosen, source.kind)
+            for _, measured in self._measured(source)
+            for measure in measured
         }
         return [measure for name, measure in measures().items() if name in wanted]
 

@@ -31,6 +31,9 @@ _COMPOSITIONS = {
     "gaussian": "Gaussian noises compose exactly; the deltas of thresholds add to that",
     "pure": "epsilons add up; the deltas of thresholds add to that",
     "zcdp": "zCDP costs add up and are converted; the deltas of thresholds add to that",
+    "first-hit": "choices that a user is part of up to the first one that hits it compose exactly with the noises "
+    "before them; the deltas of thresholds add to that",
+    "renyi": "Renyi divergences add up, and the best order counts; the deltas of thresholds add to that",
 }
 _MOST_SHOWN = 60  # values of one list
 

@@ -15,7 +15,7 @@ from dpbeam.accounting.events import (
     leaves,
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
-from dpbeam.review.families import calibrated_anew
+from dpbeam.review.families import calibrated_anew, sensitivity
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         ledger = Ledger.parse(text)
     except InconsistentEventError as error:
         return None, [Statement("thresholds", False, str(error))]
-    return ledger, [*_guarantee(ledger), _key(ledger), _settings(ledger)]
+    return ledger, [*_guarantee(ledger), *_sensitivity(ledger), _key(ledger), _settings(ledger)]
 
 
 def _guarantee(ledger: Ledger) -> list[Statement]:
@@ -91,6 +91,19 @@ def _noise(event: ComposedEvent) -> list[Statement]:
     rounds = f"{len(drawn)} rounds" if len(drawn) > 1 else "one round"
     kinds = ", ".join(dict.fromkeys(noise.kind for noise in drawn))
     return [Statement("noise", True, f"{kinds}, {rounds}; its cost is part of the guarantee")]
+
+
+def _sensitivity(ledger: Ledger) -> list[Statement]:
+    """The accountant believes a sensitivity that an event states; where it follows from public bounds, it need not."""
+    try:
+        found = sensitivity(ledger)
+    except ValueError as error:
+        return [Statement("sensitivity", None, str(error))]
+    if found is None:
+        return []
+    unit = ledger.privacy_unit.partition(":")[0]
+    text = f"{found.stated:.9g} is stated, the supplies and bounds of the ledger let {unit} change {found.needed:.9g}"
+    return [Statement("sensitivity", found.covered, text)]
 
 
 def _key(ledger: Ledger) -> Statement:

@@ -27,7 +27,8 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def __init__(self, command: list[str]):
         self._command = command
         self._lock = threading.Lock()
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        # By id, the oldest first: Beam numbers the workers of every job from 1, so two may have the same.
+        self._workers: dict[str, list[subprocess.Popen[bytes]]] = {}
 
     def StartWorker(
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
@@ -39,9 +40,8 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         try:
             with self._lock:
                 self._reap()
-                self._workers[request.worker_id] = subprocess.Popen(
-                    [*self._command, *flags], stdin=subprocess.DEVNULL
-                )
+                worker = subprocess.Popen([*self._command, *flags], stdin=subprocess.DEVNULL)
+                self._workers.setdefault(request.worker_id, []).append(worker)
         except OSError:
             return beam_fn_api_pb2.StartWorkerResponse(error=traceback.format_exc(limit=0))
         return beam_fn_api_pb2.StartWorkerResponse()
@@ -50,21 +50,25 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
         with self._lock:
-            worker = self._workers.pop(request.worker_id, None)
-        if worker is not None:
-            _stop([worker])
+            named = self._workers.get(request.worker_id, [])
+            worker = named[:1]
+            del named[:1]
+        _stop(worker)
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def close(self) -> None:
         """Stop every worker."""
         with self._lock:
-            workers = list(self._workers.values())
+            workers = [worker for named in self._workers.values() for worker in named]
             self._workers.clear()
         _stop(workers)
 
     def _reap(self) -> None:
         """Forget workers that ended by themselves; polling them leaves no zombies."""
-        self._workers = {name: worker for name, worker in self._workers.items() if worker.poll() is None}
+        for name, named in list(self._workers.items()):
+            self._workers[name] = [worker for worker in named if worker.poll() is None]
+            if not self._workers[name]:
+                del self._workers[name]
 
 
 def _stop(workers: list[subprocess.Popen[bytes]]) -> None:

@@ -23,12 +23,15 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 
 import grpc
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import (
     beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
@@ -39,6 +42,7 @@ from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from google.protobuf import json_format, text_format
 
 PROVISION_SECONDS = 60  # a cluster that starts on a loaded machine answers within seconds
+LOGGING_SECONDS = 10
 POLL_SECONDS = 1.0
 GONE_SIGNS = 5  # polls in a row; gives a harness that ends by itself the time to flush its log
 MESSAGE_BYTES = 1 << 20
@@ -59,15 +63,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Watch(folder)
     signal.signal(signal.SIGTERM, watch.leave)
     watch.start()
+    logging_endpoint = args.logging_endpoint
     try:
-        info = provision_info(args.provision_endpoint, args.id)
-        artifacts = args.artifact_endpoint or info.artifact_endpoint.url
-        fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
-        os.environ.update(harness_environment(args, info, folder))
-        watch.control = args.control_endpoint or info.control_endpoint.url
-        tune_data_plane()
-        from apache_beam.runners.worker import sdk_worker_main  # reads the environment
-
+        try:
+            info = provision_info(args.provision_endpoint, args.id)
+            logging_endpoint = logging_endpoint or info.logging_endpoint.url
+            artifacts = args.artifact_endpoint or info.artifact_endpoint.url
+            fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
+            os.environ.update(harness_environment(args, info, folder))
+            watch.control = args.control_endpoint or info.control_endpoint.url
+            tune_data_plane()
+            from apache_beam.runners.worker import sdk_worker_main  # reads the environment
+        except Exception as error:
+            tell_engine(error, logging_endpoint, args.id)
+            raise
         sdk_worker_main.main([])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,6 +164,32 @@ def fetch_artifacts(dependencies: Sequence, endpoint: str, worker_id: str, folde
             os.replace(stored.path, os.path.join(folder, name))
             names.append(name)
     return names
+
+
+def tell_engine(error: Exception, endpoint: str | None, worker_id: str) -> None:
+    """Put into the engine's log why the worker ends: engines throw away what it prints, and Beam's harness, which logs
+    its own errors, has not begun.
+
+    Args:
+      endpoint: address of the logging service; None or empty, where none is known: nothing is told.
+    """
+    if not endpoint:
+        return
+    entry = beam_fn_api_pb2.LogEntry(
+        severity=beam_fn_api_pb2.LogEntry.Severity.CRITICAL,
+        message=f"dpbeam-worker {worker_id} ends before it has begun: {type(error).__name__}: {error}",
+        trace="".join(traceback.format_exception(error)),
+        log_location=__name__,
+        thread=threading.current_thread().name,
+    )
+    entry.timestamp.GetCurrentTime()
+    with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(endpoint) as channel:
+        service = beam_fn_api_pb2_grpc.BeamFnLoggingStub(
+            grpc.intercept_channel(channel, WorkerIdInterceptor(worker_id))
+        )
+        entries = iter([beam_fn_api_pb2.LogEntry.List(log_entries=[entry])])
+        for _ in service.Logging(entries, timeout=LOGGING_SECONDS):  # ends when the service has taken it
+            pass
 
 
 def harness_environment(

@@ -301,6 +301,8 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         raise InputError("--kbar applies to --mechanism=limited-domain alone")
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
+        if selection.noisy_counts:
+            raise InputError("noisy_counts is none of the settings of a domain's selection, which shows none")
         config = replace(config, selection=selection)
         config = replace(
             config, selector_share=_or(config.selector_share, default_share(config.mechanism, config.k))

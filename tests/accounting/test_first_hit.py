@@ -2,6 +2,7 @@
 
 import json
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -144,6 +145,31 @@ def test_a_small_sample_is_pure():
     most = math.log1p(math.expm1(1.0) / rate)
     assert first_hit_delta(1.0, most * (1 - 1e-9), rate=rate) == 0
     assert first_hit_delta(1.0, most * 1.01, rate=rate) > 1e-6
+
+
+def in_decimals(epsilon, epsilon0, rate):
+    """The claim's formulas as they are written, in 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        e, e0, r = Decimal(epsilon), Decimal(epsilon0), Decimal(rate)
+
+        def v(x):
+            return (1 - (-e0).exp()) * (-(x + e0) / (e0.exp() - 1)).exp() if x >= -e0 else 1 - x.exp()
+
+        kept, more = 1 - (1 - r) * e.exp(), e.exp() - (1 - r)
+        removed = kept * v(e + (r / kept).ln()) if kept > 0 else Decimal(0)
+        x = (more / r).ln()
+        return float(max(removed, r * (1 - x.exp() + x.exp() * v(-x))))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.9, 0.5, 0.01])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 8.0, 20.0, 37.0])
+def test_rounding_makes_nothing_cheaper(epsilon, rate):
+    """A range slightly above the pure one, where the formulas as written are differences of numbers like e^epsilon."""
+    pure = math.log1p(math.expm1(epsilon) / rate)
+    for more in (1e-7, 1e-6, 1e-4, 1e-2, 0.3):
+        exact = in_decimals(epsilon, pure + more, rate)
+        assert exact <= first_hit_delta(epsilon, pure + more, rate=rate) <= exact * (1 + 2e-9) + 1e-15
 
 
 class TestLimits:

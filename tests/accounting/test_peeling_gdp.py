@@ -17,7 +17,13 @@ from dpbeam.accounting.events import (
     event_to_dict,
 )
 from dpbeam.accounting.gaussian import gaussian_delta
-from dpbeam.accounting.peeling_gdp import _divergences, gaussian_divergence, gdp_epsilon0, peeling_mu
+from dpbeam.accounting.peeling_gdp import (
+    _divergences,
+    _pure_mu,
+    gaussian_divergence,
+    gdp_epsilon0,
+    peeling_mu,
+)
 
 LOG_U = np.linspace(-6, 6, 241)
 
@@ -137,6 +143,25 @@ def test_little_is_lost_against_the_limit():
 def test_the_inverse(mu, rounds):
     e = gdp_epsilon0(mu, rounds)
     assert mu * (1 - 1e-4) <= peeling_mu(e, rounds) <= mu
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("e, rounds", [(10.0, 10), (15.0, 10), (20.0, 30), (20.0, 100)])
+def test_choices_that_hide_nothing_have_a_mu_too(e, rounds):
+    """Total variation is 1 but for rounding: no curve of a finite mu is above that by any margin."""
+    mu = peeling_mu(e, rounds)
+    assert 12 < mu < 3 * math.sqrt(rounds) * e
+    assert 0.5 * mu < peeling_mu(gdp_epsilon0(mu, rounds), rounds) <= mu
+
+
+def test_whatever_is_epsilon_dp_has_the_mu_of_randomised_response():
+    for epsilon in (0.01, 1.0, 5.0, 30.0):
+        log_u = np.linspace(0, epsilon, 101)
+        response = np.maximum(0, np.exp(epsilon) - np.exp(log_u)) / (1 + math.exp(epsilon))
+        mu = _pure_mu(epsilon)
+        assert (response <= gaussian_divergence(log_u, mu) * (1 + 1e-12)).all()
+        assert (response > gaussian_divergence(log_u, 0.999 * mu)).any()
+    assert _pure_mu(1200.0) < 100
 
 
 def test_arguments():

@@ -13,10 +13,12 @@ import pytest
 
 from dpbeam import __version__
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.cli import COMMANDS, main
+from dpbeam.cli import COMMANDS, hitting_set, main
 from dpbeam.cli.console import run_command
 from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.progress import Progress
+from dpbeam.hitting.config import plan_hitting_set
+from dpbeam.hitting.report import hitting_set_report
 from tests.support.commands import without_progress
 from tests.support.instances import popular_table
 
@@ -350,10 +352,52 @@ class TestPlans:
         for flags, message in (
             ([f"--config={path}"], "--method does not apply to top-k; use --selector"),
             (["--mechanism=joint"], "--mechanism is of top-k: give --k too, or drop it"),
+            (["--public_domain"], "--public_domain is of top-k: give --k too, or drop it"),
+            (["--family=select", "--k=3"], "--k is of top-k: drop it"),
+            (["--family=top-k"], "--k is required"),
+            (["--family=hitting-set"], "--k is required"),
+            (["--family=hitting-set", "--k=3", "--noisy_counts"], "--noisy_counts is of top-k: drop it"),
+            (["--family=hitting-set", "--k=3", "--mechanism=joint"], "--mechanism is of top-k: drop it"),
+            (["--family=hitting-set", "--k=3", "--method=basic"], "--method does not apply to hitting-set"),
+            (["--family=hitting-set", "--k=3", "--alpha=0.2"], "--alpha is of pack"),
+            (
+                ["--family=hitting-set", "--k=3", "--public_domain", "--selector=basic"],
+                "--selector belongs to a selection stage, and --public_domain leaves none",
+            ),
+            (["--family=hits", "--k=3"], "--family: expected select, top-k, hitting-set, pack, got 'hits'"),
             (["--input=x"], "unknown flag --input"),
         ):
             assert main(["plan", "--epsilon=1", "--delta=1e-5", *flags]) == 2
             assert message in capsys.readouterr().err
+
+    def test_of_a_selection_with_noisy_counts(self, tmp_path, capsys):
+        """They take their share of the budget, so thresholds are higher."""
+        thresholds = []
+        for more in ([], ["--noisy_counts"], ["--noisy_counts", "--noisy_count_share=0.5"]):
+            assert main([*PLAN, *more, "--json"]) == 0
+            thresholds.append(json.loads(capsys.readouterr().out)["rounds"][0]["threshold"])
+        assert thresholds == sorted(set(thresholds))
+        assert main([*PLAN, "--noisy_count_share=0.5"]) == 2
+        assert "--noisy_count_share needs --noisy_counts" in capsys.readouterr().err
+
+    def test_of_a_hitting_set(self, capsys):
+        """What `hitting-set --dry_run` shows, also of the job's file; without --family a k means top-k."""
+        file = f"--config={ROOT / 'configs' / 'hitting_set.yaml'}"
+        assert main(["plan", file, "--family=hitting-set", "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        given = hitting_set.make_parser().parse([file])[0]
+        assert report == json.loads(
+            json.dumps(hitting_set_report(plan_hitting_set(hitting_set.config_of(given))))
+        )
+        assert main(["plan", file, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["job"] == "top-k"
+        flags = ["--family=hitting-set", "--epsilon=1", "--delta=1e-5", "--k=50"]
+        assert main(["plan", *flags, "--selector=basic", "--selector_share=0.5"]) == 0
+        told = capsys.readouterr().out
+        assert "under first-hit composition (used)" in told and "loses to noise" in told
+        assert main(["plan", *flags, "--public_domain", "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["selection"] is None and report["rate"] == 0.6
 
     def test_errors_to_expect_fall_with_the_counts(self, capsys):
         assert main(["plan", "--epsilon=1", "--delta=1e-6", "--k=10", "--public_domain", "--json"]) == 0

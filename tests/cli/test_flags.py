@@ -226,3 +226,18 @@ def test_credentials_are_no_flags(name, capsys, tmp_path):
         assert main(["select", "--input=x.csv", "--output=y", flag]) == 2
         told = capsys.readouterr().err
         assert f"--{name}: credentials are not taken as flags" in told and "hush" not in told
+
+
+@pytest.mark.parametrize("variable", beam_flags.SECRET_VARIABLES)
+def test_no_flag_hands_credentials_to_workers(variable, capsys):
+    for value in (
+        f'{{"command": "w", "env": {{"{variable}": "hush"}}}}',
+        f"process_variables={variable}=hush",
+    ):
+        name = "environment_config" if value.startswith("{") else "environment_option"
+        for flag in ([f"--{name}={value}"], [f"--{name}", value]):
+            assert main(["select", "--input=x.csv", "--output=y", *flag]) == 2
+            told = capsys.readouterr().err
+            assert (
+                f"--{name} names {variable}: credentials do not go with a job" in told and "hush" not in told
+            )

@@ -106,6 +106,16 @@ def test_allocations_prices_and_ledger(folder):
     assert Ledger.from_json((folder / "out.ledger.json").read_text()).verify().delta <= 1e-4
 
 
+def test_its_settings_are_calibrated_anew(folder, capsys):
+    assert pack(folder) == 0
+    capsys.readouterr()
+    assert main(["verify", str(folder / "out.ledger.json"), "--json"]) == 1  # for its key
+    (found,) = json.loads(capsys.readouterr().out)
+    holding = dict.fromkeys(("guarantee", "noise", "sensitivity", "settings", "output"), True)
+    said = {s["name"]: s["holds"] for s in found["statements"]}
+    assert said == {**holding, "key": False, "contents": None}
+
+
 def test_the_file_warns_whoever_opens_it(folder):
     pack(folder)
     (path,) = glob.glob(str(folder / "out-*.parquet"))

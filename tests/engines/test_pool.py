@@ -99,6 +99,17 @@ def test_workers_start_with_the_addresses_and_end_when_told(pool):
     assert not lives(second)
 
 
+def test_two_jobs_may_give_their_workers_the_same_id(pool):
+    """The one is not lost to the pool when the other starts, and who began first is stopped first."""
+    first, second = pool.start("1-1"), pool.start("1-1")
+    pool.stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"), timeout=20)
+    assert not lives(first) and lives(second)
+    third = pool.start("1-1")
+    pool.process.terminate()
+    assert pool.process.wait(20) == 0
+    assert not lives(second) and not lives(third)
+
+
 def test_a_worker_that_ended_is_no_zombie(pool):
     gone = pool.start("1")
     os.kill(gone, signal.SIGKILL)

@@ -16,6 +16,8 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import (
     beam_artifact_api_pb2,
     beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
@@ -30,14 +32,14 @@ CONTENT = b"staged bytes" * 1000
 class Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
     def __init__(self):
         self.ids = []
-
-    def GetProvisionInfo(self, request, context):
-        self.ids.append(dict(context.invocation_metadata())["worker_id"])
-        info = beam_provision_api_pb2.ProvisionInfo(runner_capabilities=["a", "b"])
+        self.info = info = beam_provision_api_pb2.ProvisionInfo(runner_capabilities=["a", "b"])
         info.pipeline_options["beam:option:job_name:v1"] = "named"
         info.control_endpoint.url = "control:1"
         info.logging_endpoint.url = "logging:2"
-        return beam_provision_api_pb2.GetProvisionInfoResponse(info=info)
+
+    def GetProvisionInfo(self, request, context):
+        self.ids.append(dict(context.invocation_metadata())["worker_id"])
+        return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
 
 
 class Artifacts(beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer):
@@ -47,6 +49,19 @@ class Artifacts(beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer):
     def GetArtifact(self, request, context):
         for start in range(0, len(CONTENT), 1000):
             yield beam_artifact_api_pb2.GetArtifactResponse(data=CONTENT[start : start + 1000])
+
+
+class Log(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):
+    """What an engine hears: (worker, entry)."""
+
+    def __init__(self):
+        self.heard = []
+
+    def Logging(self, request_iterator, context):
+        name = dict(context.invocation_metadata())["worker_id"]
+        for entries in request_iterator:
+            self.heard += [(name, entry) for entry in entries.log_entries]
+        yield from ()
 
 
 @pytest.fixture
@@ -207,3 +222,32 @@ os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "finished\n", done.stderr
+
+
+def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(services):
+    """Engines throw away what a process prints: "exit code 1" was all that was seen."""
+    address, provision = services
+    server, log = grpc.server(ThreadPoolExecutor(2)), Log()
+    beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server(log, server)
+    place = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    provision.info.dependencies.append(staged("session"))
+    provision.info.artifact_endpoint.url = "127.0.0.1:1"  # nobody is there
+    provision.info.logging_endpoint.url = place
+    try:
+        argv = [sys.executable, "-m", "dpbeam.runners.worker", "--id=w-3", f"--provision_endpoint={address}"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    finally:
+        server.stop(None).wait()
+    assert done.returncode == 1 and "UNAVAILABLE" in done.stderr
+    ((name, entry),) = log.heard
+    assert name == "w-3" and entry.severity == beam_fn_api_pb2.LogEntry.Severity.CRITICAL
+    assert entry.message.startswith("dpbeam-worker w-3 ends before it has begun: ")
+    assert "UNAVAILABLE" in entry.message and "fetch_artifacts" in entry.trace
+
+
+def test_an_engine_that_does_not_listen_is_not_waited_for():
+    begun = time.monotonic()
+    for endpoint in (None, "", "127.0.0.1:1"):
+        worker.tell_engine(ValueError("text"), endpoint, "w")
+    assert time.monotonic() - begun < worker.LOGGING_SECONDS

@@ -73,6 +73,7 @@ def test_what_follows_from_the_data_is_drawn_once():
     svg = drawn(x="frequency", y=("keep_rate", "keep_limit"), panels=None)
     assert len(series(svg)) == 4
     assert {"x: keep_rate", "y: keep_rate", "z: keep_rate", "keep_limit"} <= texts(svg)
+    assert "share" in texts(svg)  # beside the axis: the legend names the measures
 
 
 def test_bars_are_hatched():

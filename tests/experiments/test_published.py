@@ -1,5 +1,6 @@
 """The experiment files of the repository: each can be run, on whatever data a reader has."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,20 @@ def test_bounds_run(folder, tmp_path):
     measured = {row["measure"]: row["value"] for row in found if row["dataset"] == "steam-200k"}
     assert measured["missing_mass_floor_1"] <= measured["missing_mass_1"] <= measured["bound_1"] <= 1
     assert measured["missing_mass_inf"] <= measured["bound_inf"]
+
+
+def test_the_page_lists_every_file_and_the_documents_show_it():
+    """Each file is in the table of docs/evaluate.md, and the page that the table links to names it."""
+    lines = (FOLDER.parents[1] / "docs" / "evaluate.md").read_text().splitlines()
+    head = next(n for n, line in enumerate(lines) if line.startswith("| file in `configs/experiments` |"))
+    shown = {}
+    for line in lines[head + 2 :]:
+        if not line.startswith("|"):
+            break
+        files, _, place = (cell.strip() for cell in line.strip("|").split("|"))
+        for name in re.findall(r"`(\w+)\.yaml`", files):
+            shown[name] = re.search(r"\]\(([\w.]*)", place)[1] or "evaluate.md"
+    assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.yaml"))
+    for name, page in shown.items():
+        text = (FOLDER.parents[1] / "docs" / page).read_text()
+        assert re.search(rf"experiments/{name}\.yaml|`{name}(\.yaml)?`", text), (name, page)

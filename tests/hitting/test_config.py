@@ -157,3 +157,12 @@ def test_lost_users_bound_the_mean_loss():
     report = hitting_set_report(planned())
     assert [row["domain"] for row in report["lost_users"]] == [100, 1_000, 10_000]
     assert report["selection"]["method"] == "basic"
+
+
+@pytest.mark.parametrize("config", [HittingSetConfig, TopKConfig])
+def test_a_selection_of_a_domain_shows_no_counts(config):
+    """They would be paid for, and nobody would see them."""
+    selection = SelectionConfig(1.0, 1e-5, "basic", noisy_counts=True)
+    plan = plan_hitting_set if config is HittingSetConfig else plan_topk
+    with pytest.raises(InputError, match="noisy_counts is none of the settings of a domain's selection"):
+        plan(config(1.0, 1e-5, 5, selection=selection))

@@ -8,6 +8,9 @@ run's key. Both with AES-256-GCM (NIST SP 800-38D) of `cryptography`, so a file 
   another run, does not open. A key serves the few pieces of one file, far from the limit of random nonces;
 - a piece is bound to its offset in the file, and each of its segments to its number and to whether it is the last.
 
+An older copy of a file in its own place opens, and holds the same: retries write the same data under a name, for all of
+it is a function of the input and the run's key. What is missing where it is read ends the run.
+
 What a keeper of the store still sees: names, sizes and times of files.
 """
 

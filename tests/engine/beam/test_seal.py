@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.cli import job, main
+from dpbeam.cli.beam_flags import SECRET_VARIABLES
 from dpbeam.engine.beam import owner, seal, store
 from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.seal import FOLDER_KEY, Seal, SealError
@@ -83,6 +84,9 @@ class TestSeal:
 
 
 class TestFolderKey:
+    def test_no_flag_may_carry_it(self):
+        assert FOLDER_KEY in SECRET_VARIABLES  # tests/cli/test_flags.py goes through them
+
     @pytest.mark.parametrize("text", ["", "secret", KEY[:-1], KEY + "00", "z" * 64])
     def test_what_is_no_key_is_named_and_not_shown(self, text, monkeypatch):
         monkeypatch.setenv(FOLDER_KEY, text)
