@@ -24,9 +24,8 @@ def _of_libraries() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _DISTRIBUTIONS}
 
 
-@functools.cache
 def code_revision() -> str:
-    """The commit of dpbeam that runs, "+modified" added where files differ from it; empty if unknown. As first seen."""
+    """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown."""
     root = Path(dpbeam.__file__).resolve().parent
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")
