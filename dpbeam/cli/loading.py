@@ -27,7 +27,7 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-#: Beam and pyarrow import them where they are installed, which takes a quarter of a second, and do without where they are not.
+#: Beam and pyarrow import them where they are installed, a quarter of a second, and do without where they are not.
 UNUSED = ("pandas", "pymongo", "bson")
 
 
