@@ -431,8 +431,14 @@ def _names(value: Any) -> list[Any]:
 
 def _where(reader: _Reader, key: str, value: Any, experiment: Experiment) -> dict[str, tuple]:
     given = reader.mapping(key, value)
-    for name in given:
+    named = {
+        DATASET: [*experiment.datasets, *experiment.absent],
+        METHOD: [variant.label for variant in experiment.variants],
+    }
+    for name, values in given.items():
         reader.known(key, name, _columns(experiment), "column")
+        for one in _names(values) if name in named else ():
+            reader.known(f"{key}.{name}", one, named[name], name)
     return {name: tuple(_names(values)) for name, values in given.items()}
 
 
@@ -514,6 +520,10 @@ def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpe
             reader.known(f"{key}.log", axis, ("x", "y"), "axis")
         statistic = about.get("statistic", "mean")
         reader.known(f"{key}.statistic", statistic, ("mean", "median"), "statistic")
+        where = _where(reader, f"{key}.where", about.get("where", {}), experiment)
+        best = _best(reader, key, about, experiment)
+        if where.get(DATASET) and set(where[DATASET]) <= set(experiment.absent):
+            continue  # nothing to draw: the report says what is left out
         found.append(
             PlotSpec(
                 name,
@@ -525,8 +535,8 @@ def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpe
                 panels,
                 tuple(log),
                 statistic,
-                _where(reader, f"{key}.where", about.get("where", {}), experiment),
-                _best(reader, key, about, experiment),
+                where,
+                best,
             )
         )
     return tuple(found)

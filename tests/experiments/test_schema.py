@@ -75,6 +75,10 @@ WRONG = {
     "tables[0].value: unknown measure": changed(tables=[{"value": "welfare"}]),
     "tables[0].statistic: unknown statistic": changed(tables=[{"statistic": "mode"}]),
     "tables[0].where: unknown column": changed(tables=[{"where": {"colour": 1}}]),
+    "tables[0].where.dataset: unknown dataset 'steem'": changed(tables=[{"where": {"dataset": "steem"}}]),
+    "plots[0].where.method: unknown method 'x'; one of basic": changed(
+        plots=[{"name": "a", "x": "epsilon", "where": {"method": ["basic", "x"]}}]
+    ),
     "tables[0].best: the first repetition chooses": changed(
         tables=[{"best": "max_items_per_user"}], sweep={"max_items_per_user": [1, 2]}
     ),

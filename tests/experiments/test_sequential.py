@@ -39,6 +39,7 @@ tables:
   - {rows: method, columns: max_items_per_user}
 plots:
   - {name: sizes, x: max_items_per_user}
+  - {name: others, x: max_items_per_user, where: {dataset: elsewhere}}
 """
 
 
@@ -119,6 +120,7 @@ def test_bounds_are_those_of_the_budget_and_d0(finished, indexed):
 
 def test_absent_data_are_left_out_and_named(finished, tmp_path, capsys):
     assert "Not at hand, and left out: elsewhere." in (finished / "out.md").read_text()
+    assert sorted(path.name for path in finished.glob("*.svg")) == ["out.sizes.svg"]
     path = tmp_path / "file.yaml"
     path.write_text(EXPERIMENT)
     assert main(["evaluate", "run", str(path), f"--data={tmp_path}", "--dry_run"]) == 0
