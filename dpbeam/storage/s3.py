@@ -164,6 +164,12 @@ class S3Files(RemoteFiles):
             raise BeamIOError("delete failed", failed)
 
 
+def _put_part(s3: Any, path: str, request: dict[str, Any]) -> dict[str, Any]:
+    with _told(path):
+        done = s3.upload_part(**request)
+    return {"PartNumber": request["PartNumber"], "ETag": done["ETag"]}
+
+
 class Writer(io.RawIOBase):
     """An object that appears when it is closed, and not if it is aborted or left to the garbage."""
 
@@ -241,14 +247,10 @@ class Writer(io.RawIOBase):
             self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE)
         self._gather(_UPLOADS_AT_ONCE)
         self._count += 1
-        self._waiting.append(self._pool.submit(self._put_part, self._count, part))
-
-    def _put_part(self, number: int, part: bytes) -> dict[str, Any]:
-        with _told(self._path):
-            done = self._s3.upload_part(
-                Bucket=self._bucket, Key=self._key, UploadId=self._upload, PartNumber=number, Body=part
-            )
-        return {"PartNumber": number, "ETag": done["ETag"]}
+        request = {"Bucket": self._bucket, "Key": self._key, "UploadId": self._upload}
+        request |= {"PartNumber": self._count, "Body": part}
+        # A method would keep the writer, and what is left to the garbage would end in a thread that waits for itself.
+        self._waiting.append(self._pool.submit(_put_part, self._s3, self._path, request))
 
     def _gather(self, left: int) -> None:
         while len(self._waiting) > left:

@@ -1,5 +1,7 @@
 """What a writer of S3 asks of its client, and how errors are told; real stores: `tests/engines/test_stores.py`."""
 
+import time
+
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from botocore.exceptions import ClientError, NoCredentialsError
@@ -85,8 +87,11 @@ def test_parts_grow_and_appear_at_the_end():
 
 
 @pytest.mark.parametrize("how", ["abort", "exit", "garbage"])
-def test_what_is_not_closed_does_not_appear(how):
+def test_what_is_not_closed_does_not_appear(how, monkeypatch):
+    """Also where parts are on their way."""
     client = Client()
+    at_once = client.upload_part
+    monkeypatch.setattr(client, "upload_part", lambda **part: time.sleep(0.1) or at_once(**part))
     if how == "exit":
         with pytest.raises(KeyError), written(client, bytes(30)):
             raise KeyError
