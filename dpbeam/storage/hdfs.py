@@ -183,6 +183,13 @@ class _TooShort(OSError):
     """An answer ended early."""
 
 
+def _flow(waiting: queue.Queue[bytes | None], dropped: threading.Event) -> Iterator[bytes]:
+    while (data := waiting.get()) is not None and not dropped.is_set():
+        yield data
+    if dropped.is_set():
+        raise ConnectionAbortedError("the writer gave up")  # an end would look like that of the file
+
+
 class Writer(io.RawIOBase):
     """A file being written: small ones by one request that may be repeated, large ones as a stream."""
 
@@ -193,7 +200,7 @@ class Writer(io.RawIOBase):
         self._waiting: queue.Queue[bytes | None] = queue.Queue(_WAITING)
         self._pool: ThreadPoolExecutor | None = None
         self._done: Future | None = None
-        self._dropped = False
+        self._dropped = threading.Event()
 
     def writable(self) -> bool:
         return True
@@ -205,7 +212,9 @@ class Writer(io.RawIOBase):
         if len(self._buffer) >= PART:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1)
-                self._done = self._pool.submit(self._client.write, self._name, self._flow(), overwrite=True)
+                # A method would keep the writer, and what is left to the garbage would wait for more data for ever.
+                flow = _flow(self._waiting, self._dropped)
+                self._done = self._pool.submit(self._client.write, self._name, flow, overwrite=True)
             self._put(bytes(self._buffer))
             self._buffer.clear()
         return len(data)
@@ -233,7 +242,7 @@ class Writer(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        self._dropped = True
+        self._dropped.set()
         if self._pool is not None:
             with contextlib.suppress(queue.Full):
                 self._waiting.put_nowait(None)
@@ -259,12 +268,6 @@ class Writer(io.RawIOBase):
             with contextlib.suppress(queue.Full):
                 self._waiting.put(data, timeout=1)
                 return
-
-    def _flow(self) -> Iterator[bytes]:
-        while (data := self._waiting.get()) is not None and not self._dropped:
-            yield data
-        if self._dropped:
-            raise ConnectionAbortedError("the writer gave up")  # an end would look like that of the file
 
 
 def _client(address: str, user: str) -> Any:

@@ -1,0 +1,54 @@
+"""What a writer of HDFS hands to its client; a real store: `tests/engines/test_stores.py`."""
+
+import pytest
+
+from dpbeam.storage import hdfs
+from dpbeam.storage.hdfs import Writer
+
+
+class Client:
+    """Keeps what it is told to write, and whether its source gave up."""
+
+    def __init__(self):
+        self.files = {}
+        self.gave_up = False
+
+    def write(self, name, data, overwrite):
+        try:
+            self.files[name] = data if isinstance(data, bytes) else b"".join(data)
+        except ConnectionAbortedError:
+            self.gave_up = True
+            raise
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(hdfs, "PART", 10)
+
+
+def written(client: Client, data: bytes) -> Writer:
+    writer = Writer(client, "/k", "hdfs://n/k")
+    for start in range(0, len(data), 7):
+        writer.write(data[start : start + 7])
+    return writer
+
+
+@pytest.mark.parametrize("size", [0, 6, 14, 130])
+def test_a_file_is_what_was_written(size):
+    client, data = Client(), bytes(range(size))
+    written(client, data).close()
+    assert client.files == {"/k": data} and not client.gave_up
+
+
+@pytest.mark.parametrize("how", ["abort", "exit", "garbage"])
+def test_what_is_not_closed_is_never_taken_for_whole(how):
+    client = Client()
+    if how == "exit":
+        with pytest.raises(KeyError), written(client, bytes(30)):
+            raise KeyError
+    else:
+        writer = written(client, bytes(30))
+        if how == "abort":
+            writer.abort()
+        del writer
+    assert client.files == {} and client.gave_up
