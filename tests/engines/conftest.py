@@ -65,19 +65,12 @@ _STORES = {"s3_store", "hdfs_store", "kubernetes_tools"}
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process.
-
-    `scripts/test engines` runs groups of tests side by side: those of a cluster are one, so that it starts once.
-    """
+    """Mark what needs a real engine: by its fixtures, unless its parameter `name` is the runner in this process."""
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         used = set(getattr(item, "fixturenames", ()))
         if _STORES & used or (_REAL & used and not str(name).startswith("direct")):
             item.add_marker(pytest.mark.engines)
-        group = item.nodeid.partition("::")[0]
-        if _REAL & used and not str(name).startswith(("direct", "prism")):
-            group = "spark" if "spark" in item.name else "flink"
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:

@@ -180,6 +180,30 @@ class OnHosts:
         command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.flags, *self.runner)
         return [sys.executable, "-m", "dpbeam.cli", *command]
 
+    def run_while_a_host_dies(self, cluster: Network, store: Store, objects, environment, expected) -> None:
+        """kill -9 of all that runs there while messages travel; its disk and its network are thrown away."""
+        place = f"{self.engine}-faults"  # the store outlives the engine
+        log = cluster.folder / f"{place}.log"
+        assert cluster.hosts["two"].run(["touch", "/tmp/mark"]).returncode == 0
+        run = cluster.hosts["launcher"].start(self.command(place, store), environment, log)
+        try:
+            messages = f"{place}/temp/{RUN_FOLDER}*/{FILE_PREFIX}*"
+            wait_until(
+                lambda: run.poll() is not None or any(objects.glob(messages)), 240, "messages in files"
+            )
+            assert run.poll() is None, log.read_text()
+            cluster.hosts["two"].end()
+            time.sleep(3)
+            back = start(self.engine, cluster, "two", environment)
+            assert cluster.hosts["two"].run(["ls", "/tmp/mark"]).returncode == 2
+            started(cluster, "two", back)
+            assert run.wait(400) == 0, log.read_text()[-4000:]
+        finally:
+            run.kill()
+            run.wait()
+        assert output(objects / place) == expected
+        assert left_behind(objects, place) == []
+
 
 class TestFlink(OnHosts):
     engine = "flink"
@@ -198,37 +222,17 @@ class TestFlink(OnHosts):
         assert not pathlib.Path("/mark").exists()
 
     def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        run = cluster.hosts["launcher"].run(self.command("calm", store), environment, 400)
+        run = cluster.hosts["launcher"].run(self.command("flink", store), environment, 400)
         assert run.returncode == 0, run.stderr[-4000:]
-        assert output(objects / "calm") == expected
-        assert left_behind(objects, "calm") == []
+        assert output(objects / "flink") == expected
+        assert left_behind(objects, "flink") == []
         that_worked(cluster, job_of(cluster))
 
     def test_a_host_that_dies_and_comes_back_empty(
         self, cluster, store, objects, environment, pairs, expected
     ):
-        """kill -9 of all that runs there while messages travel; its disk and its network are thrown away."""
-        log = cluster.folder / "job.log"
         (lost,) = (name for name in task_managers(cluster) if host_of(name) == "two")
-        assert cluster.hosts["two"].run(["touch", "/tmp/mark"]).returncode == 0
-        run = cluster.hosts["launcher"].start(self.command("faults", store), environment, log)
-        try:
-            messages = f"faults/temp/{RUN_FOLDER}*/{FILE_PREFIX}*"
-            wait_until(
-                lambda: run.poll() is not None or any(objects.glob(messages)), 240, "messages in files"
-            )
-            assert run.poll() is None, log.read_text()
-            cluster.hosts["two"].end()
-            time.sleep(3)
-            back = start(self.engine, cluster, "two", environment)
-            assert cluster.hosts["two"].run(["ls", "/tmp/mark"]).returncode == 2
-            started(cluster, "two", back)
-            assert run.wait(400) == 0, log.read_text()[-4000:]
-        finally:
-            run.kill()
-            run.wait()
-        assert output(objects / "faults") == expected
-        assert left_behind(objects, "faults") == []
+        self.run_while_a_host_dies(cluster, store, objects, environment, expected)
         job = job_of(cluster)
         assert restarts(cluster, job) > 0, "the host died too late"
         assert lost not in that_worked(cluster, job), "the host that came back had no part"
@@ -256,23 +260,7 @@ class TestSpark(OnHosts):
         self, cluster, store, objects, environment, pairs, expected
     ):
         """As on Flink; Spark computes again what the host held of a shuffle."""
-        log = cluster.folder / "spark-job.log"
-        run = cluster.hosts["launcher"].start(self.command("faults", store), environment, log)
-        try:
-            messages = f"faults/temp/{RUN_FOLDER}*/{FILE_PREFIX}*"
-            wait_until(
-                lambda: run.poll() is not None or any(objects.glob(messages)), 240, "messages in files"
-            )
-            assert run.poll() is None, log.read_text()
-            cluster.hosts["two"].end()
-            time.sleep(3)
-            started(cluster, "two", start(self.engine, cluster, "two", environment))
-            assert run.wait(400) == 0, log.read_text()[-4000:]
-        finally:
-            run.kill()
-            run.wait()
-        assert output(objects / "faults") == expected
-        assert left_behind(objects, "faults") == []
+        self.run_while_a_host_dies(cluster, store, objects, environment, expected)
         master = cluster.hosts["launcher"].run(
             ["bash", "-c", f"cat {hosts.CACHE}/run/spark-*/logs/master.out"]
         )
