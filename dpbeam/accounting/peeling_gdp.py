@@ -77,9 +77,10 @@ def gdp_epsilon0(mu: float, rounds: int) -> float:
 def _block_mu(epsilon0: float, rounds: int) -> float:
     u, bound = _divergences(epsilon0, rounds)
     low, high = 0.0, 2.0 * max(1.0, epsilon0) * math.sqrt(rounds)
+    most = _pure_mu(rounds * epsilon0)
     while not _dominates(high, u, bound):
-        if high > _pure_mu(rounds * epsilon0):  # V(1) is so near to 1 that no curve is above it by the margin
-            return _pure_mu(rounds * epsilon0)
+        if high > most:  # V(1) is so near to 1 that no curve is above it by the margin
+            return most
         high *= 2
     while high - low > 1e-7 * high:
         middle = (low + high) / 2

@@ -71,11 +71,17 @@ def kind_of(name: str) -> str | None:
 
 
 def check_value(name: str, text: str) -> None:
-    """Refuse a value that Beam would refuse, with one line for Beam's hundred.
+    """Refuse a value with credentials, or that Beam would refuse, with one line for Beam's hundred.
 
     Raises:
-      InputError: the value is no number, or none of the choices.
+      InputError: the value names a variable of SECRET_VARIABLES, is no number, or none of the choices.
     """
+    secret = next((variable for variable in SECRET_VARIABLES if variable in text), None)
+    if secret is not None:
+        raise InputError(
+            f"--{name} names {secret}: credentials do not go with a job, which engines store and show; put it into the "
+            "environment of the workers"
+        )
     choices = table()["choices"].get(name)
     if choices and text not in choices and is_current():
         raise InputError(f"--{name} must be one of {', '.join(choices)}, got '{text}'")

@@ -189,12 +189,6 @@ class FlagParser(argparse.ArgumentParser):
             value = value if equals else next(tokens, "")
             if not value or (not equals and value.startswith("-") and not _is_number(value)):
                 raise InputError(f"{option} needs a value")
-            secret = next((variable for variable in beam_flags.SECRET_VARIABLES if variable in value), None)
-            if secret is not None:
-                raise InputError(
-                    f"{option} names {secret}: credentials do not go with a job, which engines store and show; put it "
-                    "into the environment of the workers"
-                )
             beam_flags.check_value(name, value)
             found[name] = [*(found.get(name, []) if kind == "list" else []), f"{option}={value}"]
         return found

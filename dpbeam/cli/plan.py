@@ -14,7 +14,9 @@ from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, req
 from dpbeam.errors import InputError
 from dpbeam.selectors.registry import advised, find
 
-SELECT, TOP_K, HITTING_SET, PACK = FAMILIES = ("select", "top-k", "hitting-set", "pack")
+#: Family -> its command.
+_JOBS = {"select": select, "top-k": top_k, "hitting-set": hitting_set, "pack": pack}
+SELECT, TOP_K, HITTING_SET, PACK = _JOBS
 #: Flags of some families alone -> those families, the first of which it is said to be of.
 _FAMILIES_OF = {
     **dict.fromkeys(top_k.CHOICE_FLAGS, (TOP_K,)),
@@ -76,28 +78,26 @@ def _run(argv: Sequence[str]) -> int:
     require(given, "epsilon", "delta")
     family = _family(given)
     if family == PACK:
-        return _run_packing(given)
+        require(given, "supplies", "num_agents")
     check_budget(given, zero_delta=family == TOP_K)
-    for name, families in _FAMILIES_OF.items():
-        if name in given and family not in families:
-            other = families[0]
-            mend = "drop it" if "k" in given else "give --k too, or drop it"
-            raise InputError(f"--{name} is of {other}: {mend}")
+    if family != PACK:
+        _check_choice(given, family)
     if family != SELECT:
-        require(given, "k")
-        if "items_per_user" in given:
-            raise InputError("--items_per_user recommends a method of select: drop it, or --k")
-        (top_k if family == TOP_K else hitting_set).make_parser().refuse_discarded(given)
-    make = {SELECT: _selection_report, TOP_K: _topk_report, HITTING_SET: _hitting_set_report}[family]
+        _JOBS[family].make_parser().refuse_discarded(given)
     with within_arithmetic(given):
-        report = make(given)
+        report = _REPORTS[family](given)
     warn_of_budget(given)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))
         return 0
-    from dpbeam.cli.tables import print_hitting_set_plan, print_plan, print_topk_plan
+    from dpbeam.cli import tables
 
-    {SELECT: print_plan, TOP_K: print_topk_plan, HITTING_SET: print_hitting_set_plan}[family](report)
+    {
+        SELECT: tables.print_plan,
+        TOP_K: tables.print_topk_plan,
+        HITTING_SET: tables.print_hitting_set_plan,
+        PACK: tables.print_packing_plan,
+    }[family](report)
     return 0
 
 
@@ -108,8 +108,8 @@ def _family(given: dict[str, Any]) -> str:
       InputError: --family names none, or flags of packing are given without it.
     """
     family = given.get("family")
-    if family not in (None, *FAMILIES):
-        raise InputError(f"--family: expected {', '.join(FAMILIES)}, got '{family}'")
+    if family not in (None, *_JOBS):
+        raise InputError(f"--family: expected {', '.join(_JOBS)}, got '{family}'")
     if family == PACK or (family is None and "agents" in given):
         return PACK
     for name in (*pack.SETTINGS, *pack.MARKET):
@@ -118,28 +118,23 @@ def _family(given: dict[str, Any]) -> str:
     return family or (TOP_K if "k" in given else SELECT)
 
 
-def _run_packing(given: dict[str, Any]) -> int:
-    require(given, "supplies", "num_agents")
-    check_budget(given)
-    pack.make_parser().refuse_discarded(given)
-    from dpbeam.cli.tables import print_packing_plan
-    from dpbeam.packing.report import packing_report
-
-    with within_arithmetic(given):
-        resources = pack.read_supplies(given["supplies"])
-        report = packing_report(pack.plan_of(given, pack.config_of(given), resources, None))
-    warn_of_budget(given)
-    if given.get("json", False):
-        emit(json.dumps(report, indent=2))
-    else:
-        print_packing_plan(report)
-    return 0
+def _check_choice(given: dict[str, Any], family: str) -> None:
+    """Refuse flags of other families than that of what is chosen, and a choice without its k."""
+    for name, families in _FAMILIES_OF.items():
+        if name in given and family not in families:
+            mend = "drop it" if "k" in given else "give --k too, or drop it"
+            raise InputError(f"--{name} is of {families[0]}: {mend}")
+    if family == SELECT:
+        return
+    require(given, "k")
+    if "items_per_user" in given:
+        raise InputError("--items_per_user recommends a method of select: drop it, or --k")
 
 
 def _job_parser() -> FlagParser:
     """Every flag that the file of a job may hold."""
     parser = FlagParser("plan", "")
-    for job in (select, top_k, hitting_set, pack):
+    for job in _JOBS.values():
         parser.adopt(job.make_parser())
     parser.adopt(make_parser())
     return parser
@@ -168,6 +163,21 @@ def _hitting_set_report(given: dict[str, Any]) -> dict[str, Any]:
     from dpbeam.hitting.report import hitting_set_report
 
     return hitting_set_report(plan_hitting_set(hitting_set.config_of(given)))
+
+
+def _packing_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.packing.report import packing_report
+
+    resources = pack.read_supplies(given["supplies"])
+    return packing_report(pack.plan_of(given, pack.config_of(given), resources, None))
+
+
+_REPORTS = {
+    SELECT: _selection_report,
+    TOP_K: _topk_report,
+    HITTING_SET: _hitting_set_report,
+    PACK: _packing_report,
+}
 
 
 def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -431,15 +431,14 @@ def _names(value: Any) -> list[Any]:
 
 def _where(reader: _Reader, key: str, value: Any, experiment: Experiment) -> dict[str, tuple]:
     given = reader.mapping(key, value)
-    named = {
-        DATASET: [*experiment.datasets, *experiment.absent],
-        METHOD: [variant.label for variant in experiment.variants],
-    }
-    for name, values in given.items():
+    for name in given:
         reader.known(key, name, _columns(experiment), "column")
-        for one in _names(values) if name in named else ():
-            reader.known(f"{key}.{name}", one, named[name], name)
-    return {name: tuple(_names(values)) for name, values in given.items()}
+    found = {name: tuple(_names(values)) for name, values in given.items()}
+    for one in found.get(DATASET, ()):
+        reader.known(f"{key}.{DATASET}", one, [*experiment.datasets, *experiment.absent], DATASET)
+    for one in found.get(METHOD, ()):
+        reader.known(f"{key}.{METHOD}", one, [variant.label for variant in experiment.variants], METHOD)
+    return found
 
 
 def _best(reader: _Reader, key: str, about: dict[str, Any], experiment: Experiment) -> str | None:

@@ -27,8 +27,8 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def __init__(self, command: list[str]):
         self._command = command
         self._lock = threading.Lock()
-        # By id, the oldest first: Beam numbers the workers of every job from 1, so two may have the same.
-        self._workers: dict[str, list[subprocess.Popen[bytes]]] = {}
+        # With their ids, the oldest first: Beam numbers the workers of every job from 1, so two may have the same.
+        self._workers: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def StartWorker(
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
@@ -41,7 +41,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
             with self._lock:
                 self._reap()
                 worker = subprocess.Popen([*self._command, *flags], stdin=subprocess.DEVNULL)
-                self._workers.setdefault(request.worker_id, []).append(worker)
+                self._workers.append((request.worker_id, worker))
         except OSError:
             return beam_fn_api_pb2.StartWorkerResponse(error=traceback.format_exc(limit=0))
         return beam_fn_api_pb2.StartWorkerResponse()
@@ -50,25 +50,20 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
         with self._lock:
-            named = self._workers.get(request.worker_id, [])
-            worker = named[:1]
-            del named[:1]
-        _stop(worker)
+            named = [found for found in self._workers if found[0] == request.worker_id][:1]
+            self._workers = [found for found in self._workers if found not in named]
+        _stop([worker for _, worker in named])
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def close(self) -> None:
         """Stop every worker."""
         with self._lock:
-            workers = [worker for named in self._workers.values() for worker in named]
-            self._workers.clear()
-        _stop(workers)
+            workers, self._workers = self._workers, []
+        _stop([worker for _, worker in workers])
 
     def _reap(self) -> None:
         """Forget workers that ended by themselves; polling them leaves no zombies."""
-        for name, named in list(self._workers.items()):
-            self._workers[name] = [worker for worker in named if worker.poll() is None]
-            if not self._workers[name]:
-                del self._workers[name]
+        self._workers = [(name, worker) for name, worker in self._workers if worker.poll() is None]
 
 
 def _stop(workers: list[subprocess.Popen[bytes]]) -> None:

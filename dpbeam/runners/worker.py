@@ -25,6 +25,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
 import grpc
 from apache_beam.portability import common_urns
@@ -63,24 +64,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Watch(folder)
     signal.signal(signal.SIGTERM, watch.leave)
     watch.start()
-    logging_endpoint = args.logging_endpoint
     try:
-        try:
-            info = provision_info(args.provision_endpoint, args.id)
-            logging_endpoint = logging_endpoint or info.logging_endpoint.url
-            artifacts = args.artifact_endpoint or info.artifact_endpoint.url
-            fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
-            os.environ.update(harness_environment(args, info, folder))
-            watch.control = args.control_endpoint or info.control_endpoint.url
-            tune_data_plane()
-            from apache_beam.runners.worker import sdk_worker_main  # reads the environment
-        except Exception as error:
-            tell_engine(error, logging_endpoint, args.id)
-            raise
-        sdk_worker_main.main([])
+        made_ready(args, folder, watch).main([])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def made_ready(args: argparse.Namespace, folder: str, watch: Watch) -> ModuleType:
+    """Beam's harness, with all that it needs; the engine is told what keeps it from beginning."""
+    logging_endpoint = args.logging_endpoint
+    try:
+        info = provision_info(args.provision_endpoint, args.id)
+        logging_endpoint = logging_endpoint or info.logging_endpoint.url
+        artifacts = args.artifact_endpoint or info.artifact_endpoint.url
+        fetch_artifacts(info.dependencies, artifacts, args.id, os.path.join(folder, _STAGED))
+        os.environ.update(harness_environment(args, info, folder))
+        watch.control = args.control_endpoint or info.control_endpoint.url
+        tune_data_plane()
+        from apache_beam.runners.worker import sdk_worker_main  # reads the environment
+    except Exception as error:
+        tell_engine(error, logging_endpoint, args.id)
+        raise
+    return sdk_worker_main
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import getpass
-import io
 import os
 import posixpath
 import queue
@@ -23,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, MatchResult
 
-from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, patiently
+from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload, patiently
 
 _PORT = 9870
 _SECONDS = 60.0
@@ -190,7 +189,7 @@ def _flow(waiting: queue.Queue[bytes | None], dropped: threading.Event) -> Itera
         raise ConnectionAbortedError("the writer gave up")  # an end would look like that of the file
 
 
-class Writer(io.RawIOBase):
+class Writer(Upload):
     """A file being written: small ones by one request that may be repeated, large ones as a stream."""
 
     def __init__(self, client: Any, name: str, path: str):
@@ -202,9 +201,6 @@ class Writer(io.RawIOBase):
         self._done: Future | None = None
         self._dropped = threading.Event()
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: Any) -> int:
         if self.closed:
             raise ValueError("the file is closed")
@@ -212,7 +208,6 @@ class Writer(io.RawIOBase):
         if len(self._buffer) >= PART:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1)
-                # A method would keep the writer, and what is left to the garbage would wait for more data for ever.
                 flow = _flow(self._waiting, self._dropped)
                 self._done = self._pool.submit(self._client.write, self._name, flow, overwrite=True)
             self._put(bytes(self._buffer))
@@ -247,16 +242,6 @@ class Writer(io.RawIOBase):
             with contextlib.suppress(queue.Full):
                 self._waiting.put_nowait(None)
             self._pool.shutdown()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.abort()
 
     def _put(self, data: bytes | None) -> None:
         """Hand data to the stream, of which few wait. Raises OSError if it has ended."""

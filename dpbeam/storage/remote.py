@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import random
@@ -38,6 +39,32 @@ def settings(options: PipelineOptions | dict[str, Any] | None) -> dict[str, Any]
 
 
 _last: tuple[object, dict[str, Any]] = (None, {})
+
+
+class Upload(io.RawIOBase):
+    """A file being written, which is whole once it is closed; an exception, or the garbage collector, gives it up.
+
+    Threads at work for it must not hold it, by a method of it, say: what they hold is never garbage, or becomes so in
+    a thread that `abort` then waits for.
+    """
+
+    def writable(self) -> bool:
+        return True
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Give it up; harmless after `close`."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        # That of the base class would close, so that half a file appears.
+        with contextlib.suppress(Exception):
+            self.abort()
 
 
 def patiently(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import threading
 import uuid
@@ -23,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 
-from dpbeam.storage.remote import ATTEMPTS, PART, UNAVAILABLE, RemoteFiles, patiently
+from dpbeam.storage.remote import ATTEMPTS, PART, UNAVAILABLE, RemoteFiles, Upload, patiently
 
 _UPLOADS_AT_ONCE = 4
 _PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an object of 500 GB
@@ -170,7 +169,7 @@ def _put_part(s3: Any, path: str, request: dict[str, Any]) -> dict[str, Any]:
     return {"PartNumber": request["PartNumber"], "ETag": done["ETag"]}
 
 
-class Writer(io.RawIOBase):
+class Writer(Upload):
     """An object that appears when it is closed, and not if it is aborted or left to the garbage."""
 
     def __init__(self, s3: Any, path: str):
@@ -184,9 +183,6 @@ class Writer(io.RawIOBase):
         self._waiting: deque[Future] = deque()
         self._sent: list[dict[str, Any]] = []
         self._count = 0
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         if self.closed:
@@ -227,17 +223,6 @@ class Writer(io.RawIOBase):
             with contextlib.suppress(OSError), _told(self._path):
                 self._s3.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload)
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-    def __del__(self) -> None:
-        # That of the base class would close, so that half a file appears.
-        with contextlib.suppress(Exception):
-            self.abort()
-
     def _send(self, part: bytes) -> None:
         if self._upload is None or self._pool is None:
             with _told(self._path):
@@ -249,7 +234,6 @@ class Writer(io.RawIOBase):
         self._count += 1
         request = {"Bucket": self._bucket, "Key": self._key, "UploadId": self._upload}
         request |= {"PartNumber": self._count, "Body": part}
-        # A method would keep the writer, and what is left to the garbage would end in a thread that waits for itself.
         self._waiting.append(self._pool.submit(_put_part, self._s3, self._path, request))
 
     def _gather(self, left: int) -> None:

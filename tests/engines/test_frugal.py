@@ -22,6 +22,17 @@ def beams_own(function):
     return getattr(function, "__wrapped__", function)
 
 
+def counted(function):
+    """`function`, and a list of what it is asked."""
+    asked = []
+
+    def ask(about):
+        asked.append(about)
+        return function(about)
+
+    return ask, asked
+
+
 READ = beams_own(core.get_function_args_defaults)
 SPECS = beams_own(userstate.get_dofn_specs)
 CHECK = beams_own(core._check_fn_use_yield_and_return)
@@ -47,12 +58,7 @@ def plain(a, b=2, *rest, c, **others):
 
 @pytest.fixture
 def recall():
-    reads = []
-
-    def read(function):
-        reads.append(function)
-        return READ(function)
-
+    read, reads = counted(READ)
     found = remembering(read)
     found.reads = reads
     return found
@@ -141,12 +147,7 @@ class Computed(Old):
 
 
 def test_states_and_timers_are_those_of_beam():
-    reads = []
-
-    def read(fn):
-        reads.append(fn)
-        return SPECS(fn)
-
+    read, reads = counted(SPECS)
     recall = remembering_specs(read)
     for _ in range(2):
         assert recall(Stateful()) == ({STATE}, {TIMER}) == SPECS(Stateful())
@@ -168,12 +169,7 @@ def test_sources_are_read_once():
     def make(text):
         return lambda x: (x, text)
 
-    reads = []
-
-    def check(function):
-        reads.append(function)
-        return CHECK(function)
-
+    check, reads = counted(CHECK)
     recall = remembering_source(check)
     assert [recall(both), recall(both), recall(Old().process), recall(New().process)] == [
         True,

@@ -4,6 +4,7 @@ import pytest
 
 from dpbeam.storage import hdfs
 from dpbeam.storage.hdfs import Writer
+from tests.support.uploads import WAYS, give_up, write
 
 
 class Client:
@@ -28,8 +29,7 @@ def small_parts(monkeypatch):
 
 def written(client: Client, data: bytes) -> Writer:
     writer = Writer(client, "/k", "hdfs://n/k")
-    for start in range(0, len(data), 7):
-        writer.write(data[start : start + 7])
+    write(writer, data)
     return writer
 
 
@@ -40,15 +40,8 @@ def test_a_file_is_what_was_written(size):
     assert client.files == {"/k": data} and not client.gave_up
 
 
-@pytest.mark.parametrize("how", ["abort", "exit", "garbage"])
-def test_what_is_not_closed_is_never_taken_for_whole(how):
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_not_closed_is_never_taken_for_whole(way):
     client = Client()
-    if how == "exit":
-        with pytest.raises(KeyError), written(client, bytes(30)):
-            raise KeyError
-    else:
-        writer = written(client, bytes(30))
-        if how == "abort":
-            writer.abort()
-        del writer
+    give_up(lambda: written(client, bytes(30)), way)
     assert client.files == {} and client.gave_up

@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from dpbeam.storage import FileSystems, s3
 from dpbeam.storage.s3 import S3Files, Writer
+from tests.support.uploads import WAYS, give_up, write
 
 
 class Client:
@@ -60,10 +61,9 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(s3, "_PARTS_OF_A_SIZE", 3)
 
 
-def written(client: Client, data: bytes, step: int = 7) -> Writer:
+def written(client: Client, data: bytes) -> Writer:
     writer = Writer(client, "s3://b/k")
-    for start in range(0, len(data), step):
-        assert writer.write(data[start : start + step]) == len(data[start : start + step])
+    write(writer, data)
     return writer
 
 
@@ -86,20 +86,13 @@ def test_parts_grow_and_appear_at_the_end():
         writer.write(b"x")
 
 
-@pytest.mark.parametrize("how", ["abort", "exit", "garbage"])
-def test_what_is_not_closed_does_not_appear(how, monkeypatch):
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_not_closed_does_not_appear(way, monkeypatch):
     """Also where parts are on their way."""
     client = Client()
     at_once = client.upload_part
     monkeypatch.setattr(client, "upload_part", lambda **part: time.sleep(0.1) or at_once(**part))
-    if how == "exit":
-        with pytest.raises(KeyError), written(client, bytes(30)):
-            raise KeyError
-    else:
-        writer = written(client, bytes(30))
-        if how == "abort":
-            writer.abort()
-        del writer
+    give_up(lambda: written(client, bytes(30)), way)
     assert client.objects == {} and client.calls[-1] == "abort"
 
 
