@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,12 +112,38 @@ class SynthPairs(_PairSource):
     settings: Mapping[str, Any]
 
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(["pairs", dict(self.settings)], sort_keys=True).encode()).hexdigest()
+        return _settings_digest("pairs", self.settings)
 
     def load(self) -> PairData:
         with tempfile.TemporaryDirectory() as folder:
             write_synthetic(os.path.join(folder, "synth"), **self.settings)
             return PairData(index_pairs(_columns(glob.glob(os.path.join(folder, "synth-*")))))
+
+
+@dataclass(frozen=True)
+class UniformPairs(_PairSource):
+    """Users with equally many items each, drawn at random without replacement, besides those that all users hold."""
+
+    settings: Mapping[str, int]
+
+    def digest(self) -> str:
+        return _settings_digest("uniform", self.settings)
+
+    def load(self) -> PairData:
+        users, items = self.settings["users"], self.settings["items"]
+        own, common = self.settings["items_per_user"], self.settings["common_items"]
+        generator = np.random.default_rng(self.settings["seed"])
+        held = np.empty((users, own + common), np.int64)
+        # Floyd's: what was drawn before gives way to an item that could not have been.
+        for column, last in enumerate(range(items - own, items)):
+            drawn = generator.integers(0, last, users, endpoint=True)
+            again = (held[:, :column] == drawn[:, None]).any(axis=1)
+            held[:, column] = np.where(again, last, drawn)
+        held[:, own:] = items + np.arange(common)
+        pairs = (np.repeat(np.arange(users), own + common), held.ravel())
+        return PairData(
+            index_pairs([tuple(pa.array(ids).cast(pa.string()).cast(pa.large_binary()) for ids in pairs)])
+        )
 
 
 @dataclass(frozen=True)
@@ -129,9 +155,7 @@ class SynthMarket(Source):
     facts = ("agents", "resources", "supply_share")
 
     def digest(self) -> str:
-        return hashlib.sha256(
-            json.dumps(["market", dict(self.settings)], sort_keys=True).encode()
-        ).hexdigest()
+        return _settings_digest("market", self.settings)
 
     def load(self) -> MarketData:
         with tempfile.TemporaryDirectory() as folder:
@@ -148,6 +172,10 @@ def _columns(paths: list[str]) -> Iterator[tuple[pa.Array, pa.Array]]:
     for path in sorted(paths):
         for batch in pq.ParquetFile(path).iter_batches(_CHUNK):
             yield tuple(batch.column(name).cast(pa.large_binary()) for name in ("user", "item"))
+
+
+def _settings_digest(generator: str, settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([generator, dict(settings)], sort_keys=True).encode()).hexdigest()
 
 
 def _file_digest(path: str) -> bytes:
@@ -167,6 +195,7 @@ _PAIRS = {
     "item_bytes": int,
     "seed": int,
 }
+_UNIFORM = {"users": int, "items": int, "items_per_user": int, "common_items": int, "seed": int}
 _MARKET = {"agents": int, "resources": int, "filled": float, "supply_share": float, "seed": int}
 
 
@@ -176,7 +205,7 @@ def sources_of(
     """What an entry of `datasets` describes: suffix of its name -> source; one without suffix, or a grid of generators.
 
     Args:
-      about: `folder`, `histogram`, `synth`, or flags of the input.
+      about: `folder`, `histogram`, `synth`, `uniform`, or flags of the input.
       input_of: (flags, place for messages) -> what to read.
       folder: of datasets.
 
@@ -184,11 +213,13 @@ def sources_of(
       AbsentError: a dataset that is not in the folder.
       InputError: naming the key.
     """
-    for key in ("synth", "folder", "histogram"):
+    for key in ("synth", "uniform", "folder", "histogram"):
         if key in about and len(about) > 1:
             raise InputError(f"{key} goes with no other key")
     if "synth" in about:
         return _synth(about["synth"])
+    if "uniform" in about:
+        return {"": _uniform(about["uniform"])}
     if "folder" in about:
         path = _existing(folder, about["folder"], ENTRIES)
         flags = {"input": [glob.escape(path)], "user_column": "user", "item_column": "item"}
@@ -196,7 +227,7 @@ def sources_of(
     if "histogram" in about:
         return {"": HistogramFile(_existing(folder, about["histogram"], HISTOGRAM_FILE))}
     if not about:
-        raise InputError("give folder, histogram, synth, or the flags of an input")
+        raise InputError("give folder, histogram, synth, uniform, or the flags of an input")
     return {"": Files(input_of(about, "input"))}
 
 
@@ -213,23 +244,9 @@ def _existing(folder: str, name: Any, file: str) -> str:
 
 
 def _synth(given: Any) -> dict[str, Source]:
-    if not isinstance(given, dict):
-        raise InputError("synth maps flags of dpbeam synth to values")
-    market = "agents" in given or "resources" in given
-    known = _MARKET if market else _PAIRS
-    grid: dict[str, list[Any]] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise InputError(f"synth: unknown key {name!r}; one of {', '.join(known)}")
-        grid[name] = value if isinstance(value, list) else [value]
-        for one in grid[name]:
-            if isinstance(one, bool) or not isinstance(one, int | known[name]):
-                raise InputError(
-                    f"synth.{name}: must be {'a number' if known[name] is float else 'an integer'}, got {one!r}"
-                )
-    for name in ("agents", "resources") if market else ("users", "items"):
-        if name not in given:
-            raise InputError(f"synth: {name} is missing")
+    market = isinstance(given, dict) and ("agents" in given or "resources" in given)
+    known, needed = (_MARKET, ("agents", "resources")) if market else (_PAIRS, ("users", "items"))
+    grid = _settings("synth", given, known, needed)
     found: dict[str, Source] = {}
     for values in itertools.product(*grid.values()):
         settings = dict(zip(grid, values))
@@ -237,3 +254,42 @@ def _synth(given: Any) -> dict[str, Source]:
         pairs = {"mean_items_per_user": 10.0, **settings}
         found["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
     return found
+
+
+def _uniform(given: Any) -> UniformPairs:
+    grid = _settings("uniform", given, _UNIFORM, ("users", "items", "items_per_user"))
+    if swept := [name for name, values in grid.items() if isinstance(given[name], list)]:
+        raise InputError(f"uniform.{swept[0]}: takes no list")
+    settings = {"common_items": 0, "seed": 0, **{name: values[0] for name, values in grid.items()}}
+    for name, value in settings.items():
+        least = int(name not in ("common_items", "seed"))
+        if value < least:
+            raise InputError(f"uniform.{name}: must be at least {least}, got {value}")
+    if settings["items_per_user"] > settings["items"]:
+        raise InputError(
+            f"uniform.items_per_user: there are {settings['items']} items, got {settings['items_per_user']}"
+        )
+    return UniformPairs(settings)
+
+
+def _settings(key: str, given: Any, known: Mapping[str, type], needed: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of every setting of a generator.
+
+    Raises:
+      InputError: a setting is unknown, missing or of another type.
+    """
+    if not isinstance(given, dict):
+        raise InputError(f"{key} maps settings to values")
+    grid: dict[str, list[Any]] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise InputError(f"{key}: unknown key {name!r}; one of {', '.join(known)}")
+        grid[name] = value if isinstance(value, list) else [value]
+        for one in grid[name]:
+            if isinstance(one, bool) or not isinstance(one, int | known[name]):
+                kind = "a number" if known[name] is float else "an integer"
+                raise InputError(f"{key}.{name}: must be {kind}, got {one!r}")
+    for name in needed:
+        if name not in given:
+            raise InputError(f"{key}: {name} is missing")
+    return grid

@@ -34,6 +34,20 @@ WRONG = {
     "datasets.zipf: synth goes with no other key": changed(
         datasets={"zipf": {"synth": {"users": 5, "items": 3}, "folder": "x"}}
     ),
+    "datasets.zipf: uniform: users is missing": changed(datasets={"zipf": {"uniform": {}}}),
+    "datasets.zipf: uniform maps settings to values": changed(datasets={"zipf": {"uniform": 3}}),
+    "datasets.zipf: uniform.items: takes no list": changed(
+        datasets={"zipf": {"uniform": {"users": 5, "items": [3, 4], "items_per_user": 2}}}
+    ),
+    "datasets.zipf: uniform.items_per_user: there are 3 items, got 4": changed(
+        datasets={"zipf": {"uniform": {"users": 5, "items": 3, "items_per_user": 4}}}
+    ),
+    "datasets.zipf: uniform.users: must be at least 1, got 0": changed(
+        datasets={"zipf": {"uniform": {"users": 0, "items": 3, "items_per_user": 2}}}
+    ),
+    "datasets.zipf: uniform.common_items: must be at least 0, got -1": changed(
+        datasets={"zipf": {"uniform": {"users": 5, "items": 3, "items_per_user": 2, "common_items": -1}}}
+    ),
     "datasets.zipf: there is no '": changed(datasets={"zipf": {"folder": "nowhere"}}),
     "datasets.zipf: input: unknown flag --user_colum; did you mean --user_column?": changed(
         datasets={"zipf": {"input": ["x.parquet"], "user_colum": "u"}}
