@@ -56,7 +56,8 @@ def run(tree: Path, *argv: str) -> str:
     done = subprocess.run(
         [sys.executable, *argv],
         cwd=tree,
-        env={"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"},
+        # A place of its own, as it would remove at its end what earlier runs of tests left.
+        env={"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin", "PYTEST_DEBUG_TEMPROOT": str(tree.parent)},
         capture_output=True,
         text=True,
         timeout=300,

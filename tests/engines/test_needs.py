@@ -19,6 +19,8 @@ TESTS = pathlib.Path(__file__).parent
 )
 def test_what_is_missing_is_named(test, need, ci, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME" and not k.startswith("PYTEST_")}
+    # Else it would remove what earlier runs of tests left, at its end: gigabytes, perhaps.
+    environment["PYTEST_DEBUG_TEMPROOT"] = str(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--engines", "-rs", "-p", "no:cacheprovider", f"{TESTS}/{test}"],
         env={**environment, "CI": ci, "PATH": str(tmp_path), "DPBEAM_CACHE": str(tmp_path)},

@@ -241,6 +241,6 @@ def test_every_python_runs_the_wheel_with_the_locked_releases(version, built, tm
     part = PART[:1] if version == THIS else PART  # the whole suite has run on this one
     install(environment, *TOOLS)
     tests = [environment / "bin" / "python", "-m", "pytest", "-n2", "-m", "not slow", *part]
-    done = run(tests, tree, PATH=f"{environment}/bin:/usr/bin:/bin")
+    done = run(tests, tree, PATH=f"{environment}/bin:/usr/bin:/bin", PYTEST_DEBUG_TEMPROOT=str(tmp_path))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert re.search(r"^\d+ passed", done.stdout.splitlines()[-1]) or "[100%]" in done.stdout
