@@ -214,29 +214,20 @@ class Writer(Upload):
             self._buffer.clear()
         return len(data)
 
-    def close(self) -> None:
-        """Finish the file. Raises OSError."""
-        if self.closed:
-            return
+    def _finish(self) -> None:
         data = bytes(self._buffer)
-        try:
-            with _told(self._path):
-                if self._done is None:
-                    patiently(lambda: self._client.write(self._name, data, overwrite=True), _passes)
-                else:
-                    if data:
-                        self._put(data)
-                    self._put(None)
-                    self._done.result()
-                    self._done = None
-        finally:
-            self.abort()
+        with _told(self._path):
+            if self._done is None:
+                patiently(lambda: self._client.write(self._name, data, overwrite=True), _passes)
+            else:
+                if data:
+                    self._put(data)
+                self._put(None)
+                self._done.result()
+                self._done = None
 
-    def abort(self) -> None:
-        """Stop writing; what is there stays, under a name that nobody reads. Harmless after `close`."""
-        if self.closed:
-            return
-        super().close()
+    def _drop(self) -> None:
+        # What is there stays, under a name that nobody reads.
         self._dropped.set()
         if self._pool is not None:
             with contextlib.suppress(queue.Full):

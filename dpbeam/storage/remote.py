@@ -51,9 +51,29 @@ class Upload(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    @abstractmethod
+    def close(self) -> None:
+        """Make it whole. Raises OSError, and then it is given up."""
+        if self.closed:
+            return
+        try:
+            self._finish()
+        finally:
+            self.abort()
+
     def abort(self) -> None:
         """Give it up; harmless after `close`."""
+        if self.closed:
+            return
+        super().close()
+        self._drop()
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Send what is left, and make the file appear. Raises OSError."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Let go of all that is held, and of what was sent and is not finished."""
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:

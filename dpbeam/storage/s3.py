@@ -194,28 +194,18 @@ class Writer(Upload):
             self._send(part)
         return len(data)
 
-    def close(self) -> None:
-        """Make the object appear. Raises OSError, and then it does not."""
-        if self.closed:
-            return
-        try:
-            if self._upload is None:
-                with _told(self._path):
-                    self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=bytes(self._buffer))
-            else:
-                if self._buffer:
-                    self._send(bytes(self._buffer))
-                self._gather(0)
-                self._complete()
-                self._upload = None
-        finally:
-            self.abort()
+    def _finish(self) -> None:
+        if self._upload is None:
+            with _told(self._path):
+                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._send(bytes(self._buffer))
+            self._gather(0)
+            self._complete()
+            self._upload = None
 
-    def abort(self) -> None:
-        """Drop what was written; harmless after `close`."""
-        if self.closed:
-            return
-        super().close()
+    def _drop(self) -> None:
         self._buffer = bytearray()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
