@@ -106,13 +106,21 @@ class HistogramFile(Source):
 
 
 @dataclass(frozen=True)
-class SynthPairs(_PairSource):
-    """Pairs by power laws, as `dpbeam synth` draws them."""
+class _Generated(Source):
+    """Data that follow from the settings of a generator alone."""
 
     settings: Mapping[str, Any]
+    generator: ClassVar[str]
 
     def digest(self) -> str:
-        return _settings_digest("pairs", self.settings)
+        about = json.dumps([self.generator, dict(self.settings)], sort_keys=True)
+        return hashlib.sha256(about.encode()).hexdigest()
+
+
+class SynthPairs(_Generated, _PairSource):
+    """Pairs by power laws, as `dpbeam synth` draws them."""
+
+    generator = "pairs"
 
     def load(self) -> PairData:
         with tempfile.TemporaryDirectory() as folder:
@@ -120,14 +128,10 @@ class SynthPairs(_PairSource):
             return PairData(index_pairs(_columns(glob.glob(os.path.join(folder, "synth-*")))))
 
 
-@dataclass(frozen=True)
-class UniformPairs(_PairSource):
+class UniformPairs(_Generated, _PairSource):
     """Users with equally many items each, drawn at random without replacement, besides those that all users hold."""
 
-    settings: Mapping[str, int]
-
-    def digest(self) -> str:
-        return _settings_digest("uniform", self.settings)
+    generator = "uniform"
 
     def load(self) -> PairData:
         users, items = self.settings["users"], self.settings["items"]
@@ -146,16 +150,12 @@ class UniformPairs(_PairSource):
         )
 
 
-@dataclass(frozen=True)
-class SynthMarket(Source):
+class SynthMarket(_Generated):
     """A market as `dpbeam synth --agents` draws it."""
 
-    settings: Mapping[str, Any]
+    generator = "market"
     kind = MARKET
     facts = ("agents", "resources", "supply_share")
-
-    def digest(self) -> str:
-        return _settings_digest("market", self.settings)
 
     def load(self) -> MarketData:
         with tempfile.TemporaryDirectory() as folder:
@@ -172,10 +172,6 @@ def _columns(paths: list[str]) -> Iterator[tuple[pa.Array, pa.Array]]:
     for path in sorted(paths):
         for batch in pq.ParquetFile(path).iter_batches(_CHUNK):
             yield tuple(batch.column(name).cast(pa.large_binary()) for name in ("user", "item"))
-
-
-def _settings_digest(generator: str, settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps([generator, dict(settings)], sort_keys=True).encode()).hexdigest()
 
 
 def _file_digest(path: str) -> bytes:
@@ -213,21 +209,25 @@ def sources_of(
       AbsentError: a dataset that is not in the folder.
       InputError: naming the key.
     """
-    for key in ("synth", "uniform", "folder", "histogram"):
-        if key in about and len(about) > 1:
-            raise InputError(f"{key} goes with no other key")
-    if "synth" in about:
-        return _synth(about["synth"])
-    if "uniform" in about:
-        return {"": _uniform(about["uniform"])}
-    if "folder" in about:
-        path = _existing(folder, about["folder"], ENTRIES)
+
+    def entries(name: Any) -> Source:
+        path = _existing(folder, name, ENTRIES)
         flags = {"input": [glob.escape(path)], "user_column": "user", "item_column": "item"}
-        return {"": Files(input_of(flags, "folder"))}
-    if "histogram" in about:
-        return {"": HistogramFile(_existing(folder, about["histogram"], HISTOGRAM_FILE))}
+        return Files(input_of(flags, "folder"))
+
+    kinds: dict[str, Callable[[Any], dict[str, Source]]] = {
+        "synth": _synth,
+        "uniform": lambda given: {"": _uniform(given)},
+        "folder": lambda name: {"": entries(name)},
+        "histogram": lambda name: {"": HistogramFile(_existing(folder, name, HISTOGRAM_FILE))},
+    }
+    for key, made in kinds.items():
+        if key in about:
+            if len(about) > 1:
+                raise InputError(f"{key} goes with no other key")
+            return made(about[key])
     if not about:
-        raise InputError("give folder, histogram, synth, uniform, or the flags of an input")
+        raise InputError(f"give {', '.join(sorted(kinds))}, or the flags of an input")
     return {"": Files(input_of(about, "input"))}
 
 
