@@ -169,6 +169,12 @@ def restarts(network: Network, job: str) -> int:
     return max(part["attempt"] for vertex in vertices for part in vertex["subtasks"])
 
 
+def check_written(objects: pathlib.Path, place: str, expected: dict[str, bytes]) -> None:
+    """The output is there, and nothing else."""
+    assert output(objects / place) == expected
+    assert left_behind(objects, place) == []
+
+
 class OnHosts:
     """Runs of the command on one engine."""
 
@@ -179,6 +185,12 @@ class OnHosts:
     def command(self, place: str, store: Store) -> list[str]:
         command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.flags, *self.runner)
         return [sys.executable, "-m", "dpbeam.cli", *command]
+
+    def run_undisturbed(self, cluster: Network, store: Store, objects, environment, expected) -> None:
+        place = self.engine
+        run = cluster.hosts["launcher"].run(self.command(place, store), environment, 400)
+        assert run.returncode == 0, run.stderr[-4000:]
+        check_written(objects, place, expected)
 
     def run_while_a_host_dies(self, cluster: Network, store: Store, objects, environment, expected) -> None:
         """kill -9 of all that runs there while messages travel; its disk and its network are thrown away."""
@@ -201,8 +213,7 @@ class OnHosts:
         finally:
             run.kill()
             run.wait()
-        assert output(objects / place) == expected
-        assert left_behind(objects, place) == []
+        check_written(objects, place, expected)
 
 
 class TestFlink(OnHosts):
@@ -222,10 +233,7 @@ class TestFlink(OnHosts):
         assert not pathlib.Path("/mark").exists()
 
     def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        run = cluster.hosts["launcher"].run(self.command("flink", store), environment, 400)
-        assert run.returncode == 0, run.stderr[-4000:]
-        assert output(objects / "flink") == expected
-        assert left_behind(objects, "flink") == []
+        self.run_undisturbed(cluster, store, objects, environment, expected)
         that_worked(cluster, job_of(cluster))
 
     def test_a_host_that_dies_and_comes_back_empty(
@@ -246,10 +254,7 @@ class TestSpark(OnHosts):
     runner = ("--runner=SparkRunner", "--spark_master_url=spark://launcher:7077")
 
     def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        run = cluster.hosts["launcher"].run(self.command("spark", store), environment, 400)
-        assert run.returncode == 0, run.stderr[-4000:]
-        assert output(objects / "spark") == expected
-        assert left_behind(objects, "spark") == []
+        self.run_undisturbed(cluster, store, objects, environment, expected)
         logs = f"cat {hosts.CACHE}/run/spark-*/work/*/*/stderr"
         said = [cluster.hosts[name].run(["bash", "-c", logs]).stdout for name in WORKERS]
         assert all("Finished task" in text for text in said), [text[-2000:] for text in said]
