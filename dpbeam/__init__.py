@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from dpbeam.errors import InputError
     from dpbeam.front import Selection, select
     from dpbeam.hitting.config import HittingSetConfig
-    from dpbeam.hitting.front import RankedItems, hitting_set
+    from dpbeam.hitting.front import hitting_set
     from dpbeam.hitting.transforms import HittingSet
     from dpbeam.packing.config import Market, PackingConfig, Resource
     from dpbeam.packing.front import Packed, pack
     from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
+    from dpbeam.series.front import Series
     from dpbeam.topk.config import TopKConfig
+    from dpbeam.topk.front import RankedItems, top_k
     from dpbeam.topk.transforms import TopKItems
 
 __version__ = "0.1.0"
@@ -45,12 +47,14 @@ __all__ = [
     "SelectPartitions",
     "Selection",
     "SelectionConfig",
+    "Series",
     "TopKConfig",
     "TopKItems",
     "__version__",
     "hitting_set",
     "pack",
     "select",
+    "top_k",
 ]
 
 _HOME = {
@@ -63,18 +67,20 @@ _HOME = {
     "Packed": "packing.front",
     "Packing": "packing.transforms",
     "PackingConfig": "packing.config",
-    "RankedItems": "hitting.front",
+    "RankedItems": "topk.front",
     "ReleasedItem": "selection.transforms",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",
     "Selection": "front",
     "SelectionConfig": "selection.config",
+    "Series": "series.front",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
     "hitting_set": "hitting.front",
     "pack": "packing.front",
     "select": "front",
+    "top_k": "topk.front",
 }
 
 

@@ -22,8 +22,15 @@ class UnavailableError(RuntimeError):
     """
 
 
+def visible(text: str) -> str:
+    """A line as it may go to a terminal: control characters of names and values would command it."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
+    )
+
+
 def complain(line: str) -> None:
     """A line on stderr, which may be full or gone: what cannot be said stops nothing."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)
+            print(visible(line), file=sys.stderr, flush=True)

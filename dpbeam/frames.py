@@ -48,23 +48,32 @@ def frame_columns(data: Any, names: Sequence[str], what: str = "data") -> list[C
       InputError: this is no frame, a column is missing or doubled, or no Arrow type holds its values; the columns
         differ in length.
     """
-    frame: Any = data
-    if isinstance(data, Mapping):
-        known = list(data)
-    elif isinstance(data, pa.Table | pa.RecordBatch):
-        known = data.schema.names
-    elif _has_columns(data):
-        known = list(data.columns)
-    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        frame = _table(data, what)
-        known = frame.schema.names
-    else:
-        raise InputError(f"{_ACCEPTED}; got {type(data).__name__} as {what}")
+    frame, known = _named(data, what)
     for name in names:
         if known.count(name) != 1:
             has = "several columns" if name in known else "no column"
             raise InputError(f"{what} has {has} '{name}'; its columns are {', '.join(map(str, known))}")
     return same_length([column(frame[name], name) for name in names])
+
+
+def _named(data: Any, what: str) -> tuple[Any, list[Any]]:
+    """A frame from which columns can be had by name, and these names. Raises InputError: this is none."""
+    if isinstance(data, Mapping):
+        return data, list(data)
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return data, data.schema.names
+    if _has_columns(data):
+        return data, list(data.columns)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        frame = _table(data, what)
+        return frame, frame.schema.names
+    mend = "; call collect() first" if hasattr(data, "collect") else ""
+    raise InputError(f"{_ACCEPTED}; got {type(data).__name__} as {what}{mend}")
+
+
+def has_column(data: Any, name: str) -> bool:
+    """Whether a frame has a column of this name. Raises InputError: this is no frame."""
+    return name in _named(data, "data")[1]
 
 
 def same_length(columns: list[Column]) -> list[Column]:
@@ -130,7 +139,10 @@ def _table(data: Any, what: str) -> pa.Table:
     try:
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, AttributeError):
-        raise InputError(f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one") from None
+        mend = "; call collect() first" if hasattr(data, "collect") else ""
+        raise InputError(
+            f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one{mend}"
+        ) from None
 
 
 def _of_values(values: Iterable[Any], name: str) -> pa.Array:

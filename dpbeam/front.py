@@ -17,16 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.in_process import Released, run_in_process
 from dpbeam.errors import InputError
-from dpbeam.frames import Column, column, frame_columns, is_frame, same_length
+from dpbeam.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import KINDS, STRING
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.counts import DEVIATION, NOISY_COUNT, NUMBER_TYPES
-from dpbeam.selection.ledger import selection_ledger
+from dpbeam.selection.ledger import one_value_of, selection_ledger
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
@@ -163,15 +164,17 @@ def select(
             **settings,
         )
         plan = make_plan(config)
+    warn_of_budget(epsilon, delta)
     numbers = _numbers(plan.config)
     added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
     found = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
     names, kinds = found.names, found.kinds
-    public = None if public_items is None else listed_items(public_items, names, kinds, "public_items")
+    public = None if public_items is None else public_list(public_items, data, user, found, "public_items")
     ledger = selection_ledger(
         plan,
         input_parameters=found.parameters,
         fixed_key=key.insecure,
+        privacy_unit=found.privacy_unit,
         public_items=public is not None,
     )
     ledger.verify()
@@ -180,7 +183,13 @@ def select(
     released = run_in_process(
         plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
     )
-    return Selection(_table(released, public, names, kinds, numbers), ledger)
+    return Selection(released_table(released, public, names, kinds, numbers), ledger)
+
+
+def warn_of_budget(epsilon: float, delta: float) -> None:
+    """Say what a budget is worth where it is worth little, as the command does."""
+    for doubt in doubts(epsilon, delta):
+        warnings.warn(doubt, stacklevel=3)
 
 
 def run_key(text: str | None) -> RunKey:
@@ -211,7 +220,8 @@ class InputPairs:
     Attributes:
       names, kinds: of the item columns.
       users, items: (n,) canonical bytes.
-      parameters: public settings of the input, for the ledger.
+      parameters: public settings of the input, for the ledger; privacy_unit: what one user is.
+      user_kind: of the user column; None for a column of nulls.
     """
 
     names: tuple[str, ...]
@@ -219,6 +229,8 @@ class InputPairs:
     users: pa.Array
     items: pa.Array
     parameters: dict[str, Any]
+    privacy_unit: str
+    user_kind: str | None = None
 
     def batches(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """The pairs in batches of bounded length."""
@@ -255,6 +267,8 @@ def input_pairs(
     Raises:
       InputError: as `select`.
     """
+    if counts is not None and not isinstance(counts, MutableMapping):
+        raise InputError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")
     if on_null not in ("error", "drop"):
         raise InputError(f"on_null must be error or drop, got {on_null!r}")
     names = (item,) if isinstance(item, str) else tuple(item)
@@ -264,7 +278,10 @@ def input_pairs(
     kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
     pairs = _pairs(users, items, kinds, on_null, counts)
     parameters = {"layout": "pairs", "on_null": on_null, "item_types": list(kinds)}
-    return InputPairs(names, kinds, *pairs, parameters)
+    unit = one_value_of(None if isinstance(data, tuple) else user)
+    return InputPairs(
+        names, kinds, *pairs, parameters, unit, canonical.kind_of(users.values.type, f"column '{user}'")
+    )
 
 
 def _numbers(config: SelectionConfig) -> tuple[str, ...]:
@@ -321,8 +338,41 @@ def _kind_of(item: Column, declared: str | None) -> str:
     return kind
 
 
+def public_list(given: Any, data: Any, user: str, pairs: InputPairs, where: str) -> pa.Array:
+    """Distinct canonical bytes of a list that a caller says is public.
+
+    Args:
+      data, user: of the call.
+      pairs: of the data.
+      where: the argument, for messages.
+
+    Raises:
+      InputError: it is the data themselves, a column is missing, of another type or holds a null.
+    """
+    listed = _listed(given, pairs.names, pairs.kinds, where)
+    same = given is data or (isinstance(data, tuple) and any(given is part for part in data))
+    distinct = pc.unique(listed)
+    if len(distinct) < len(listed) == len(pairs.items):
+        same = same or canonical.plain(pairs.items).equals(listed)
+    if same:
+        raise InputError(f"{where} is the data of this call; a public list must not come from the data")
+    if is_frame(given) and user not in pairs.names and has_column(given, user):
+        warnings.warn(
+            f"{where} has the column '{user}' of users beside its items; all its items are taken as public, so it must "
+            "not come from the data",
+            stacklevel=3,
+        )
+    return distinct.filter(pa.array(~canonical.empty_items(distinct, pairs.kinds)))
+
+
 def listed_items(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
-    """Distinct canonical bytes of a list of public items; `where`: the argument, for messages."""
+    """Distinct canonical bytes of a list of items that no data stand beside; `where`: the argument, for messages."""
+    distinct = pc.unique(_listed(given, names, kinds, where))
+    return distinct.filter(pa.array(~canonical.empty_items(distinct, kinds)))
+
+
+def _listed(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+    """Canonical bytes of a list of items; `where`: the argument, for messages."""
     if is_frame(given):
         columns = frame_columns(given, names, where)
     elif len(names) == 1:
@@ -338,9 +388,7 @@ def listed_items(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], whe
             raise InputError(f"{where} holds a null; remove it")
         _check_utf8(part, wanted, where)
         parts.append(canonical.plain(part))
-    items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
-    items = pc.unique(items)
-    return items.filter(pa.array(~canonical.empty_items(items, kinds)))
+    return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
 
 
 def _pairs(
@@ -385,7 +433,7 @@ def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
         raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
-def _table(
+def released_table(
     released: Released,
     public: pa.Array | None,
     names: tuple[str, ...],

@@ -69,11 +69,12 @@ def known_flags() -> set[str]:
 def test_flags_that_the_documents_name_exist():
     """But for that of the selector which docs/add_a_selector.md makes, a flag in general, and one that is refused."""
     known = known_flags() | {"--sift_slack", "--flag", "--no_flag", "--eps"}
+    known |= {"--archives", "--deploy", "--master", "--py"}  # of spark-submit
     named = {
         (path.name, flag)
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
         for line in path.read_text().replace("\\\n", " ").splitlines()
-        if not re.search(r"\b(airflow|dagster|docker|kubectl|pip) ", line)
+        if not re.search(r"\b(airflow|dagster|docker|kubectl|pip|spark-submit|venv-pack) ", line)
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
     }
     assert len(named) > 100

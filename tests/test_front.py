@@ -98,6 +98,7 @@ class TestEqualsTheCommand:
         assert found.table.to_pydict() == expected.to_pydict() and len(found) > 2
         assert found.items[0] == (expected["item"][0].as_py(), expected["number"][0].as_py())
         assert found.ledger.parameters["input"]["item_types"] == ["string", "int"]
+        assert found.ledger.privacy_unit == "one user: one value of the column 'user'"
         public = pa.table({"item": ["new"], "number": [7]})
         assert set(select(table, item=["item", "number"], public_items=public).items) == {
             *found.items,

@@ -14,6 +14,7 @@ RANKS = {
     "dpbeam": 0,  # the package itself: its public names, loaded when used
     "dpbeam.errors": 0,
     "dpbeam.signals": 0,
+    "dpbeam.room": 0,
     "dpbeam.data": 0,
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,
@@ -35,6 +36,7 @@ RANKS = {
     "dpbeam.topk": 8,
     "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
     "dpbeam.packing": 9,
+    "dpbeam.series": 9,
     "dpbeam.review": 9,  # what a ledger proves, and the report of it
     "dpbeam.evaluation": 9,
     "dpbeam.storage": 10,  # files elsewhere, as Beam's filesystems

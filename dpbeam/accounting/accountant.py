@@ -37,7 +37,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.first_hit import first_hit_delta
 from dpbeam.accounting.gaussian import check_epsilon, compose_sigmas, gaussian_delta, gaussian_sigma
-from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.noise import StatedNoise
 from dpbeam.accounting.renyi import best_renyi_delta
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
@@ -140,7 +140,7 @@ def _check_thresholds(parts: Iterable) -> None:
     thresholds = [part for part in simple if part.is_threshold]
     if not thresholds:
         return
-    noises: dict[int, NoiseSpec] = {}
+    noises: dict[int, StatedNoise] = {}
     for noise in (part.noise for part in simple if part.noise is not None):
         if noise.round in noises:
             raise InconsistentEventError(

@@ -14,6 +14,12 @@ from fractions import Fraction
 from dpbeam.errors import InputError
 
 _SHARE_TOLERANCE = 1e-9
+#: Above it one run in ten may tell everything of somebody; below it tails leave the range of floating point.
+MAX_DELTA, MIN_DELTA = 0.1, 1e-200
+#: Above it a single user can make an item 22,000 times as likely; no guarantee that anybody would call one.
+LARGE_EPSILON = 10.0
+#: Of a budget that is split; less is a slip, and below it parts leave the range of floating point.
+SMALLEST_SHARE = 1e-9
 
 
 def _number(name: str, value: object) -> float:
@@ -48,11 +54,43 @@ def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
     return parts
 
 
+def check_share(name: str, share: float) -> None:
+    """Refuse what is no share of a budget, or leaves next to nothing for one of two parts.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"--{name} must lie strictly between 0 and 1, got {share}")
+    if not SMALLEST_SHARE <= share <= 1 - SMALLEST_SHARE:
+        raise InputError(f"--{name} leaves next to nothing for one of the parts, got {share}")
+
+
+def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
+    """What a budget is worth where it is legal and worth little, a line each that begins with the name of a setting.
+
+    Args:
+      users: how many users there publicly are.
+    """
+    found = []
+    if epsilon > LARGE_EPSILON:
+        found.append(
+            f"epsilon={epsilon:g} protects nobody: one user may change the probability of an output by a factor "
+            f"of e^{epsilon:g}; values from 0.1 to {LARGE_EPSILON:g} are usual"
+        )
+    if users is not None and delta > 1 / users:
+        found.append(
+            f"delta={delta:g} is above 1/{users}: releasing the whole data of one user at random would satisfy it; "
+            f"take at most {0.1 / users:.1g}"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Budget:
     """(epsilon, delta) of a whole job or of one part of it.
 
-    Raises: InputError unless epsilon is finite and positive and 0 < delta < 1 (NaN is refused).
+    Raises: InputError unless epsilon is finite and positive and MIN_DELTA <= delta <= MAX_DELTA (NaN is refused).
     """
 
     epsilon: float
@@ -65,6 +103,9 @@ class Budget:
             raise InputError(f"epsilon must be a finite number above 0, got {epsilon}")
         if not 0 < delta < 1:
             raise InputError(f"delta must lie strictly between 0 and 1, got {delta}")
+        if not MIN_DELTA <= delta <= MAX_DELTA:
+            why = ": a run may fail to protect with this probability" if delta > MAX_DELTA else ""
+            raise InputError(f"delta must lie between {MIN_DELTA:g} and {MAX_DELTA:g}, got {delta}{why}")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 

@@ -193,17 +193,31 @@ class CoinNoise(TableNoise):
     Attributes:
       curve: the sequence p_n.
       round: which noisy round, counted from 1.
+      moves: pairs (n, s): what it costs counts users that move at most n items by at most s steps of the table each.
     """
 
     curve: CoinCurve
     round: int = 1
+    moves: tuple[tuple[int, int], ...] = ()
 
-    kind: ClassVar[str] = "coin"
-    norm: ClassVar[str] = LINF
-    bits: ClassVar[bool] = True
+    kind: ClassVar[str] = "coin"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "round", check_rounds(self.round, "round"))
+
+    @property
+    def norm(self) -> str:
+        return LINF
+
+    @property
+    def bits(self) -> bool:
+        return True
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        if not self.moves:
+            return super().admits(items, weight)
+        most, steps = np.array([*self.moves, (self.moves[-1][0], 0)], np.int64).T
+        return weight <= steps[np.searchsorted(most[:-1], items)] / self.grid
 
     @property
     def law(self) -> ReleaseLaw:

@@ -6,7 +6,7 @@ The contract of an event class:
   exact: subclasses and strangers are refused wherever events are composed, written or read (fail closed).
 - It says what it costs by the methods of `Event`; each answers None where it has no such cost, and the accountant
   refuses a composition that needs it. Costs are rounded up.
-- An event of noise states its `NoiseSpec`; an event of a threshold recomputes in `check` what its round's noise
+- An event of noise states it (`StatedNoise`); an event of a threshold recomputes in `check` what its round's noise
   requires, and is believed only then.
 - What old ledgers contain stays as it is: a class is never renamed or removed, a field never changes its meaning. A
   new field has a default that says what old ledgers meant, is named in `LATER`, and is written only where it differs
@@ -15,8 +15,9 @@ The contract of an event class:
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -27,13 +28,13 @@ from dpbeam.accounting.coins import CoinCurve, CoinNoise
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import L1, FilteredNoise, NoiseSpec
+from dpbeam.accounting.noise import FilteredNoise, NoiseSpec, NotStatedError, StatedNoise
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.peeling_gdp import peeling_mu
-from dpbeam.accounting.tables import TableNoise
 from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
+LARGEST_CAPS = "largest admitted"
 KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit", "renyi")
 
 
@@ -42,7 +43,7 @@ class UnknownEventError(ValueError):
 
 
 class InconsistentEventError(ValueError):
-    """A threshold is lower than the noise of its round requires, or its noise is missing."""
+    """An event contradicts itself, or a threshold the noise of its round."""
 
 
 EVENT_TYPES: dict[str, type] = {}
@@ -65,7 +66,7 @@ class Event:
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
 
     @property
-    def noise(self) -> NoiseSpec | TableNoise | FilteredNoise | None:
+    def noise(self) -> StatedNoise | None:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
@@ -108,7 +109,29 @@ class Event:
         """Whether the event has no noise of its own and rests on that of its round."""
         return False
 
-    def check(self, noises: Mapping[int, NoiseSpec]) -> None:
+    @property
+    def noisy_rounds(self) -> tuple[int, ...]:
+        """The noisy rounds that the event is about: those whose noise it states, or whose threshold it is."""
+        return () if self.noise is None else (self.noise.round,)
+
+    def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        """Whether the event counts users that touch up to `items` items of a round and add at most `weight` to each.
+
+        Args:
+          items, weight: (m,) arrays.
+          noises: by round.
+
+        Returns: (m,) bool.
+
+        Raises: NotStatedError where neither the event nor its noise says so.
+        """
+        if self.noise is None:
+            raise NotStatedError(
+                f"{describe(self)} does not say for how many items of a user it is calibrated"
+            )
+        return self.noise.admits(items, weight)
+
+    def check(self, noises: Mapping[int, StatedNoise]) -> None:
         """Recompute what the noise of the rounds requires.
 
         Args:
@@ -245,8 +268,13 @@ class CorrelatedGaussianEvent(Event):
 
 
 def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
-    """The event of noise on weights of sensitivity 1 in the norm that this kind of noise protects."""
+    """The event of noise on weights of sensitivity 1 in the norm that this kind of noise protects.
+
+    Raises: UnknownEventError where there is none.
+    """
     makers = {"gaussian": GaussianEvent, "laplace": LaplaceEvent}
+    if noise.kind not in makers:
+        raise UnknownEventError(f"no event says what {noise} costs")
     return makers[noise.kind](noise.scale, round=noise.round, label=label)
 
 
@@ -280,13 +308,19 @@ class CountEvent(Event):
         return self.delta
 
 
+def _covers(moves: Sequence[tuple[int, int]], max_items: int, grid: int) -> bool:
+    """Whether pairs (n, s) begin with a weight of 1 for few counts, end with max_items, and fall in between."""
+    falling = all(n < n2 and s > s2 for (n, s), (n2, s2) in itertools.pairwise(moves))
+    return bool(moves) and falling and moves[0][1] == grid and moves[-1][0] == max_items
+
+
 @event
 @dataclass(frozen=True)
 class BernoulliEvent(Event):
     """Release of items by coins that depend on counts of which one user moves at most `max_items`, each by one.
 
     With `start` the table is finer: `moves` lists pairs (n, s), and a user moves, for one of them, at most n counts by
-    s steps of the table each; n is at most `max_items`.
+    s steps of the table each. The first s is a weight of 1, and the last n is `max_items`.
 
     The cost is recomputed from the table that `corners` generate (`coins.py`), for whatever numbers. No rho is stated:
     the divergence of a coin is no multiple of its order.
@@ -304,8 +338,11 @@ class BernoulliEvent(Event):
     def __post_init__(self):
         curve = CoinCurve(self.corners, self.start)
         moves = tuple((check_rounds(n, "moves"), check_rounds(s, "moves")) for n, s in self.moves)
-        if any(n > self.max_items for n, _ in moves) or (curve.start and not moves):
-            raise ValueError("moves must say how many counts, up to max_items, move by how many steps")
+        if (moves or curve.start) and not _covers(moves, self.max_items, curve.grid):
+            raise InconsistentEventError(
+                f"moves must say for every number of counts up to max_items ({self.max_items}) by how many steps they "
+                f"move, from {curve.grid} steps, a weight of 1, downwards"
+            )
         _set(
             self,
             corners=curve.corners,
@@ -330,7 +367,7 @@ class BernoulliEvent(Event):
 
     @property
     def noise(self) -> CoinNoise:
-        return CoinNoise(self.curve, self.round)
+        return CoinNoise(self.curve, self.round, self._moves)
 
     def renyi_divergence(self, order: float = 2.0) -> float:
         return max(n * self.curve.divergence(order, steps) for n, steps in self._moves) * (1 + TOLERANCE)
@@ -381,18 +418,28 @@ class ThresholdEvent(Event):
     def is_threshold(self) -> bool:
         return True
 
+    @property
+    def noisy_rounds(self) -> tuple[int, ...]:
+        return (self.round,)
+
+    def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        return (items <= self.max_items) & (weight <= 1.0)
+
     def outside_delta(self) -> float:
         return self.delta
 
-    def check(self, noises: Mapping[int, NoiseSpec]) -> None:
+    def check(self, noises: Mapping[int, StatedNoise]) -> None:
         if self.round not in noises:
             raise InconsistentEventError(f"threshold of round {self.round} ({self.label!r}) has no noise")
         noise = noises[self.round]
-        if not isinstance(noise, NoiseSpec):
+        try:
+            noise.quantile(0.5)
+            power = noise.novel_power
+        except NotStatedError as error:
             raise InconsistentEventError(
-                f"threshold of round {self.round} ({self.label!r}) needs noise on weights, not {noise}"
-            )
-        if (noise.norm == L1) != (self.novel_power == 1.0):
+                f"threshold of round {self.round} ({self.label!r}) needs noise on weights, not {noise}: {error}"
+            ) from None
+        if power != self.novel_power:
             raise InconsistentEventError(
                 f"threshold of round {self.round} ({self.label!r}) counts weights bounded in another norm than "
                 f"the {noise.kind} noise of its round protects"
@@ -411,9 +458,17 @@ class ThresholdEvent(Event):
 class CumulativeThresholdEvent(Event):
     """Release at checkpoints k = 1..R of items with Z_k = sum_{r<=k} coefficients_r weight_r >= threshold_k.
 
-    weight_r is the noisy weight of round r. Nobody puts more than weight_cap on an item if it holds
-    max_items items. A threshold of None marks a checkpoint where nothing is tested.
+    weight_r is the noisy weight of round r. Nobody that holds max_items items puts more than weight_cap on one, and
+    with d < max_items items nobody puts more on one than `caps` says. A threshold of None marks a checkpoint where
+    nothing is tested.
+
+    Attributes:
+      caps: rule of the caps by number of items d. LARGEST_CAPS: the largest c <= 1 at which all checkpoints together
+        let an item of drift c times the coefficients pass with probability at most 1 - (1 - delta)^(1/d). It is
+        at least weight_cap, as what is allowed falls with d.
     """
+
+    LATER: ClassVar[tuple[str, ...]] = ("caps",)
 
     thresholds: tuple[float | None, ...]
     coefficients: tuple[float, ...]
@@ -421,8 +476,11 @@ class CumulativeThresholdEvent(Event):
     weight_cap: float
     max_items: int
     label: str = ""
+    caps: str = LARGEST_CAPS
 
     def __post_init__(self):
+        if self.caps != LARGEST_CAPS:
+            raise ValueError(f"caps must be {LARGEST_CAPS!r}, the rule that is known, got {self.caps!r}")
         thresholds = tuple(None if value is None else float(value) for value in self.thresholds)
         if any(value is not None and not math.isfinite(value) for value in thresholds):
             raise ValueError("thresholds must be finite, or None where nothing is tested")
@@ -443,28 +501,101 @@ class CumulativeThresholdEvent(Event):
     def is_threshold(self) -> bool:
         return True
 
+    @property
+    def noisy_rounds(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.coefficients) + 1))
+
+    def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        """By the caps' rule, at every number of items."""
+        allowed = item_allowance(self.delta, np.maximum(items, 1)) * (1 + TOLERANCE)
+        return (items <= self.max_items) & (weight <= 1.0) & (self.crossing(weight, noises) <= allowed)
+
     def outside_delta(self) -> float:
         return self.delta
 
-    def check(self, noises: Mapping[int, NoiseSpec]) -> None:
-        """Union bound over the checkpoints, for one item of a user that holds max_items items."""
-        rounds = range(1, len(self.coefficients) + 1)
-        if any(r not in noises for r in rounds):
-            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) lack the noise of a round")
-        if any(noises[r].kind != "gaussian" for r in rounds):
-            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) need Gaussian noise")
-        drift = np.cumsum(self.coefficients) * self.weight_cap
-        variances = [(c * noises[r].deviation) ** 2 for r, c in zip(rounds, self.coefficients)]
-        crossing = math.fsum(
-            float(special.ndtr((d - threshold) / s))
-            for threshold, d, s in zip(self.thresholds, drift, np.sqrt(np.cumsum(variances)))
-            if threshold is not None
-        )
+    def check(self, noises: Mapping[int, StatedNoise]) -> None:
+        """At max_items items; with fewer more is allowed, and by `caps` nobody puts more on an item than that."""
+        crossing = float(self.crossing(np.array(self.weight_cap), noises))
         allowed = item_allowance(self.delta, self.max_items)
         if not crossing <= allowed * (1 + TOLERANCE):
             raise InconsistentEventError(
                 f"cumulative thresholds ({self.label!r}) let a novel item pass with probability "
                 f"{crossing:.9g} where {allowed:.9g} is allowed"
+            )
+
+    def crossing(self, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        """Union bound over the checkpoints, for one item that nobody else holds: float64 of the shape of `weight`."""
+        rounds = range(1, len(self.coefficients) + 1)
+        if any(r not in noises for r in rounds):
+            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) lack the noise of a round")
+        sigmas = [sigma for r in rounds if (sigma := noises[r].gaussian_sigma) is not None]
+        if len(sigmas) < len(rounds):
+            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) need Gaussian noise")
+        variances = [(c * sigma) ** 2 for c, sigma in zip(self.coefficients, sigmas)]
+        total = np.zeros(weight.shape)
+        for threshold, drift, deviation in zip(
+            self.thresholds, np.cumsum(self.coefficients), np.sqrt(np.cumsum(variances))
+        ):
+            if threshold is not None:
+                total += special.ndtr((drift * weight - threshold) / deviation)
+        return total
+
+
+@event
+@dataclass(frozen=True)
+class RankedThresholdEvent(Event):
+    """Release at checkpoints k = 1..R of items with Z_k = sum_{r<=k} coefficients_r weight_r >= threshold_k.
+
+    As `CumulativeThresholdEvent`, but what a user puts on an item is bounded by the rank in which the item came to
+    that user: at most caps[j - 1] on the item of rank j, for ranks 1..len(caps), whatever its other items are
+    (docs/series.md). delta bounds the sum of all ranks' crossing probabilities.
+    """
+
+    thresholds: tuple[float | None, ...]
+    coefficients: tuple[float, ...]
+    delta: float
+    caps: tuple[float, ...]
+    label: str = ""
+
+    def __post_init__(self):
+        walk = CumulativeThresholdEvent(self.thresholds, self.coefficients, self.delta, 1.0, 1)
+        caps = tuple(check_positive("caps", cap) for cap in self.caps)
+        if not caps or caps[0] > 1 or caps != tuple(sorted(caps, reverse=True)):
+            raise ValueError("caps must lie in (0, 1] and must not grow with the rank")
+        _set(
+            self,
+            thresholds=walk.thresholds,
+            coefficients=walk.coefficients,
+            delta=walk.delta,
+            caps=caps,
+            label=str(self.label),
+        )
+
+    @property
+    def is_threshold(self) -> bool:
+        return True
+
+    @property
+    def noisy_rounds(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.coefficients) + 1))
+
+    def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        """One weight for all items does not say what each rank gets: the plan of a series holds that against `caps`."""
+        raise NotStatedError(f"{describe(self)} bounds weights by rank")
+
+    def outside_delta(self) -> float:
+        return self.delta
+
+    def check(self, noises: Mapping[int, StatedNoise]) -> None:
+        """Union bound over checkpoints and ranks."""
+        walk = CumulativeThresholdEvent(
+            self.thresholds, self.coefficients, self.delta, 1.0, 1, f"ranked, {self.label}"
+        )
+        crossing = math.fsum(walk.crossing(np.array(self.caps), noises).tolist())
+        if not crossing <= self.delta * (1 + TOLERANCE):
+            raise InconsistentEventError(
+                f"ranked thresholds ({self.label!r}) let a novel item of a user pass with probability "
+                f"{crossing:.9g} where {self.delta:.9g} is allowed"
             )
 
 
@@ -670,9 +801,9 @@ class ComposedEvent(Event):
             _set(self, epsilon=check_epsilon(self.epsilon))
         _set(self, parts=tuple(self.parts), label=str(self.label))
 
-    def noises(self) -> list[NoiseSpec]:
+    def noises(self) -> list[StatedNoise]:
         """The noise of all events of the tree."""
-        found: list[NoiseSpec] = []
+        found: list[StatedNoise] = []
         for part in self.parts:
             if type(part) is ComposedEvent:
                 found += part.noises()

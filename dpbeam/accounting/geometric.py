@@ -30,6 +30,8 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
+
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import L1
 from dpbeam.accounting.peeling import check_rounds
@@ -116,7 +118,7 @@ def _fastest(factor: int, unit: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CountNoise(TableNoise):
-    """The noise of a round whose sums are counts of which one user moves one by one, stated as a `NoiseSpec` is.
+    """The noise of a round whose sums are counts of which one user moves one by one.
 
     Attributes:
       epsilon, delta: what releasing all noisy counts of the round costs.
@@ -127,8 +129,19 @@ class CountNoise(TableNoise):
     delta: float
     round: int = 1
 
-    kind: ClassVar[str] = "truncated geometric"
-    norm: ClassVar[str] = L1
+    kind: ClassVar[str] = "truncated geometric"  # type: ignore[misc]
+
+    @property
+    def norm(self) -> str:
+        return L1
+
+    @property
+    def bits(self) -> bool:
+        return False
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """One count of one item: shares of several are another query, whatever their norm."""
+        return (items == 1) & (weight <= 1.0)
 
     def __post_init__(self):
         object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))
@@ -138,11 +151,6 @@ class CountNoise(TableNoise):
     @property
     def law(self) -> TruncatedGeometric:
         return truncated_geometric(self.epsilon, self.delta)
-
-    @property
-    def scale(self) -> float:
-        """Counts over which the law falls by a factor e."""
-        return 1.0 / self.epsilon
 
     def __str__(self) -> str:
         return f"{self.kind} noise of epsilon {self.epsilon:.17g} and delta {self.delta:.17g} in round {self.round}"

@@ -1,10 +1,12 @@
 """Noise as data: what a round draws, stated before anything is drawn.
 
-Design. A program states its noise as a `NoiseSpec` and never draws any; the engine draws it in one place
+Design. A program states its noise as a `StatedNoise` and never draws any; the engine draws it in one place
 (`dpbeam.engine.program.Keys.noise`), as exact integers (docs/noise.md). The same object yields the event of the ledger,
 the thresholds, keep probabilities, the range that the fixed point must hold and the likelihood of the audit, so none
-of them can describe other noise than what is drawn. A new kind of noise is one row of `KINDS` and one law in
-`dpbeam.randomness`.
+of them can describe other noise than what is drawn.
+
+A new kind of noise is a subclass of `StatedNoise`, or for symmetric noise on weights one row of `KINDS` and one law in
+`dpbeam.randomness`. What it does not say is refused where it is needed (`NotStatedError`): nothing is assumed of it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy import special
@@ -22,6 +24,131 @@ from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.peeling import check_rounds
 
 L1, L2, LINF = "l1", "l2", "linf"
+# h(t) = scale / t^power bounds what a user of that norm puts on each of t items.
+_NOVEL_POWERS = {L1: 1.0, L2: 0.5}
+
+
+class NotStatedError(ValueError):
+    """Noise does not say what is needed of it."""
+
+
+class Words(Protocol):
+    """What noise is drawn from: keyed words of one label, for n items."""
+
+    def bits(self) -> np.ndarray:
+        """(n, 2) uint64 uniform bits, the same on every call."""
+
+    def exact(self, kind: str, scale: float, fraction: np.ndarray | None, fraction_bits: int) -> np.ndarray:
+        """(n,) int64 of the exact law of a kind, as fine as the fraction and rounded down with it; scale in grid units.
+
+        Raises: NotStatedError where no law of that kind is known.
+        """
+
+
+class StatedNoise:
+    """The noise of a round.
+
+    Attributes:
+      kind: what it is, in words.
+      round: which noisy round, counted from 1; noise of different rounds is independent.
+      filtered: whether one filter stands for the noise of all trips that state it (`share`).
+    """
+
+    kind: str
+    round: int
+    filtered: ClassVar[bool] = False
+
+    def _unsaid(self, what: str) -> NotStatedError:
+        return NotStatedError(
+            f"noise of kind {getattr(self, 'kind', type(self).__name__)!r} does not say {what}"
+        )
+
+    @property
+    def norm(self) -> str:
+        """The norm in which one user's contribution must be at most 1 for this noise to protect it."""
+        raise self._unsaid("which norm it protects")
+
+    @property
+    def bits(self) -> bool:
+        """Whether only the comparison of a noisy sum with a threshold is protected, not the sum itself."""
+        raise self._unsaid("whether noisy sums may be seen")
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation, in weight."""
+        raise self._unsaid("its standard deviation")
+
+    @property
+    def largest(self) -> float:
+        """Bound on the absolute value of any draw, in weight."""
+        raise self._unsaid("how large a draw can be")
+
+    @property
+    def gaussian_sigma(self) -> float | None:
+        """Standard deviation where the noise is Gaussian, None elsewhere."""
+        return None
+
+    @property
+    def novel_power(self) -> float:
+        """p of the bound scale / t^p on what a user puts on each of t items that nobody else holds."""
+        if self.norm not in _NOVEL_POWERS:
+            raise self._unsaid("what a user can put on items that nobody else holds")
+        return _NOVEL_POWERS[self.norm]
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Whether it protects users that touch up to `items` items and add at most `weight` to each, (m,) bool."""
+        raise self._unsaid("for how many items of a user it is calibrated")
+
+    def tail(self, x: Any) -> Any:
+        """P(noise >= x), for numbers or arrays, in weight."""
+        raise self._unsaid("its tail")
+
+    def quantile(self, probability: Any) -> Any:
+        """x with P(noise >= x) = probability, for numbers or arrays in (0, 1)."""
+        raise self._unsaid("its quantiles")
+
+    def check_sums(self, units: int, sums: np.ndarray, fraction: np.ndarray | None) -> None:
+        """Refuse exact sums that the noise does not protect.
+
+        Args:
+          units: of a weight, a power of two.
+          sums, fraction: in units, and below them; as in `dpbeam.engine.program.Exact`.
+
+        Raises: NoiseMismatchError.
+        """
+        raise self._unsaid("which sums it protects")
+
+    def draw(
+        self, words: Words, units: int, fraction: np.ndarray | None = None, fraction_bits: int = 0
+    ) -> np.ndarray:
+        """(n,) int64 in units, a power of two of them in a weight; fractions as in `Words.exact`."""
+        raise self._unsaid("how it is drawn")
+
+    def shown(self, noisy: np.ndarray, units: int) -> np.ndarray:
+        """What a program may see of noisy sums."""
+        if self.bits:
+            raise self._unsaid("with what its noisy sums are compared")
+        return noisy
+
+    def alone(self, seen: np.ndarray, exact: np.ndarray) -> np.ndarray:
+        """What a program would see of items if nobody held them, from what it sees and their exact sums."""
+        return np.zeros_like(seen) if self.bits else seen - exact
+
+    def share(self, share: float, trip: int) -> StatedNoise:
+        """The noise of a trip that takes this share of the filter."""
+        raise self._unsaid("what a share of it is: it is under no filter")
+
+
+def _unknown_equivalent(scale: float) -> float:
+    raise NotStatedError("this kind of noise does not say which integer noise stands for it")
+
+
+def _gaussian_equivalent(scale: float) -> float:
+    """Integer noise of variance s^2 + 39/8 has no privacy curve above that of real noise of variance s^2."""
+    drawn = max(scale, SMALLEST_SIGMA)
+    while equivalent_sigma(drawn) < scale:
+        drawn = math.nextafter(max(drawn, math.sqrt(drawn * drawn + float(SMOOTHING))), math.inf)
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -34,6 +161,7 @@ class Kind:
       largest: bound on |x| of any draw.
       tail: x -> P(X >= x), arrays, accurate in the upper tail.
       quantile: p -> x with P(X >= x) = p, arrays, accurate for small p.
+      equivalent: scale -> scale of the integer noise that is at least as private, in grid units.
     """
 
     norm: str
@@ -41,6 +169,7 @@ class Kind:
     largest: float
     tail: Callable[[np.ndarray], np.ndarray]
     quantile: Callable[[np.ndarray], np.ndarray]
+    equivalent: Callable[[float], float] = _unknown_equivalent
 
 
 def _laplace_tail(x: np.ndarray) -> np.ndarray:
@@ -53,13 +182,16 @@ def _laplace_quantile(p: np.ndarray) -> np.ndarray:
 
 
 KINDS = {
-    "gaussian": Kind(L2, 1.0, 16.01, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p)),
-    "laplace": Kind(L1, math.sqrt(2.0), 106.0, _laplace_tail, _laplace_quantile),
+    "gaussian": Kind(
+        L2, 1.0, 16.01, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p), _gaussian_equivalent
+    ),
+    # Integer Laplace noise is pure at its own scale.
+    "laplace": Kind(L1, math.sqrt(2.0), 106.0, _laplace_tail, _laplace_quantile, lambda scale: scale),
 }
 
 
 @dataclass(frozen=True)
-class NoiseSpec:
+class NoiseSpec(StatedNoise):
     """Independent noise on every item's weight in one round.
 
     Attributes:
@@ -74,8 +206,6 @@ class NoiseSpec:
     scale: float
     round: int = 1
 
-    bits: ClassVar[bool] = False  # the noisy sums themselves are protected
-
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"kind of noise must be one of {', '.join(KINDS)}, got {self.kind!r}")
@@ -84,40 +214,44 @@ class NoiseSpec:
 
     @property
     def norm(self) -> str:
-        """The norm in which a user's contribution must be bounded."""
         return KINDS[self.kind].norm
 
     @property
+    def bits(self) -> bool:
+        return False
+
+    @property
+    def gaussian_sigma(self) -> float | None:
+        return self.scale if self.kind == "gaussian" else None
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return weight <= 1.0  # of any number of items: the norm bounds them all
+
+    @property
     def deviation(self) -> float:
-        """Standard deviation."""
         return KINDS[self.kind].deviation * self.scale
 
     @property
     def largest(self) -> float:
-        """Bound on the absolute value of any draw."""
         return KINDS[self.kind].largest * self.scale
 
     def drawn_scale(self, units: int) -> float:
-        """The scale of the integer noise that stands for this noise, in units of 1/units of a weight, a power of two.
+        """The scale of the integer noise that stands for this noise, in units, a power of two of them in a weight."""
+        return KINDS[self.kind].equivalent(self.scale * units)
 
-        Integer Gaussian noise of variance s^2 + 39/8 has no privacy curve above that of real noise of variance s^2
-        (`discrete.equivalent_sigma`), so that is what is drawn; Laplace noise is pure at its own scale.
-        """
-        scale = self.scale * units
-        if self.kind != "gaussian":
-            return scale
-        drawn = max(scale, SMALLEST_SIGMA)
-        while equivalent_sigma(drawn) < scale:
-            drawn = math.nextafter(max(drawn, math.sqrt(drawn * drawn + float(SMOOTHING))), math.inf)
-        return drawn
+    def check_sums(self, units: int, sums: np.ndarray, fraction: np.ndarray | None) -> None:
+        """Any are protected that are bounded in the norm."""
 
-    def tail(self, x) -> float | np.ndarray:
-        """P(noise >= x), for numbers or arrays."""
+    def draw(
+        self, words: Words, units: int, fraction: np.ndarray | None = None, fraction_bits: int = 0
+    ) -> np.ndarray:
+        return words.exact(self.kind, self.drawn_scale(units), fraction, fraction_bits)
+
+    def tail(self, x: Any) -> Any:
         found = KINDS[self.kind].tail(np.asarray(x, np.float64) / self.scale)
         return float(found) if np.ndim(x) == 0 else found
 
-    def quantile(self, probability) -> float | np.ndarray:
-        """x with P(noise >= x) = probability, for numbers or arrays in (0, 1)."""
+    def quantile(self, probability: Any) -> Any:
         found = self.scale * KINDS[self.kind].quantile(np.asarray(probability, np.float64))
         return float(found) if np.ndim(probability) == 0 else found
 
@@ -126,7 +260,7 @@ class NoiseSpec:
 
 
 @dataclass(frozen=True)
-class FilteredNoise:
+class FilteredNoise(StatedNoise):
     """Gaussian noise whose scale is chosen round by round, from what was released before, under a privacy filter.
 
     Each round takes a share of the filter, and the shares never add up to more than one: `scale` says what noise a
@@ -143,8 +277,22 @@ class FilteredNoise:
     sensitivity: float
     round: int = 1
 
-    kind = "filtered gaussian"
-    norm = L2
+    kind: ClassVar[str] = "filtered gaussian"  # type: ignore[misc]
+    filtered: ClassVar[bool] = True
+
+    @property
+    def norm(self) -> str:
+        return L2
+
+    @property
+    def bits(self) -> bool:
+        return False
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return weight <= 1.0  # of any number of items: the norm bounds them all
+
+    def share(self, share: float, trip: int) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.scale_of(share), self.round + trip)
 
     def __post_init__(self):
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
@@ -175,16 +323,14 @@ class NoiseMismatchError(ValueError):
     """A ledger describes noise that the program does not draw, or a program draws noise that nobody pays for."""
 
 
-def check_same_noise(stated: Sequence[Any], drawn: Sequence[Any]) -> None:
+def check_same_noise(stated: Sequence[StatedNoise], drawn: Sequence[StatedNoise]) -> None:
     """Hold the noise of a ledger's events against what a program draws, round by round.
 
-    Args: `NoiseSpec`, or what is stated likewise: a kind, a scale, a round, and equality.
-
-    Raises: NoiseMismatchError on a difference in kind, scale or number of rounds.
+    Raises: NoiseMismatchError on any difference, or in the number of rounds.
     """
 
-    def ordered(specs: Sequence[Any]) -> list[Any]:
-        return sorted(specs, key=lambda spec: (spec.round, spec.kind, spec.scale))
+    def ordered(specs: Sequence[StatedNoise]) -> list[StatedNoise]:
+        return sorted(specs, key=lambda spec: (spec.round, spec.kind, str(spec)))
 
     stated, drawn = ordered(stated), ordered(drawn)
     if len(stated) != len(drawn):

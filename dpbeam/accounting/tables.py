@@ -11,10 +11,11 @@ import bisect
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from dpbeam.accounting.noise import NoiseMismatchError, StatedNoise, Words
 
 ONE = 1 << 128
 MAX_STEPS = 1 << 20
@@ -119,23 +120,12 @@ class ReleaseLaw:
         return self.threshold - index.astype(np.int64)
 
 
-class TableNoise:
-    """Integer noise on counts by a table, stated as a `NoiseSpec` is.
-
-    Attributes:
-      kind, norm: as of a `NoiseSpec`.
-      bits: whether only the comparison of the noisy count with the threshold is protected, not the count itself.
-      round: which noisy round, counted from 1.
-    """
-
-    kind: ClassVar[str]
-    norm: ClassVar[str]
-    bits: ClassVar[bool] = False
-    round: int
+class TableNoise(StatedNoise):
+    """Integer noise on counts by a table."""
 
     @property
     def law(self) -> ReleaseLaw:
-        raise NotImplementedError
+        raise self._unsaid("its table")
 
     @property
     def grid(self) -> int:
@@ -148,21 +138,33 @@ class TableNoise:
         return self.law.threshold / self.grid
 
     @property
-    def scale(self) -> float:
-        """How wide the law is, in weight."""
-        return self.deviation
-
-    @property
     def deviation(self) -> float:
-        """Root of the mean square."""
         return self.law.deviation / self.grid
 
     @property
     def largest(self) -> float:
-        """Bound on the absolute value of any draw."""
         return len(self.law.cumulative) / self.grid
 
     def tail(self, x: ArrayLike) -> float | np.ndarray:
-        """P(noise >= x), for numbers or arrays."""
         needed = np.maximum(self.law.threshold - np.ceil(np.asarray(x, np.float64) * self.grid), 0)
         return self.law.release_probability(needed.astype(np.int64)[()])
+
+    def check_sums(self, units: int, sums: np.ndarray, fraction: np.ndarray | None) -> None:
+        """Whole steps of the table are protected, and nothing between them."""
+        step = units // self.grid
+        if (fraction is not None and np.any(fraction)) or np.any(sums & (step - 1)):
+            raise NoiseMismatchError(
+                f"{self} protects multiples of 1/{self.grid} alone, the sums hold fractions"
+            )
+
+    def draw(
+        self, words: Words, units: int, fraction: np.ndarray | None = None, fraction_bits: int = 0
+    ) -> np.ndarray:
+        self.check_sums(units, np.zeros(0, np.int64), fraction)
+        return self.law.draw(words.bits()) * (units // self.grid)
+
+    def shown(self, noisy: np.ndarray, units: int) -> np.ndarray:
+        """Where bits alone are protected, a weight of 1 for those that reach the threshold, else 0."""
+        if not self.bits:
+            return noisy
+        return np.where(noisy >= self.law.threshold * (units // self.grid), units, 0)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
-from dpbeam.accounting.noise import L1, NoiseSpec
+from dpbeam.accounting.noise import NoiseSpec, StatedNoise
 
 _CHUNK = 1 << 20  # values of t per step; bounds memory at about 30 MB whatever max_items is
 _ROUND_UP = 1e-13  # relative; the rounding error of ndtri and of the sum stays below this
@@ -55,7 +55,7 @@ def normal_quantile_max(delta: float, t) -> float | np.ndarray:
     return float(quantile) if np.ndim(quantile) == 0 else quantile
 
 
-def _chunk_maximum(noise: NoiseSpec, delta, t, novel_linf) -> float:
+def _chunk_maximum(noise: StatedNoise, delta, t, novel_linf) -> float:
     weight = np.asarray(novel_linf(t), dtype=np.float64)
     if weight.shape != t.shape:
         raise ValueError(f"novel_linf must return one value per t, got shape {weight.shape} for {t.shape}")
@@ -66,7 +66,7 @@ def _chunk_maximum(noise: NoiseSpec, delta, t, novel_linf) -> float:
 
 
 def novel_threshold(
-    noise: NoiseSpec | float, delta: float, max_items: int, novel_linf: Callable[[np.ndarray], np.ndarray]
+    noise: StatedNoise | float, delta: float, max_items: int, novel_linf: Callable[[np.ndarray], np.ndarray]
 ) -> float:
     """rho = max over t = 1..max_items of h(t) + z_t, rounded up, where one of t noises passes z_t with prob. delta.
 
@@ -81,9 +81,9 @@ def novel_threshold(
     Guarantee: for every t <= max_items, t weights of at most h(t) plus independent noises reach rho anywhere
     with probability at most delta.
 
-    Raises: ValueError on an argument out of range or a novel_linf of wrong shape or value.
+    Raises: ValueError on an argument out of range, a novel_linf of wrong shape or value, or noise without quantiles.
     """
-    if not isinstance(noise, NoiseSpec):
+    if not isinstance(noise, StatedNoise):
         noise = NoiseSpec("gaussian", check_positive("sigma", noise))
     delta = check_delta(delta)
     if isinstance(max_items, bool) or int(max_items) != max_items or not 1 <= max_items <= MAX_ITEMS_LIMIT:
@@ -116,9 +116,12 @@ class NovelWeight:
         object.__setattr__(self, "power", float(self.power))
 
     @classmethod
-    def of(cls, noise: NoiseSpec, scale: float = 1.0) -> NovelWeight:
-        """What t items of a user whose weights this noise protects can weigh at most."""
-        return cls(scale, 1.0 if noise.norm == L1 else 0.5)
+    def of(cls, noise: StatedNoise, scale: float = 1.0) -> NovelWeight:
+        """What t items of a user whose weights this noise protects can weigh at most.
+
+        Raises: NotStatedError for noise of another norm.
+        """
+        return cls(scale, noise.novel_power)
 
     def __call__(self, t: np.ndarray) -> np.ndarray:
         return self.scale / (np.sqrt(t) if self.power == 0.5 else t)

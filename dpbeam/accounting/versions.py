@@ -11,6 +11,8 @@ from pathlib import Path
 
 import dpbeam
 
+#: End of a revision whose files were changed.
+MODIFIED = "+modified"
 _DISTRIBUTIONS = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography")
 
 
@@ -31,7 +33,7 @@ def code_revision() -> str:
         commit = _git(root.parent, "rev-parse", "HEAD")
         if commit:
             changed = _git(root.parent, "status", "--porcelain", "--", "dpbeam")
-            return commit + ("+modified" if changed else "")
+            return commit + (MODIFIED if changed else "")
     return _installed_commit()
 
 

@@ -82,6 +82,14 @@ _SCHEMES = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 
+#: What SQLite says where the same command meets the same refusal again.
+_FOR_GOOD = (
+    "file is not a database",
+    "readonly database",
+    "database disk image is malformed",
+    "unable to open",
+)
+
 Decide = Callable[[Account], "Draft | None"]
 
 
@@ -184,8 +192,9 @@ class BudgetStore:
         """The account of a dataset as it is now.
 
         Raises:
-          InputError: there is none.
+          InputError: there is none, or can be none of that name.
         """
+        check_name("--dataset", dataset)
         with _told(self.place), self._engine.begin() as connection:
             account = _read(connection, dataset)
         return self._existing(account)
@@ -225,6 +234,7 @@ class BudgetStore:
 
         Raises: InputError where there is no account; as `decide` does; BudgetStoreError.
         """
+        check_name("--dataset", dataset)
 
         def drafts(account: Account) -> list[Draft]:
             draft = decide(self._existing(account))
@@ -280,6 +290,10 @@ def _checked(url: str) -> sa.URL:
     """The URL for the driver that we use; a path becomes one of SQLite."""
     if not url:
         raise InputError("--budget: the name of the store is empty")
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise InputError("--budget: the name of the store is not valid UTF-8") from None
     if "://" not in url:
         return sa.URL.create("sqlite", database=os.path.abspath(os.path.expanduser(url)))
     try:
@@ -303,6 +317,8 @@ def _check_file(path: str, create: bool) -> None:
     """SQLite would make an empty file where there is none."""
     if os.path.isdir(path):
         raise InputError(f"--budget: '{path}' is a folder; give the name of a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"--budget: '{path}' is no file")
     if not create and not os.path.exists(path):
         raise InputError(f"--budget: there is no budget store '{path}'; make one: dpbeam budget create")
     if create and not os.path.isdir(os.path.dirname(path)):
@@ -328,6 +344,8 @@ def _told(place: str) -> Iterator[None]:
             f"--budget: another run changed '{place}' at the same time: {_reason(error)}"
         ) from None
     except DatabaseError as error:
+        if any(text in str(error.orig).lower() for text in _FOR_GOOD):
+            raise InputError(f"--budget: '{place}': {_reason(error)}") from None
         raise BudgetStoreError(f"--budget: '{place}': {_reason(error)}") from None
     except SQLAlchemyError as error:
         raise BudgetStoreError(f"--budget: '{place}': {type(error).__name__}") from None

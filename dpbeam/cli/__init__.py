@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from dpbeam import __version__
@@ -16,6 +17,7 @@ COMMANDS = {
     "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
     "pack": ("dpbeam.cli.pack", "allocate scarce resources among agents, each seeing its own share"),
     "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
+    "series": ("dpbeam.cli.series", "release items night by night from growing data, for one budget"),
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "tune": (
         "dpbeam.cli.tune",
@@ -36,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console command; returns the exit code."""
     if argv is None:
         leave_out_unused()
+        if not sys.warnoptions:  # a library's word about a number is no message of ours
+            warnings.simplefilter("ignore")
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and argv[0] in COMMANDS:
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])

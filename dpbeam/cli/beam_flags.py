@@ -24,14 +24,23 @@ from dpbeam.errors import InputError
 # Ours where both have it, and argparse's own.
 _NOT_BEAMS = frozenset(("help", "h", "dry_run"))
 
+#: Flags of dpbeam's own runner, which Beam hands on to it.
+_OF_OUR_RUNNER = {"spark_conf": "list"}
+
 #: Flags of Beam that hold credentials, which it stores with the job.
-SECRETS = frozenset(("s3_access_key_id", "s3_secret_access_key", "s3_session_token"))
+SECRETS = frozenset(
+    ("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "azure_connection_string")
+)
 #: Variables with credentials, which a flag's value might set for the workers, such as that of `--environment_config`.
 SECRET_VARIABLES = (
     "DPBEAM_FOLDER_KEY",
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_CLIENT_SECRET",
     "PGPASSWORD",
 )
 
@@ -52,8 +61,8 @@ def of_job_servers() -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """All flags of Beam and of the job servers, without dashes."""
-    return [*table()["flags"], *of_job_servers()]
+    """All flags of Beam, of the job servers and of our own runner, without dashes."""
+    return [*table()["flags"], *of_job_servers(), *_OF_OUR_RUNNER]
 
 
 @functools.cache
@@ -64,7 +73,7 @@ def is_current() -> bool:
 
 def kind_of(name: str) -> str | None:
     """ "switch", "integer", "number", "list" or "text" for a flag of Beam (without dashes), None for any other."""
-    kind = table()["flags"].get(name) or of_job_servers().get(name)
+    kind = table()["flags"].get(name) or of_job_servers().get(name) or _OF_OUR_RUNNER.get(name)
     if kind is None and name not in _NOT_BEAMS and not is_current():
         kind = table_of_beam()["flags"].get(name)
     return kind

@@ -3,19 +3,19 @@
 Order of a run, and what a process that comes after it finds:
 
     reserve in the account       nothing is out: a retry takes the reservation over, or it is given back
-    run; stage output and ledger
+    run; stage output and ledger nothing is out: what is staged goes before a retry draws or anything is given back
     publish in the account       nothing is out, or some, or all: the staged files and the ledger tell, and a retry
     rename shards, then ledger   finishes what was begun, with the same noise
     commit in the account        all is out: a retry says so
 
 The ledger beside the output carries the number of the attempt in the account (`parameters.account`), so an output is
 never taken for that of another attempt. Only the latest attempt may publish: one that was believed dead and is not
-finds its reservation gone before anything of it is out.
+finds its reservation gone before anything of it is out. What an attempt has staged is a release, for whoever can read
+it, so its staging folder stands in the account from the reservation on, and only one release is ever left behind.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Mapping
@@ -40,17 +40,13 @@ from dpbeam.budget.periods import parse_days
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError, check_name
 from dpbeam.cli.charge import Uncharged
 from dpbeam.cli.console import NothingToDo, tell, warn
+from dpbeam.cli.identity import settings_digest
+from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.errors import InputError
-from dpbeam.io.output import OutputTarget, read_ledger
+from dpbeam.io.output import OutputTarget, holds_output, read_ledger
 from dpbeam.io.paths import absolute
 
-#: Flags that change nothing of what is released, or only how a run is done: a retry may change them.
-_OPERATIONAL = (
-    *("quiet", "verbose", "config", "dry_run", "overwrite", "result_file", "not_private_counts"),
-    *("checkpoint", "passes_per_job", "num_shards", "users_at_least", "budget", "charge_test_key"),
-    *("input_names", "input_digests", "encrypt_intermediates"),
-)
 # Attempts of this very process that have not come to their end.
 _GOING: set[str] = set()
 
@@ -78,9 +74,14 @@ class RunCharge(Uncharged):
         self._digest = settings_digest(command, given, absolute(target.prefix))
         self._store = BudgetStore(given["budget"])
         self._account = self._store.account(self._dataset)
-        self._holder = {**asdict(Owner.this_process()), "run": uuid.uuid4().hex}
+        self._target, self._run = target, uuid.uuid4().hex
         self._attempt = 0
         self._published = False
+
+    @property
+    def _holder(self) -> dict[str, Any]:
+        """This attempt, as the account names it."""
+        return {**asdict(Owner.this_process()), "run": self._run, "staging": self._target.staging}
 
     def settle(self, *, look_only: bool = False) -> None:
         """Conclude a release that is out, or half out.
@@ -111,9 +112,9 @@ class RunCharge(Uncharged):
             raise NothingToDo(_figures(release.charge, self._account))
 
     def reserve(self, ledger_json: str) -> None:
-        """Take the budget, or take over what an attempt that died has left.
+        """Take the budget, or take over what an attempt that died has left; what it staged is removed.
 
-        Raises: as `open_charge`; OverLimitError where too little is left.
+        Raises: as `open_charge`; OverLimitError where too little is left; InputError where staged output stays.
         """
         account = self._store.change(
             self._dataset, lambda account: self._reserved(account, ledger_json), self._by
@@ -122,7 +123,7 @@ class RunCharge(Uncharged):
         if release.holder != self._holder:  # out since it was looked at
             self._account = account
             self.settle()
-        _GOING.add(self._holder["run"])
+        _GOING.add(self._run)
         self._attempt = release.attempt
         again = (
             "taken over; nothing is charged again" if release.attempt != release.first.number else "reserved"
@@ -130,6 +131,12 @@ class RunCharge(Uncharged):
         amounts = spell(release.charge.amounts(account.composition))
         self.charged = _figures(release.charge, account)
         self._say(f"account of dataset '{self._dataset}': {amounts} {again}")
+        for folder in staged_by(account, self._id):
+            if not owner.remove(folder):
+                raise InputError(
+                    f"--release_id: '{folder}' holds what an earlier attempt of '{self._id}' has staged, and cannot be "
+                    "removed: a second release would stand beside it; remove it, and give the command again"
+                )
 
     def _cost(self, account: Account, ledger_json: str) -> Charge:
         ledger = Ledger.from_json(ledger_json)
@@ -204,11 +211,11 @@ class RunCharge(Uncharged):
                 f"the output is complete, and counts as spent, but its account could not be told: {error}; dpbeam "
                 "budget resolve tells it"
             )
-        _GOING.discard(self._holder["run"])
+        _GOING.discard(self._run)
 
     def failed(self, target: OutputTarget, *, kept: bool) -> None:
         """Give the reservation back where nothing is out and nothing can go on."""
-        _GOING.discard(self._holder["run"])
+        _GOING.discard(self._run)
         if self._published:
             warn(
                 f"the output may be half in place; what is missing stays in '{target.staging}': give the same command "
@@ -218,8 +225,9 @@ class RunCharge(Uncharged):
         target.abort()
         if not self._attempt:
             return
-        if kept:
-            warn(f"the reservation of release '{self._id}' stays: the same command goes on with it")
+        if kept or self._staged():
+            what = "goes on with it" if kept else "removes what was staged and goes on with it"
+            warn(f"the reservation of release '{self._id}' stays: the same command {what}")
             return
         try:
             self._store.change(
@@ -231,16 +239,16 @@ class RunCharge(Uncharged):
                 "over, and dpbeam budget resolve gives it back"
             )
 
+    def _staged(self) -> bool:
+        """Whether an attempt has left staged output, so that nothing may be given back."""
+        try:
+            return bool(staged_by(self._store.account(self._dataset), self._id))
+        except Exception:  # an account or a store that does not answer denies nothing
+            return True
+
     def _say(self, text: str) -> None:
         if not self._quiet:
             tell(text)
-
-
-def settings_digest(command: str, given: Mapping[str, Any], prefix: str) -> str:
-    """What a release id is bound to: command, flags that say what is released from what, and the output's prefix."""
-    flags = {name: value for name, value in given.items() if name not in _OPERATIONAL and name != "output"}
-    text = json.dumps([command, prefix, flags], sort_keys=True, default=list)
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> None:
@@ -294,8 +302,27 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
         raise StillRunningError(
             f"--release_id: '{release_id}' is being released by {told(release)}, which still runs"
         )
+    for folder in staged_by(store.account(dataset), release_id):
+        raise InputError(
+            f"--release_id: '{release_id}' was not published, but what it has staged is in '{folder}': give its "
+            "command again, which removes that and goes on, or remove the folder (dpbeam clean --output=PREFIX) and "
+            "resolve again"
+        )
     store.change(dataset, lambda account: account.give_back(release_id, release.attempt), by)
     return "was never published: its budget is given back"
+
+
+def staged_by(account: Account, release_id: str) -> list[str]:
+    """Staging folders with output of attempts at a release; those of another machine's own disk are not seen.
+
+    Raises:
+      OSError, BeamIOError: a store does not answer.
+    """
+    taken = [
+        e.details["holder"] for e in account.entries if e.release_id == release_id and "holder" in e.details
+    ]
+    folders = [str(holder["staging"]) for holder in taken if "staging" in holder]
+    return [folder for folder in folders if holds_output(folder)]
 
 
 def lives(holder: Mapping[str, Any]) -> bool:

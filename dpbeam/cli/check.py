@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import READ, WRITTEN_PREFIX, FlagParser
+from dpbeam.errors import InputError, UnavailableError, visible
+
+if TYPE_CHECKING:
+    from dpbeam.runners.check import Row
 
 
 def make_parser() -> FlagParser:
     parser = FlagParser("check", "Whether jars, Java, cluster, workers and paths are ready for a job.")
     parser.add_argument(
-        "--input", nargs="+", action="extend", metavar="PATTERN", help="what the job will read"
+        "--input", nargs="+", action="extend", metavar="PATTERN", type=READ, help="what the job will read"
     )
-    parser.add_argument("--output", metavar="PREFIX", help="where the job will write")
+    parser.add_switch("overwrite", "as the job will have it")
+    parser.add_argument("--output", metavar="PREFIX", type=WRITTEN_PREFIX, help="where the job will write")
     return parser
 
 
@@ -24,24 +30,60 @@ def main(argv: Sequence[str]) -> int:
     return run_command("check", lambda: _run(argv))
 
 
+def _as_the_command(given: dict[str, Any]) -> list[Row]:
+    """Input and output looked at as every command does, by the same code; of a table its files are its own."""
+    from dpbeam.io.files import match_files
+    from dpbeam.io.output import OutputTarget
+    from dpbeam.io.paths import is_pipe, table_format
+    from dpbeam.runners.check import Row
+
+    files: list[str] = []
+    patterns = [pattern for pattern in given.get("input", ()) if not table_format(pattern)]
+
+    def find() -> None:
+        files.extend(file.path for file in match_files(patterns, pipes=True))
+
+    def look() -> None:
+        if "output" in given:
+            target = OutputTarget(given["output"], overwrite=given.get("overwrite", False))
+            target.check(path for path in files if not is_pipe(path))
+
+    rows = []
+    for what, try_it in (("files of --input", find), ("files of --output", look)):
+        if what.rpartition("--")[2] not in given:
+            continue
+        try:
+            try_it()
+            rows.append(Row(what, "ok", "as the command wants them"))
+        except (InputError, UnavailableError) as error:
+            passing = isinstance(error, UnavailableError)
+            rows.append(Row(what, "refuse", str(error), "the command would end with this", passing=passing))
+    return rows
+
+
 def _run(argv: Sequence[str]) -> int:
     given, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
     from dpbeam.cli.job import use_stores
     from dpbeam.cli.tables import show
+    from dpbeam.io.paths import files_to_see
     from dpbeam.runners.check import Path, preflight
 
     use_stores(beam_arguments)
-    paths = [Path("--input", pattern, "input") for pattern in given.get("input", ())]
+    seen = [path for pattern in given.get("input", ()) for path in files_to_see(pattern)]
+    paths = [Path("--input", path, "input") for path in seen]
     if "output" in given:
         paths.append(Path("--output", given["output"], "output"))
-    rows = preflight(beam_arguments, paths)
+    rows = [*preflight(beam_arguments, paths), *_as_the_command(given)]
     table = Table("", box=None, pad_edge=False)
     for column in ("what", "found", "mend"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row({"ok": "ok", "warn": "warn", "refuse": "NO"}[row.level], row.what, row.found, row.mend)
+        table.add_row(
+            {"ok": "ok", "warn": "warn", "refuse": "NO"}[row.level],
+            *map(visible, (row.what, row.found, row.mend)),
+        )
     show(lambda console: console.print(table, highlight=False), shutil.get_terminal_size((110, 0)).columns)
     ready = all(row.ok for row in rows)
     emit("ready" if ready else "not ready: mend the lines marked NO")

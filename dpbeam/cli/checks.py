@@ -9,12 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from dpbeam.accounting.budget import Budget
+from dpbeam.accounting.budget import MAX_DELTA, Budget, doubts
 from dpbeam.cli.console import warn
 from dpbeam.errors import InputError
-
-#: Above it a single user can make an item 22,000 times as likely; no guarantee that anybody would call one.
-LARGE_EPSILON = 10.0
 
 
 def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
@@ -28,7 +25,7 @@ def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
     """
     delta = given["delta"]
     try:
-        Budget(given["epsilon"], 0.5 if zero_delta and delta == 0 else delta)
+        Budget(given["epsilon"], MAX_DELTA if zero_delta and delta == 0 else delta)
     except InputError as error:
         raise InputError(f"--{error}") from None
     users = given.get("users_at_least")
@@ -78,18 +75,8 @@ def check_test_key(given: dict[str, Any]) -> None:
 
 def warn_of_budget(given: dict[str, Any]) -> None:
     """Say what a budget is worth where it is worth little."""
-    epsilon, delta = given["epsilon"], given["delta"]
-    if epsilon > LARGE_EPSILON:
-        warn(
-            f"--epsilon={epsilon:g} protects nobody: one user may change the probability of an output by a factor "
-            f"of e^{epsilon:g}; values from 0.1 to {LARGE_EPSILON:g} are usual"
-        )
-    users = given.get("users_at_least")
-    if users is not None and delta > 1 / users:
-        warn(
-            f"--delta={delta:g} is above 1/{users}: releasing the whole data of one user at random would satisfy it; "
-            f"take at most {0.1 / users:.1g}"
-        )
+    for doubt in doubts(given["epsilon"], given["delta"], given.get("users_at_least")):
+        warn(f"--{doubt}")
 
 
 def released_nothing(report: dict[str, Any]) -> str:

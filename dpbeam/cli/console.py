@@ -13,11 +13,12 @@ import logging
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 
 from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.errors import InputError, UnavailableError, complain
+from dpbeam.errors import InputError, UnavailableError, complain, visible
 from dpbeam.signals import deferring, interrupting
 
 _SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
@@ -43,6 +44,7 @@ class NothingToDo(Exception):
 
 
 class _State:
+    began = time.monotonic()
     command = ""
     verbose = False
 
@@ -62,7 +64,7 @@ def run_command(
     Returns:
       A value of `ExitCode`.
     """
-    _State.command = command
+    _State.command, _State.began = command, time.monotonic()
     set_verbosity(verbose=verbose)
     raised: BaseException | None = None
     try:
@@ -131,6 +133,8 @@ def _failure(error: BaseException) -> str:
             reason = os.strerror(int(match[1]))
             return f"{reason}{place}; make room, or give another --temp_location or --output"
     hint = "" if _State.verbose else " (--verbose shows the whole trace)"
+    if type(error).__module__.partition(".")[0] == "dpbeam":
+        return _last_line(error)
     return f"{type(error).__name__}: {_last_line(error)}{hint}"
 
 
@@ -162,6 +166,11 @@ def _last_line(error: BaseException) -> str:
     return lines[-1] if lines else "no message"
 
 
+def elapsed() -> float:
+    """Seconds since the command began, its imports included."""
+    return time.monotonic() - _State.began
+
+
 def warn(text: str) -> None:
     """One line on stderr, also under --quiet."""
     complain(f"dpbeam {_State.command}: warning: {text}")
@@ -182,7 +191,7 @@ def emit(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message; whatever is wrong with stdout is a warning at most."""
-    error = None if sys.stdout is None else _put(text)
+    error = None if sys.stdout is None else _put("\n".join(map(visible, text.split("\n"))))
     if error is not None and not isinstance(error, BrokenPipeError):
         warn(f"cannot write to standard output: {error.strerror}")
 
@@ -199,11 +208,6 @@ def _put(text: str) -> OSError | None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error
     return None
-
-
-def visible(text: str) -> str:
-    """Text of a file as it may go to a terminal: control characters would command it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def set_verbosity(*, verbose: bool) -> None:

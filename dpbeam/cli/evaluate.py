@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from dpbeam.cli.checks import check_budget
 from dpbeam.cli.console import emit, run_command
-from dpbeam.cli.flags import FlagParser, add_budget_flags, add_input_flags, require
+from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_input_flags, require
 
 
 def make_parser() -> FlagParser:
@@ -14,9 +15,14 @@ def make_parser() -> FlagParser:
     parser = FlagParser("evaluate", text, beam=False)
     add_input_flags(parser)
     add_budget_flags(parser)
-    parser.add_argument("--released", metavar="FILE", help="output of a run (a file or glob); required")
     parser.add_argument(
-        "--ledger", metavar="FILE", help="its ledger, for epsilon, delta and D0, in place of the flags"
+        "--released", metavar="FILE", type=READ, help="output of a run (a file or glob); required"
+    )
+    parser.add_argument(
+        "--ledger",
+        metavar="FILE",
+        type=READ,
+        help="its ledger, for epsilon, delta and D0, in place of the flags",
     )
     parser.add_switch(
         "full_knowledge",
@@ -41,6 +47,7 @@ def _run(argv: Sequence[str]) -> int:
     if "ledger" in given:
         given = {**_from_ledger(given["ledger"]), **given}
     require(given, "epsilon", "delta")
+    check_budget(given)
     from dpbeam.cli.settings import input_spec
     from dpbeam.evaluation.quality import evaluate_release
     from dpbeam.io.item_lists import read_items
@@ -75,12 +82,12 @@ def _run(argv: Sequence[str]) -> int:
 def _from_ledger(path: str) -> dict:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.errors import InputError
+    from dpbeam.io.released import read_ledger_text
 
     try:
-        with open(path, encoding="utf-8") as file:
-            ledger = Ledger.from_json(file.read())
-    except OSError as error:
-        raise InputError(f"--ledger: cannot read '{path}': {error.strerror}") from None
+        ledger = Ledger.from_json(read_ledger_text(path))
+    except InputError as error:
+        raise InputError(f"--ledger: {error}") from None
     except ValueError:
         raise InputError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
     found = {"epsilon": ledger.epsilon, "delta": ledger.delta}

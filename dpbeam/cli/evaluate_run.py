@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli import config_file
 from dpbeam.cli.bar import counted
 from dpbeam.cli.console import run_command, tell
-from dpbeam.cli.flags import FlagParser, add_input_flags, require
+from dpbeam.cli.flags import FOLDER, READ, WRITTEN_PREFIX, FlagParser, add_input_flags, require
 from dpbeam.errors import InputError
+from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
     from dpbeam.experiments.schema import Experiment
@@ -28,20 +28,25 @@ def make_parser() -> FlagParser:
     )
     parser = FlagParser("evaluate run", text, beam=False)
     parser.add_argument(
-        "experiment", nargs="?", metavar="EXPERIMENT.yaml", help="see docs/evaluate.md; required"
+        "experiment", nargs="?", metavar="EXPERIMENT.yaml", type=READ, help="see docs/evaluate.md; required"
     )
     parser.add_argument(
         "--output",
         metavar="PREFIX",
+        type=WRITTEN_PREFIX,
         help="PREFIX.parquet, PREFIX.md, PREFIX.NAME.svg and .png; what is finished in PREFIX.cells.jsonl is not run "
         "again; required",
     )
     parser.add_argument(
-        "--data", metavar="FOLDER", help=f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})"
+        "--data",
+        metavar="FOLDER",
+        type=FOLDER,
+        help=f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})",
     )
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="processes (default: one per core that memory allows)"
     )
+    parser.add_switch("overwrite", "replace files of the same prefix that are of no earlier run")
     parser.add_switch("dry_run", "check the file, print how many runs it has, and run none")
     return parser
 
@@ -64,16 +69,18 @@ def _run(argv: Sequence[str]) -> int:
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
         tell(f"{name} is left out: {reason}")
+    for name, source in experiment.datasets.items():
+        check_memory(f"{path}: datasets.{name}", source.memory())
     if given.get("dry_run", False):
         tell(f"{len(experiment.cells())} runs")
         return 0
     from dpbeam.experiments.journal import Journal
     from dpbeam.experiments.running import run_experiment
-    from dpbeam.experiments.writing import check_prefix, write_results
+    from dpbeam.experiments.writing import check_results, journal_path, write_results
 
     prefix = given["output"]
-    check_prefix(prefix, experiment)
-    journal = Journal(f"{prefix}.cells.jsonl")
+    check_results(prefix, experiment, experiment.reads(), overwrite=given.get("overwrite", False))
+    journal = Journal(journal_path(prefix))
     try:
         with counted(experiment.title, enabled=not given.get("quiet", False)) as (begin, advance):
             finished = run_experiment(experiment, journal, given.get("jobs"), begin, advance)
@@ -95,8 +102,9 @@ def read_experiment(path: str, folder: str) -> Experiment:
       InputError: naming file and key.
     """
     from dpbeam.experiments.schema import parse_experiment
+    from dpbeam.io.yaml_files import load
 
-    return parse_experiment(path, config_file.load(path, "EXPERIMENT"), _input_spec, folder)
+    return parse_experiment(path, load(path, "EXPERIMENT"), _input_spec, folder)
 
 
 def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,17 +16,40 @@ from dpbeam import __version__
 from dpbeam.cli import beam_flags, config_file
 from dpbeam.cli.console import emit, set_verbosity
 from dpbeam.errors import InputError
+from dpbeam.io import formats
+from dpbeam.io.new_files import NewFile
 from dpbeam.selectors.base import Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
-#: Never from a file: it would be forgotten there, and a file is shared.
-_COMMAND_LINE_ONLY = ("insecure_test_key",)
+#: Never from a file: a key would be forgotten there, and a file is shared; a help text would stand for a run.
+_COMMAND_LINE_ONLY = ("insecure_test_key", "help", "version")
 _SIMILAR = 0.75
+_EXPLICIT = re.compile(r"argument (--\w+): ignored explicit argument (.*)", re.DOTALL)
+_LONGEST_NUMBER = 400
 #: How the ledger names the input; the first is the default.
 INPUT_NAMES = ("base", "full", "none")
 
 BeamFlags = dict[str, list[str]]
 """Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""
+
+
+class PathOf:
+    """Type of a flag that names files: what becomes of them. A test holds every such flag to one of these."""
+
+    def __init__(self, role: str):
+        self.role = role
+
+    def __call__(self, text: str) -> str:
+        if "\0" in text:
+            raise argparse.ArgumentTypeError("a path holds no NUL character")
+        return text
+
+    def __repr__(self) -> str:
+        return self.role
+
+
+#: Files that the command reads; a file that it writes, guarded by `NewFile`; a prefix of such; a folder of its own.
+READ, WRITTEN, WRITTEN_PREFIX, FOLDER = map(PathOf, ("read", "written", "written prefix", "folder"))
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -47,11 +71,15 @@ class FlagParser(argparse.ArgumentParser):
             argument_default=argparse.SUPPRESS,
         )
         self.beam = beam
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # of argparse, which takes -1e-5 for a flag
+        self.register("type", int, _integer)
+        self.register("type", float, _decimal)
         self._discarded: dict[str, str] = {}
         self.add_argument("--version", action="version", version=f"dpbeam {__version__}")
         self.add_argument(
             "--config",
             metavar="FILE.yaml",
+            type=READ,
             action="append",
             help="flags from a file; repeatable, later files win, and the command line wins over all",
         )
@@ -59,7 +87,8 @@ class FlagParser(argparse.ArgumentParser):
         self.add_switch("verbose", "show Beam's log, and the trace of an error")
 
     def error(self, message: str):
-        raise InputError(message)
+        told = _EXPLICIT.fullmatch(message)
+        raise InputError(f"{told[1]} takes no value, got {told[2]}" if told else message)
 
     def _print_message(self, message: str, file=None) -> None:
         emit(message.removesuffix("\n"))  # help and version; errors raise
@@ -111,22 +140,32 @@ class FlagParser(argparse.ArgumentParser):
         given, beam = self._split(list(argv), "")
         merged: dict[str, Any] = {}
         merged_beam: BeamFlags = {}
-        for path in given.pop("config", ()):
+        configs = given.pop("config", [])
+        for path in configs:
             found, found_beam = (files or self)._from_file(path)
             merged |= found
             merged_beam |= found_beam
         merged |= given
         merged_beam |= beam
+        self._guard(merged, configs)
         set_verbosity(verbose=merged.get("verbose", False))
         return merged, [argument for arguments in merged_beam.values() for argument in arguments]
+
+    def _guard(self, given: dict[str, Any], configs: list[str]) -> None:
+        """Paths of files to write know their flag and what the command reads."""
+        reads = list(configs)
+        for action in self._actions:
+            if action.type is READ and action.dest in given:
+                value = given[action.dest]
+                reads += [value] if isinstance(value, str) else value
+        for action in self._actions:
+            if action.type is WRITTEN and action.dest in given:
+                given[action.dest] = NewFile(given[action.dest], f"--{action.dest}", reads)
 
     def _from_file(self, path: str) -> tuple[dict[str, Any], BeamFlags]:
         values = config_file.read(path)
         if "config" in values:
             raise InputError(f"{path}: a config file cannot name another one (config)")
-        for name in _COMMAND_LINE_ONLY:
-            if name in values:
-                raise InputError(f"{path}: {name} belongs on the command line, never in a file")
         return self._from_values(path, values)
 
     def parse_values(self, where: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,17 +182,21 @@ class FlagParser(argparse.ArgumentParser):
     def _from_values(self, where: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], BeamFlags]:
         arguments: list[str] = []
         beam: BeamFlags = {}
+        lines = getattr(values, "lines", {})
         for name, value in values.items():
+            at = f"{where}:{lines[name]}" if name in lines else where
+            if name in _COMMAND_LINE_ONLY:
+                raise InputError(f"{at}: {name} belongs on the command line, never in a file")
             action = self._option_string_actions.get(f"--{name}")
             kind = beam_flags.kind_of(name) if action is None and self.beam else None
             if action is not None:
-                arguments += config_file.arguments(where, name, value, config_file.shape_of(action))
+                arguments += config_file.arguments(at, name, value, config_file.shape_of(action))
             elif kind == "switch" and value is False:
                 beam[name] = []
             elif kind is not None:
-                beam |= self._split(config_file.arguments(where, name, value, kind), f"{where}: ")[1]
+                beam |= self._split(config_file.arguments(at, name, value, kind), f"{at}: ")[1]
             else:
-                raise InputError(f"{where}: {self._unknown(f'--{name}')}")
+                raise InputError(f"{at}: {self._unknown(f'--{name}')}")
         given, _ = self._split(arguments, f"{where}: ")
         return given, beam
 
@@ -223,12 +266,33 @@ def _is_number(token: str) -> bool:
     return True
 
 
+def _integer(text: str) -> int:
+    """As int, of ASCII digits alone: no underscores, no blanks, none of thousands of digits."""
+    if not re.fullmatch(r"[-+]?[0-9]+", text) or len(text) > _LONGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"expected an integer, got '{_short(text)}'")
+    return int(text)
+
+
+def _decimal(text: str) -> float:
+    """As float, without underscores, blanks or other scripts' digits."""
+    try:
+        if text.isascii() and not set(text) & set("_ \t\n\r\f\v"):
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected a number, got '{_short(text)}'")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 50 else f"{text[:50]}..."
+
+
 def number_list(text: str) -> tuple[float, ...]:
     """Comma-separated numbers, as in --budget_split 0.1,0.9."""
     try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected comma-separated numbers, got '{text}'") from None
+        return tuple(map(_decimal, text.split(",")))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"expected comma-separated numbers, got '{_short(text)}'") from None
 
 
 def add_input_flags(parser: FlagParser) -> None:
@@ -239,19 +303,23 @@ def add_input_flags(parser: FlagParser) -> None:
         nargs="+",
         action="extend",
         metavar="PATTERN",
-        help="files, globs, or - for stdin; repeatable",
+        type=READ,
+        help="files, globs, - for stdin, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE; repeatable",
     )
     group.add_argument(
         "--input_format",
         metavar="FORMAT",
-        help="parquet, jsonl, csv, tsv, text, wet, warc (default: extension)",
+        help=f"{', '.join(formats.names())} (default: extension)",
     )
     group.add_argument(
         "--input_layout", metavar="LAYOUT", help="pairs (default) or grouped: a list of items per row"
     )
-    group.add_argument("--user_column", metavar="NAME", help="column of users")
+    group.add_argument("--user_column", metavar="NAME", help="column of users (default user)")
     group.add_argument(
-        "--item_column", action="append", metavar="NAME", help="column of items; repeat for composite items"
+        "--item_column",
+        action="append",
+        metavar="NAME",
+        help="column of items (default item); repeat for composite items",
     )
     group.add_argument(
         "--text_layout", metavar="LAYOUT", help="line (default) or file: what is one user's document"
@@ -285,6 +353,21 @@ def add_input_flags(parser: FlagParser) -> None:
     )
     group.add_argument("--on_bad_row", metavar="ACTION", help="error (default) or skip")
     parser.add_switch("csv_multiline", "quoted values of CSV may hold line breaks; needs a well-formed file")
+    group.add_argument(
+        "--csv_delimiter", metavar="CHARACTER", help="between two fields of CSV (default: comma), such as ';'"
+    )
+    group.add_argument(
+        "--partition",
+        action="append",
+        metavar="COMPARISON",
+        help="read files in folders such as day=2026-11-01 alone, as in 'day>=2026-11-01'; repeatable",
+    )
+    group.add_argument(
+        "--table_version",
+        type=int,
+        metavar="N",
+        help="version or snapshot of a table (default: the current one)",
+    )
     parser.add_switch("lowercase", "map text to lower case before tokenising")
 
 
@@ -293,14 +376,26 @@ def add_budget_flags(parser: FlagParser) -> None:
     group = parser.add_argument_group("privacy")
     group.add_argument("--epsilon", type=float, metavar="EPS", help="total epsilon of the job; required")
     group.add_argument("--delta", type=float, metavar="DELTA", help="total delta of the job; required")
-    group.add_argument("--max_items_per_user", type=int, metavar="D0", help="items of a user that count")
+    group.add_argument("--max_items_per_user", type=int, metavar="D0", help=_max_items_help())
+
+
+def _max_items_help() -> str:
+    """With the default of each method."""
+    by_default: dict[int, list[str]] = {}
+    for selector in selectors().values():
+        by_default.setdefault(selector.default_max_items, []).append(selector.name)
+    defaults = [f"{value} of {', '.join(names)}" for value, names in by_default.items()]
+    return f"items of a user that count (default {'; '.join(defaults)})"
 
 
 def add_output_flags(parser: FlagParser) -> None:
     """Where results go, and how the job talks."""
     group = parser.add_argument_group("output")
     group.add_argument(
-        "--output", metavar="PREFIX", help="shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json"
+        "--output",
+        metavar="PREFIX",
+        type=WRITTEN_PREFIX,
+        help="shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json",
     )
     group.add_argument("--output_format", metavar="FORMAT", help="parquet (default), text, csv or jsonl")
     group.add_argument(
@@ -310,20 +405,27 @@ def add_output_flags(parser: FlagParser) -> None:
         help="default: one per 5 million released items or 256 MB of them",
     )
     parser.add_switch("overwrite", "replace earlier output of the same prefix")
+    parser.add_switch("allow_empty", "an input without a single row is no error")
     group.add_argument(
         "--num_shards", type=int, metavar="N", help="partitions of the items (default: from the input)"
     )
-    group.add_argument("--public_items", metavar="FILE", help="items, one per line, released without budget")
+    group.add_argument(
+        "--public_items", metavar="FILE", type=READ, help="items, one per line, released without budget"
+    )
     group.add_argument(
         "--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE"
     )
     group.add_argument(
         "--not_private_counts",
         metavar="FILE",
+        type=WRITTEN,
         help="write exact counts of dropped rows and tokens there; NOT PRIVATE, keep it with the input",
     )
     group.add_argument(
-        "--result_file", metavar="FILE", help="what the run has released, as JSON: outputs, ledger, counts"
+        "--result_file",
+        metavar="FILE",
+        type=WRITTEN,
+        help="what the run has released, as JSON: outputs, ledger, counts",
     )
     group.add_argument(
         "--input_names",
@@ -334,6 +436,7 @@ def add_output_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--input_digests",
         metavar="KEYFILE",
+        type=READ,
         help="put a digest of the input into the ledger, under the secret key in this file, made if absent",
     )
     group.add_argument(
@@ -383,6 +486,7 @@ def add_checkpoint_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--checkpoint",
         metavar="DIR",
+        type=FOLDER,
         help="keep the run's private state there: killed, the same command goes on from its last checkpoint",
     )
     group.add_argument(

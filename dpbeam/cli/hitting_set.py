@@ -16,6 +16,7 @@ from dpbeam.cli.checks import (
 )
 from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
+    READ,
     FlagParser,
     add_budget_flags,
     add_checkpoint_flags,
@@ -26,6 +27,13 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.cli.result import run_release
+from dpbeam.cli.settings import (
+    check_selection,
+    input_spec,
+    naming_selector,
+    selection_config,
+    selection_flags,
+)
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +64,10 @@ def make_parser() -> FlagParser:
         help="its share of the budget (default 0.3 to 0.9, growing with k/epsilon)",
     )
     group.add_argument(
-        "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
+        "--domain",
+        metavar="FILE",
+        type=READ,
+        help="a public domain, one item per line or Parquet; no selection",
     )
     add_method_flags(parser)
     add_output_flags(parser)
@@ -76,17 +87,20 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     require(given, "epsilon", "delta", "k", "input", "output")
     check_budget(given)
     check_test_key(given)
+    if "selector" in given:
+        with naming_selector():
+            check_selection({**given, "method": given["selector"]})
+    # Heavy imports only now, so that --help and wrong flags answer at once; Beam, the heaviest, last.
     with importing():
-        from dpbeam.cli.settings import input_spec
-
-        spec = input_spec(given)  # what it refuses needs no Beam
-        from dpbeam.cli.job import Job
         from dpbeam.hitting.config import plan_hitting_set
+    spec = input_spec(given)
+    with within_arithmetic(given), naming_selector():
+        plan = plan_hitting_set(config_of(given))
+    with importing():
+        from dpbeam.cli.job import Job
         from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report
         from dpbeam.hitting.transforms import HittingSet  # noqa: F401
 
-    with within_arithmetic(given):
-        plan = plan_hitting_set(config_of(given))
     job = Job.create("hitting-set", given, beam_arguments, spec)
     ledger = hitting_set_ledger(
         plan,
@@ -110,7 +124,6 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
     Raises:
       InputError: flags of a selection where the domain is public.
     """
-    from dpbeam.cli.settings import selection_config, selection_flags
     from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig
 
     config = HittingSetConfig(

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -19,26 +18,27 @@ from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
 from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.cli.beam_flags import refused_by_beam
 from dpbeam.cli.charge import Uncharged, open_charge
-from dpbeam.cli.checkpoint import can_go_on, checkpointed, settings_digest
+from dpbeam.cli.checkpoint import RunIdentity, can_go_on, checkpointed
 from dpbeam.cli.checks import check_test_key
 from dpbeam.cli.clean import warn_of_leftovers
-from dpbeam.cli.console import tell, warn
+from dpbeam.cli.console import elapsed, tell, warn
 from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import INPUT_NAMES
 from dpbeam.cli.progress import Progress
-from dpbeam.cli.result import RELEASED, check_place, describe, of_release
+from dpbeam.cli.result import RELEASED, describe, of_release
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.seal import folder_key
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
-from dpbeam.io.files import InputFile
-from dpbeam.io.item_lists import list_files
+from dpbeam.io.item_lists import has_column, list_files, refuse_input
+from dpbeam.io.new_files import NewFile
 from dpbeam.io.output import OutputTarget, count_released, read_ledger
+from dpbeam.io.pairs import check_not_empty
 from dpbeam.io.paths import absolute, is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
-from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
+from dpbeam.io.spec import InputSpec
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine
@@ -46,7 +46,7 @@ from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
-from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
+from dpbeam.selection.ledger import one_value_of
 from dpbeam.signals import deferring
 from dpbeam.storage import FileSystems
 
@@ -80,6 +80,9 @@ _OF_PAIRS = (
     "on_bad_row",
     "item_type",
     "csv_multiline",
+    "csv_delimiter",
+    "partition",
+    "table_version",
     "not_private_counts",
     "num_shards",
 )
@@ -87,15 +90,8 @@ _OF_PAIRS = (
 _OF_STORES = ("--s3_", "--hdfs_")
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
-# Where nothing tells the number of pairs: bytes of one pair in the input, compressed or not.
-_BYTES_PER_PAIR = {"parquet": 6, "jsonl": 40, "csv": 20, "tsv": 20, "text": 6, "wet": 6, "warc": 20}
-
-_CRAWL_UNITS = {
-    "record": "one user: one record of the crawl",
-    "page": "one user: all records of one page (target URI)",
-    "host": "one user: all pages of one host",
-    "domain": "one user: all pages of one registered domain",
-}
+# Flags of lists that are public by declaration.
+_PUBLIC = ("public_items", "domain")
 
 
 @dataclass
@@ -111,8 +107,7 @@ class Job:
       temp_location: where the run's private folder goes.
       key: the run's key.
       charge: the account that the run is charged to.
-      started: monotonic time at which the job was made.
-      began: the same as UTC, for the ledger.
+      began: when the job was made, in UTC, for the ledger.
       input_digest: of the input, for the ledger, if it was asked for.
     """
 
@@ -125,7 +120,6 @@ class Job:
     temp_location: str
     key: RunKey = field(repr=False)
     charge: Uncharged
-    started: float = field(default_factory=time.monotonic)
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
     input_digest: InputDigest | None = None
     _source: ReadInput | None = field(default=None, init=False, repr=False)
@@ -139,19 +133,22 @@ class Job:
         spec: InputSpec,
         *,
         look: Callable[..., InputSummary] = preflight,
+        empty: Callable[..., None] = check_not_empty,
         extras: Sequence[str] = (),
+        public: bool = True,
     ) -> Job:
         """Check flags, input and output.
 
         Args:
           look: what opens the input early.
-          extras: names of files beside the shards, as in `OutputTarget`.
+          empty: refuses one that holds nothing, unless that is allowed.
+          extras, public: names of files beside the shards, and whether these are public, as in `OutputTarget`.
 
         Raises:
           InputError: the first fault found, naming its flag, file or column.
         """
         use_stores(beam_arguments)
-        target = _target(given, extras)
+        target = _target(given, extras, public=public)
         _check_result_file(given, target)
         charge = open_charge(command, given, target)
         _check_counts(given)
@@ -159,11 +156,17 @@ class Job:
         _check_encryption(given, spec.patterns)
         summary = look(spec, temp_location=read_engine_flags(beam_arguments).temp_location)
         try:
+            _check_public(given, spec, summary)
+            if not given.get("allow_empty", False):
+                empty(spec, summary)
             inputs = [*(file.path for file in summary.files), *_lists(given)]
             target.check(inputs, _other_files(given))
             _check_files(given, inputs)
-            patterns = [pattern for pattern in spec.patterns if not is_pipe(pattern)]
+            seen = [path for pattern in spec.patterns for path in spec.file_format.files_to_see(pattern)]
+            patterns = [path for path in seen if not is_pipe(path)]
+            spec = summary.spec or spec
             temp_location = check_runner(beam_arguments, patterns, target.prefix, given.get("checkpoint"))
+            target.stage_below(temp_location)
             key = run_key(given)
             job = cls(command, given, spec, summary, target, beam_arguments, temp_location, key, charge)
             job.beam_arguments = complete(beam_arguments, threads=_threads(job.pairs_estimate))
@@ -188,6 +191,7 @@ class Job:
         _check_files(given, _lists(given))
         _check_encryption(given)
         temp_location = check_runner(beam_arguments, [], given["output"])
+        target.stage_below(temp_location)
         arguments = complete(beam_arguments)
         return cls(command, given, None, None, target, arguments, temp_location, run_key(given), charge)
 
@@ -203,12 +207,7 @@ class Job:
         """What one user is, for the ledger."""
         if self.spec is None:
             return "one user: one unit of at most one count each"
-        if self.spec.format in CRAWL_FORMATS:
-            return _CRAWL_UNITS[self.spec.user]
-        if not self.spec.complete_users:
-            return ONE_VALUE_OF_THE_USER_COLUMN
-        part = self.spec.text_layout if self.spec.format == "text" else "row"
-        return f"one user: one {part} of the input"
+        return self.spec.file_format.unit(self.spec) or one_value_of(self.spec.user_column)
 
     def input_parameters(self) -> dict[str, Any] | None:
         """Public settings of the input, for the ledger."""
@@ -223,8 +222,9 @@ class Job:
             "on_bad_row",
             "csv_multiline",
         )
-        if self.spec.format in CRAWL_FORMATS:
-            names += ("format", "user", "languages", "http_statuses")
+        names += self.spec.file_format.ledger_fields
+        if self.spec.partitions:
+            names += ("partitions",)
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 
@@ -261,7 +261,7 @@ class Job:
             and self.spec.tokenizer is None
         ):
             return self.summary.rows_estimate
-        return self.summary.bytes // _BYTES_PER_PAIR[self.spec.format]
+        return self.summary.bytes // self.spec.file_format.bytes_per_pair
 
     @property
     def _large_and_local(self) -> bool:
@@ -382,12 +382,14 @@ class Job:
         with RunFolder(self.temp_location, self.key, encrypt=self._encrypted) as folder:
             yield folder
 
-    def _kept(self, ledger_json: str, trips: int) -> contextlib.AbstractContextManager[RunFolder]:
+    @contextlib.contextmanager
+    def _kept(self, ledger_json: str, trips: int) -> Iterator[RunFolder]:
         """The run's private folder below --checkpoint."""
-        files = list(self.summary.files) if self.summary is not None else []
-        files += [InputFile(path, 0) for path in _lists(self.given)]
-        digest = settings_digest(self.command, ledger_json, files, self.key)
-        return checkpointed(self.given["checkpoint"], self.key, digest, trips, encrypt=self._encrypted)
+        paths = [*([] if self.summary is None else self._input_paths()), *_lists(self.given)]
+        identity = RunIdentity.of(self.command, self.given, absolute(self.target.prefix), ledger_json, paths)
+        place = self.given["checkpoint"]
+        with checkpointed(place, self.key, identity, trips, encrypt=self._encrypted) as folder:
+            yield folder
 
     @property
     def _encrypted(self) -> bool:
@@ -420,12 +422,12 @@ class Job:
                 owner.mark(self.target.prepare())
                 with self._executor(progress) as execute:
                     work(folder, execute)
-                if "not_private_counts" in self.given:
-                    _write_counts(self.given["not_private_counts"], folder.store.read_bytes(_COUNTS))
+                counts = folder.store.read_bytes(_COUNTS) if "not_private_counts" in self.given else None
                 self.target.release = self.release(ledger_json)
                 with deferring():
                     paths = self.charge.publish(self.target, ledger_json)
                     _removed(private)
+                    self._write_counts(counts)
                     self._finish(paths, report)
         except BaseException:
             self.charge.failed(self.target, kept=folder is not None and self._can_go_on(folder))
@@ -434,6 +436,17 @@ class Job:
             if self.summary is not None:
                 self.summary.release()
         return 0
+
+    def _write_counts(self, counts: bytes | None) -> None:
+        """Exact counts of what was dropped, for the owner of the data only; trouble here is a warning."""
+        if counts is None:
+            return
+        text = json.dumps({"not_private": True, "dropped": json.loads(counts)}, indent=2, sort_keys=True)
+        try:
+            file = self.given["not_private_counts"]
+            file.write(f"{text}\n".encode(), overwrite=self.given.get("overwrite", False))
+        except (InputError, UnavailableError) as error:
+            warn(f"the output is complete, but {error}")
 
     def _can_go_on(self, folder: RunFolder) -> bool:
         try:
@@ -449,7 +462,7 @@ class Job:
                 self._write_result(paths, released)
             report(paths, released)
             self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
-            self.say(f"elapsed: {_duration(time.monotonic() - self.started)}")
+            self.say(f"elapsed: {_duration(elapsed())}")
         except Exception as error:
             warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
 
@@ -460,7 +473,7 @@ class Job:
         found = of_release(ledger, paths[-1], paths[:-1], released)
         charge = self.charge.charged
         result = describe(self.command, self.given, RELEASED, ExitCode.DONE, charge=charge, **found)
-        self.given["result_file"].write(result)
+        self.given["result_file"].tell(result)
 
     def _input_paths(self) -> list[str]:
         if self.summary is None:
@@ -513,7 +526,7 @@ def _last_part(path: str) -> str:
 def _check_result_file(given: dict[str, Any], target: OutputTarget) -> None:
     """First of all, so that whatever comes next can be told there."""
     if "result_file" in given:
-        given["result_file"].check(given, target.extras)
+        given["result_file"].claim(given, target.extras)
 
 
 def _lists(given: dict[str, Any]) -> list[str]:
@@ -522,11 +535,26 @@ def _lists(given: dict[str, Any]) -> list[str]:
     return [path for name in names for path in list_files(given[name], f"--{name}")]
 
 
+def _check_public(given: dict[str, Any], spec: InputSpec, summary: InputSummary) -> None:
+    """Refuse the input as its own public list, and doubt one that has users in it.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    for name in _PUBLIC:
+        if name not in given:
+            continue
+        refuse_input(given[name], f"--{name}", spec.patterns, summary.files)
+        if spec.user_column is not None and has_column(given[name], f"--{name}", spec.user_column):
+            warn(
+                f"--{name}: '{given[name]}' has the column '{spec.user_column}' of users beside its items; all its "
+                "items are taken as public, so it must not come from the data"
+            )
+
+
 def _other_files(given: dict[str, Any]) -> dict[str, str]:
     """Files that a job writes besides its output, by their flag."""
-    return {
-        f"--{name}": os.fspath(given[name]) for name in ("not_private_counts", "result_file") if name in given
-    }
+    return {value.flag: value for value in given.values() if isinstance(value, NewFile)}
 
 
 def use_stores(arguments: list[str]) -> None:
@@ -581,11 +609,9 @@ def run_key(given: dict[str, Any]) -> RunKey:
     return RunKey.insecure_fixed(given["insecure_test_key"].lower())
 
 
-def _target(given: dict[str, Any], extras: Sequence[str] = ()) -> OutputTarget:
-    overwrite = given.get("overwrite", False)
-    return OutputTarget(
-        given["output"], given.get("output_format", "parquet"), overwrite=overwrite, extras=extras
-    )
+def _target(given: dict[str, Any], extras: Sequence[str] = (), *, public: bool = True) -> OutputTarget:
+    overwrite, format = given.get("overwrite", False), given.get("output_format", "parquet")
+    return OutputTarget(given["output"], format, overwrite=overwrite, extras=extras, public=public)
 
 
 def pipeline_options(arguments: list[str]) -> PipelineOptions:
@@ -626,6 +652,10 @@ def _check_checkpoint(given: dict[str, Any], spec: InputSpec) -> None:
     given["checkpoint"] = local_path(given["checkpoint"], "--checkpoint")
     if any(map(is_pipe, spec.patterns)):
         raise InputError("--checkpoint: a pipe cannot be read again; give --input a file")
+    if spec.file_format.is_table and spec.table_version is None:
+        raise InputError(
+            "--checkpoint: a retry must read the same version of the table; pass --table_version"
+        )
 
 
 def _check_encryption(given: dict[str, Any], patterns: Sequence[str] = ()) -> None:
@@ -649,10 +679,11 @@ def _check_files(given: dict[str, Any], inputs: Sequence[str]) -> None:
     Raises:
       InputError: naming the flag.
     """
-    for flag, path in _other_files(given).items():
-        if any(os.path.realpath(path) == os.path.realpath(other) for other in inputs):
-            raise InputError(f"{flag}: '{path}' is an input of this run")
-        check_place(flag.removeprefix("--"), path)
+    files = [value for value in given.values() if isinstance(value, NewFile)]
+    for file in files:
+        file.check(overwrite=given.get("overwrite", False), inputs=inputs)
+        if any(os.path.abspath(file) == os.path.abspath(other) for other in files if other is not file):
+            raise InputError(f"{file.flag}: '{file}' is named for another file too; name two files")
 
 
 class _StoreCounts(beam.DoFn):
@@ -663,16 +694,6 @@ class _StoreCounts(beam.DoFn):
 
     def process(self, counts: dict[str, int]) -> None:
         self._store.write_bytes(_COUNTS, json.dumps(counts).encode())
-
-
-def _write_counts(path: str, counts: bytes) -> None:
-    """Exact counts of what was dropped, for the owner of the data only."""
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"not_private": True, "dropped": json.loads(counts)}, file, indent=2, sort_keys=True)
-            file.write("\n")
-    except OSError as error:
-        raise InputError(f"--not_private_counts: cannot write '{path}': {error.strerror}") from None
 
 
 def _duration(seconds: float) -> str:

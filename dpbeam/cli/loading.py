@@ -12,19 +12,27 @@ import sys
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 
+from dpbeam.signals import deferring
+
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """What is made here is taken to live as long as the program; does nothing once a job has been loaded."""
+    """What is made here is taken to live as long as the program; does nothing once a job has been loaded.
+
+    A signal that stops the program waits for the imports: a module that is imported in part fails whoever uses it next.
+    """
     if "dpbeam.cli.job" in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()
     try:
-        yield
+        with deferring() as came:
+            yield
         gc.freeze()
     finally:
         gc.enable()
+    if came:
+        raise KeyboardInterrupt
 
 
 #: Beam and pyarrow import them where they are installed, a quarter of a second, and do without where they are not.

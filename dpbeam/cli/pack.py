@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
+    READ,
     FlagParser,
     add_budget_flags,
     add_checkpoint_flags,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.io.agents import AgentSpec
+    from dpbeam.io.sources import InputSummary
     from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource
 
 PRICES = "prices.parquet"
@@ -60,6 +62,7 @@ def make_parser() -> FlagParser:
         nargs="+",
         action="extend",
         metavar="PATTERN",
+        type=READ,
         help="files, globs, or - for stdin; one row per agent",
     )
     group.add_argument(
@@ -100,6 +103,7 @@ def add_packing_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--supplies",
         metavar="FILE",
+        type=READ,
         help="YAML or JSON: resource -> supply, or -> {supply, max_demand}; a list for a column of lists; required",
     )
     group.add_argument(
@@ -153,15 +157,26 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     if not 1 <= given.get("num_blocks", 1) <= 65_536:
         raise InputError(f"--num_blocks must be from 1 to 65536, got {given['num_blocks']}")
     with importing():
+        from dpbeam.packing.config import resources_of  # noqa: F401
+    resources = read_supplies(given["supplies"])
+    config = config_of(given)
+    with importing():
         from dpbeam.cli.job import Job
         from dpbeam.io.agents import preflight_agents
         from dpbeam.packing.report import packing_ledger
         from dpbeam.packing.transforms import AgentBlocks  # noqa: F401
 
-        resources = read_supplies(given["supplies"])
-        config = config_of(given)
-        spec = agent_spec(given, resources)
-    job = Job.create("pack", given, beam_arguments, spec, look=preflight_agents, extras=(PRICES,))
+    spec = agent_spec(given, resources)
+    job = Job.create(
+        "pack",
+        given,
+        beam_arguments,
+        spec,
+        look=preflight_agents,
+        empty=_check_agents,
+        extras=(PRICES,),
+        public=False,
+    )
     try:
         with within_arithmetic(given):
             plan = plan_of(given, config, resources, job.reading[1].rows_estimate)
@@ -176,16 +191,22 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     return _execute(plan, job, spec, ledger.to_json())
 
 
+def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
+    """Refuse an input without a row. Raises InputError."""
+    if not summary.rows_estimate:
+        raise InputError("--agents: there are no agents; pass --allow_empty if that may be so")
+
+
 def read_supplies(path: str) -> tuple[Resource, ...]:
     """The resources of a --supplies file.
 
     Raises:
       InputError: it cannot be read, or holds something else.
     """
-    from dpbeam.cli import config_file
+    from dpbeam.io.yaml_files import load
     from dpbeam.packing.config import resources_of
 
-    found = config_file.load(path, "--supplies")
+    found = load(path, "--supplies")
     if not isinstance(found, Mapping | list) or not found:
         raise InputError(f"--supplies: '{path}' must map resources to supplies, or list supplies")
     return resources_of(found)
@@ -305,7 +326,7 @@ def _execute(plan: PackingPlan, job: Job, spec: AgentSpec, ledger: str) -> int:
         write_atomically(job.target.staged_extra(PRICES), lambda file: pq.write_table(table, file))
 
     def report(paths: list[str], released: int) -> None:
-        job.say(f"{released} allocations, each for its own agent alone: {paths[0]}")
+        job.say(f"{released} allocations, NOT FOR PUBLICATION, each for its own agent alone: {paths[0]}")
         job.say(f"prices, public: {job.target.prefix}.{PRICES}")
         config = plan.config
         job.say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from dpbeam.cli import hitting_set, pack, select, top_k
 from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
+from dpbeam.cli.settings import naming_selector
 from dpbeam.errors import InputError
 from dpbeam.selectors.registry import advised, find
 
@@ -84,7 +86,8 @@ def _run(argv: Sequence[str]) -> int:
         _check_choice(given, family)
     if family != SELECT:
         _JOBS[family].make_parser().refuse_discarded(given)
-    with within_arithmetic(given):
+    named = naming_selector() if family in (TOP_K, HITTING_SET) else contextlib.nullcontext()
+    with within_arithmetic(given), named:
         report = _REPORTS[family](given)
     warn_of_budget(given)
     if given.get("json", False):

@@ -16,15 +16,18 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dpbeam import __version__
 from dpbeam.cli.console import NothingToDo, failure_in_own_words, find_input_error, run_command, warn
 from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.new_files import NewFile, check_not_output
 
 FORM = 1
+_LARGEST = 64 << 20
 RELEASED, OUT_ALREADY, REFUSED, FAILED = "released", "already_released", "refused", "failed"
 _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
 #: What every result of any version has.
@@ -39,24 +42,12 @@ _OF_DATA = {
 _OF_LEDGER = ("method", "accounting", "epsilon", "delta", "parameters")
 
 
-class ResultFile(os.PathLike[str]):
-    """The file, and whether this run may write it.
+class ResultFile(NewFile):
+    """The file, and whether this run may write it."""
 
-    Args:
-      path: on this machine.
-    """
+    _ready = _replaces = False
 
-    def __init__(self, path: str):
-        self._path = path
-        self._ready = False
-
-    def __fspath__(self) -> str:
-        return self._path
-
-    def __str__(self) -> str:
-        return self._path
-
-    def check(self, given: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
+    def claim(self, given: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
         """Refuse a file that could not be written at the end, or that stands in the way.
 
         Args:
@@ -66,40 +57,33 @@ class ResultFile(os.PathLike[str]):
         Raises:
           InputError: naming the flag.
         """
-        from dpbeam.io.output import check_not_output
-
-        check_not_output("--result_file", self._path, given["output"], extras)
-        check_place("result_file", self._path)
+        check_not_output(self.flag, self, given["output"], extras)
         found = self._found()
-        if found is None and os.path.lexists(self._path) and not given.get("overwrite", False):
-            raise InputError(
-                f"--result_file: '{self._path}' exists; pass --overwrite to replace it, or another name"
-            )
         if found is not None and not _replaceable(found, given):
             raise InputError(
-                f"--result_file: '{self._path}' exists and tells of another release; pass --overwrite to replace it, "
+                f"--result_file: '{self}' exists and tells of another release; pass --overwrite to replace it, "
                 "or another name"
             )
-        self._ready = found is not None or not os.path.lexists(self._path)
+        self._replaces = found is not None
+        self.check(overwrite=given.get("overwrite", False))
+        self._ready = self._replaces or not os.path.lexists(self)
+
+    def check(self, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
+        """As of any other file, but that a result which nobody misses is replaced."""
+        super().check(overwrite=overwrite or self._replaces, inputs=inputs)
 
     def clear(self) -> None:
         """The run starts: whatever an earlier one has written is gone."""
         if self._found() is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.remove(self._path)
+                os.remove(self)
 
-    def write(self, result: Mapping[str, Any]) -> None:
+    def tell(self, result: Mapping[str, Any]) -> None:
         """The run has ended, and its output is as it is: trouble is a warning, and leaves no earlier result."""
-        part = f"{self._path}.part-{os.getpid()}"
         try:
-            with open(part, "x", encoding="utf-8") as file:
-                json.dump(result, file, indent=2)
-                file.write("\n")
-            os.replace(part, self._path)
-        except OSError as error:
-            warn(f"--result_file: cannot write '{self._path}': {error.strerror}")
-            with contextlib.suppress(OSError):
-                os.remove(part)
+            self.write(f"{json.dumps(result, indent=2)}\n".encode(), overwrite=True)
+        except (InputError, UnavailableError) as error:
+            warn(str(error))
             with contextlib.suppress(OSError):
                 self.clear()
 
@@ -107,15 +91,17 @@ class ResultFile(os.PathLike[str]):
         """A run that has released nothing."""
         with contextlib.suppress(InputError):
             if not self._ready and "output" in given:
-                self.check(given)
+                self.claim(given)
         found = self._found()
         if self._ready if found is None else _replaceable(found, given):
-            self.write(describe(command, given, _STATUS[code], code, error=error))
+            self.tell(describe(command, given, _STATUS[code], code, error=error))
 
     def _found(self) -> dict[str, Any] | None:
         """An earlier result; None where there is none, or something else."""
         try:
-            with open(self._path, encoding="utf-8") as file:
+            if not stat.S_ISREG(os.lstat(self).st_mode) or os.path.getsize(self) > _LARGEST:
+                return None
+            with open(self, encoding="utf-8") as file:
                 values = json.load(file)
         except (OSError, ValueError, RecursionError):
             return None
@@ -128,19 +114,6 @@ def _replaceable(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
         return True
     account = found.get("budget") or found
     return all(name in given and account.get(name) == given[name] for name in ("dataset", "release_id"))
-
-
-def check_place(flag: str, path: str) -> None:
-    """Refuse a file that could not be written here.
-
-    Raises:
-      InputError: naming the flag.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not path:
-        raise InputError(f"--{flag}: '{path}' is a folder; give the name of a file")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--{flag}: cannot write '{path}': '{folder}' is no folder that can be written")
 
 
 def describe(
@@ -211,7 +184,8 @@ def run_release(
     def run() -> int:
         given, beam_arguments = parse()
         if "result_file" in given:
-            given["result_file"] = ResultFile(given["result_file"])
+            named = given["result_file"]
+            given["result_file"] = ResultFile(named, named.flag, named.reads)
         known.update(given)
         return body(given, beam_arguments)
 
@@ -237,7 +211,10 @@ def _guess(argv: Sequence[str]) -> dict[str, Any]:
         if name in ("result_file", "output", "dataset", "release_id") and (equals or number + 1 < len(argv)):
             given[name] = value if equals else argv[number + 1]
     if "result_file" in given:
-        given["result_file"] = ResultFile(given["result_file"])
+        try:
+            given["result_file"] = ResultFile(given["result_file"], "--result_file")
+        except InputError:  # which the command line has told
+            del given["result_file"]
     return given
 
 
@@ -273,4 +250,4 @@ def _write_existing(
             found = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
     except (OSError, ValueError) as error:
         warn(f"--result_file: the output '{prefix}' cannot be read: {error}")
-    file.write(describe(command, given, OUT_ALREADY, ExitCode.DONE, charge=charge, **found))
+    file.tell(describe(command, given, OUT_ALREADY, ExitCode.DONE, charge=charge, **found))

@@ -26,6 +26,7 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.cli.result import run_release
+from dpbeam.cli.settings import check_selection, input_spec, selection_config
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -67,17 +68,17 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     require(given, "input", "epsilon", "delta", "output")
     check_budget(given)
     check_test_key(given)
-    # Heavy imports only now, so that --help and wrong flags answer at once.
+    check_selection(given)
+    # Heavy imports only now, so that --help and wrong flags answer at once; Beam, the heaviest, last.
     with importing():
-        from dpbeam.cli.settings import input_spec
-
-        spec = input_spec(given)  # what it refuses needs no Beam
-        from dpbeam.cli.job import Job
         from dpbeam.selection.plan import make_plan
-        from dpbeam.selection.transforms import UserBlocks  # noqa: F401
-
+    spec = input_spec(given)
     with within_arithmetic(given):
         plan = make_plan(config_of(given))
+    with importing():
+        from dpbeam.cli.job import Job
+        from dpbeam.selection.transforms import UserBlocks  # noqa: F401
+
     job = Job.create("select", given, beam_arguments, spec)
     public = _public_items(given, job)
     ledger = _ledger(plan, job).to_json()
@@ -89,8 +90,6 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
 
 def config_of(given: dict[str, Any]) -> SelectionConfig:
     """The settings among the given flags."""
-    from dpbeam.cli.settings import selection_config
-
     counts = {name: given[name] for name in ("noisy_counts", "noisy_count_share") if name in given}
     return replace(selection_config(given), **counts)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbeam.cli.console import run_command, tell
-from dpbeam.cli.flags import FlagParser, require
+from dpbeam.cli.flags import WRITTEN_PREFIX, FlagParser, require
 from dpbeam.errors import InputError
+from dpbeam.io.paths import is_local, local_path
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
 _PAIRS = ("users", "items", "mean_items_per_user", "user_exponent", "item_exponent", "item_bytes")
@@ -18,7 +19,9 @@ def make_parser() -> FlagParser:
         "Generate synthetic (user, item) pairs by power laws, or with --agents a market for pack.",
         beam=False,
     )
-    parser.add_argument("--output", metavar="PREFIX", help="files PREFIX-00000-of-000NN.FORMAT; required")
+    parser.add_argument(
+        "--output", metavar="PREFIX", type=WRITTEN_PREFIX, help="files PREFIX-00000-of-000NN.FORMAT; required"
+    )
     parser.add_argument("--output_format", metavar="FORMAT", help="parquet (default), jsonl, csv or tsv")
     parser.add_argument(
         "--users", type=int, metavar="N", help="size of the universe of users; required for pairs"
@@ -65,12 +68,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv)
-    market = any(name in given for name in _MARKET)
+    of_market = next((name for name in _MARKET if name in given), None)
+    market = of_market is not None
     for name in _PAIRS if market else ():
         if name in given:
-            raise InputError(f"--{name} is of pairs, --agents of a market: drop one of them")
+            raise InputError(f"--{name} is of pairs, --{of_market} of a market: drop one of them")
     require(given, "output", *(("agents", "resources") if market else ("users", "items")))
-    prefix = given.pop("output")
+    prefix = local_path(given.pop("output"), "--output")
+    if not is_local(prefix):
+        raise InputError(f"--output: '{prefix}' must be a prefix on this machine")
     format = given.pop("output_format", "parquet")
     for name in ("config", "quiet", "verbose"):
         given.pop(name, None)
@@ -83,5 +89,7 @@ def _run(argv: Sequence[str]) -> int:
 
         given.setdefault("mean_items_per_user", 10.0)
         paths = write_synthetic(prefix, format=format, **given)
-    tell(f"{len(paths)} files, {paths[0]}" + (f" to {paths[-1]}" if len(paths) > 1 else ""))
+    shards, supplies = (paths[:-1], f"; {paths[-1]}") if market else (paths, "")
+    count = "1 file" if len(shards) == 1 else f"{len(shards)} files"
+    tell(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
     return 0

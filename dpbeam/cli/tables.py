@@ -51,6 +51,14 @@ def show(draw: Callable[[Console], None], width: int = 110) -> None:
     emit(drawn.getvalue().removesuffix("\n"))
 
 
+def not_run(report: dict[str, Any]) -> str:
+    """What `dpbeam tune` did not come to."""
+    methods = ", ".join(report["methods_not_run"])
+    whole = f", nothing at all of {methods}" if methods else ""
+    choices = report["not_run"] + len(report["choices"])
+    return f"{report['not_run']} of {choices} choices were not run for lack of time{whole}"
+
+
 def _plan(report: dict[str, Any], console: Console) -> None:
     head = f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
     settings = "  ".join(f"{name}={_short(value)}" for name, value in report["parameters"].items())
@@ -176,7 +184,7 @@ def _tuning(report: dict[str, Any], console: Console) -> None:
             continue
         seen.add(row["choice"])
         mark = "pick" if picked else "best" if row == report["best"] else ""
-        error = "" if row["error"] is None or report["aim"] != "items" else f" ± {row['error']:.2g}"
+        error = "" if row["error"] is None or report["aim"] != "items" else f" ± {_plain(row['error'])}"
         table.add_row(
             row["choice"],
             str(row["max_items_per_user"]),
@@ -187,7 +195,7 @@ def _tuning(report: dict[str, Any], console: Console) -> None:
             mark,
         )
     console.print(table)
-    late = f"; {report['not_run']} more were not run, for lack of time" if report["not_run"] else ""
+    late = f"; {not_run(report)}" if report["not_run"] else ""
     console.print(
         f"{len(report['choices'])} choices{late}. ± is the standard error of the mean, from three runs on.",
         f"pick: fewest trips within {100 * report['tolerance']:g} % of the best, then most {report['aim']}:",
@@ -196,6 +204,11 @@ def _tuning(report: dict[str, Any], console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _plain(value: float) -> str:
+    """Two digits at least, and no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}"
 
 
 def recommendation(found: dict[str, Any]) -> str:

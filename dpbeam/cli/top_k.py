@@ -17,6 +17,7 @@ from dpbeam.cli.checks import (
 )
 from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
+    READ,
     FlagParser,
     add_budget_flags,
     add_input_flags,
@@ -26,6 +27,13 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.cli.result import run_release
+from dpbeam.cli.settings import (
+    check_selection,
+    input_spec,
+    naming_selector,
+    selection_config,
+    selection_flags,
+)
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +43,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from dpbeam.accounting.ledger import Ledger
     from dpbeam.cli.job import Job
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.kernels.canonical import Kinds
@@ -56,11 +63,15 @@ def make_parser() -> FlagParser:
     add_choice_flags(parser)
     group = parser.add_argument_group("items to choose from")
     group.add_argument(
-        "--domain", metavar="FILE", help="a public domain, one item per line or Parquet; no selection"
+        "--domain",
+        metavar="FILE",
+        type=READ,
+        help="a public domain, one item per line or Parquet; no selection",
     )
     group.add_argument(
         "--histogram",
         metavar="FILE",
+        type=READ,
         help="items and counts (Parquet, CSV) instead of --input; which items it lists must be public "
         "(--public_domain), or --mechanism=limited-domain",
     )
@@ -110,25 +121,32 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     check_budget(given, zero_delta=True)
     check_test_key(given)
     _check_domain(given)
+    if "selector" in given:
+        with naming_selector():
+            check_selection({**given, "method": given["selector"]})
+    if "histogram" not in given:
+        require(given, "input")
+    # Heavy imports only now, so that --help and wrong flags answer at once; Beam, the heaviest, last.
     with importing():
-        from dpbeam.cli.settings import input_spec
-
-        if "histogram" in given:
-            spec = None
-        else:
-            require(given, "input")
-            spec = input_spec(given)  # what it refuses needs no Beam
-        from dpbeam.cli.job import Job
         from dpbeam.topk.config import plan_topk
+    spec = None if "histogram" in given else input_spec(given)
+    with within_arithmetic(given), naming_selector():
+        plan = plan_topk(config_of(given))
+    with importing():
+        from dpbeam.cli.job import Job
+        from dpbeam.topk.report import topk_ledger
         from dpbeam.topk.transforms import TopKItems  # noqa: F401
 
-    with within_arithmetic(given):
-        plan = plan_topk(config_of(given))
     if spec is None:
         job = Job.without_input("top-k", given, beam_arguments)
     else:
         job = Job.create("top-k", given, beam_arguments, spec)
-    ledger = _ledger(plan, job).to_json()
+    ledger = topk_ledger(
+        plan,
+        input_parameters=job.input_parameters(),
+        fixed_key=job.key.insecure,
+        privacy_unit=job.privacy_unit,
+    ).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
         return _print_plan(plan, job, ledger)
@@ -183,7 +201,6 @@ _HISTOGRAM_NOTE = {
 
 
 def config_of(given: dict[str, Any]) -> TopKConfig:
-    from dpbeam.cli.settings import selection_config, selection_flags
     from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig
 
     settings = {
@@ -211,38 +228,6 @@ def config_of(given: dict[str, Any]) -> TopKConfig:
     if limited:
         return replace(config, max_items_per_user=given.get("max_items_per_user"))
     return config
-
-
-def _ledger(plan: TopKPlan, job: Job) -> Ledger:
-    from dpbeam.accounting.ledger import Ledger, key_source
-    from dpbeam.accounting.versions import code_revision, versions
-
-    config = plan.config
-    parameters = {
-        "k": config.k,
-        "mechanism": config.mechanism,
-        "choice_budget": plan.choice_budgets,
-        "selector_share": config.selector_share,
-        "noisy_count_share": config.noisy_count_share,
-        "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
-        "kbar": config.kbar,
-        "public_domain": config.public_domain,
-        "selection": None if plan.selection is None else plan.selection.config.public_parameters(),
-        "selector": None if plan.selection is None else plan.selection.config.method,
-        "input": job.input_parameters(),
-    }
-    return Ledger(
-        method="top-k",
-        epsilon=config.epsilon,
-        delta=config.delta,
-        accounting=plan.composition,
-        events=plan.event,
-        privacy_unit=job.privacy_unit,
-        parameters=parameters,
-        key_source=key_source(fixed=job.key.insecure),
-        versions=versions(),
-        code_revision=code_revision(),
-    )
 
 
 def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:

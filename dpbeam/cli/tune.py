@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.cli.console import emit, run_command, tell
-from dpbeam.cli.flags import FlagParser, add_budget_flags, add_input_flags, require
+from dpbeam.cli.console import emit, run_command, tell, warn
+from dpbeam.cli.flags import WRITTEN, FlagParser, add_budget_flags, add_input_flags, require
 from dpbeam.errors import InputError
+from dpbeam.io.new_files import NewFile
+from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
     from dpbeam.evaluation.population import Model, Population
@@ -81,9 +83,14 @@ def make_parser() -> FlagParser:
     )
     group.add_argument("--seed", type=int, metavar="N", help="the same seed, the same figures (default 0)")
     group = parser.add_argument_group("output")
-    group.add_argument("--output", metavar="FILE.yaml", help="the pick, as a --config file of dpbeam select")
     group.add_argument(
-        "--plot", metavar="FILE", help="expected output by D0, FILE.svg or .png; needs the extra plots"
+        "--output", metavar="FILE.yaml", type=WRITTEN, help="the pick, as a --config file of dpbeam select"
+    )
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=WRITTEN,
+        help="expected output by D0, FILE.svg or .png; needs the extra plots",
     )
     parser.add_switch("overwrite", "replace these files")
     parser.add_switch("json", "print JSON instead of a table")
@@ -130,6 +137,10 @@ def _run(argv: Sequence[str]) -> int:
             advance=advance,
         )
     report = {"not_private": "input" in given, "source": source, **found.report(epsilon, delta)}
+    if found.not_run:
+        from dpbeam.cli.tables import not_run
+
+        warn(not_run(report))
     _write(given, report, found)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))
@@ -173,14 +184,8 @@ def _check(given: dict[str, Any]) -> None:
 def _check_files(given: dict[str, Any]) -> None:
     """Refuse places that cannot be written before anything runs."""
     for name in ("output", "plot"):
-        path = given.get(name)
-        if path is None:
-            continue
-        folder = os.path.dirname(path) or "."
-        if os.path.isdir(path) or not os.path.isdir(folder):
-            raise InputError(f"--{name}: '{path}' is not a file in an existing folder")
-        if os.path.exists(path) and not given.get("overwrite", False):
-            raise InputError(f"--{name}: '{path}' exists; pass --overwrite to replace it")
+        if name in given:
+            given[name].check(overwrite=given.get("overwrite", False))
     if "plot" in given:
         from dpbeam.experiments.plots import check_matplotlib
 
@@ -193,7 +198,14 @@ def _model(given: dict[str, Any]) -> Model:
     from dpbeam.evaluation.population import Model
 
     values = {name: given[name] for name in ("users", *_MODEL) if name in given}
-    return Model(**{"item_exponent": 1.0, **values})
+    model = Model(**{"item_exponent": 1.0, **values})
+    _check_memory(model.users * model.mean_items_per_user, model.num_items)
+    return model
+
+
+def _check_memory(pairs: float, items: int) -> None:
+    """Refuse a population that memory does not hold. Raises InputError."""
+    check_memory("--users", 40 * pairs + 24 * items)
 
 
 Source = tuple[Callable[[int], "Population"], dict[str, Any]]
@@ -216,6 +228,7 @@ def _of_data(given: dict[str, Any], seed: int) -> Source:
     users = given.get("users", data.users)
     if given.get("as_model", False):
         return _simulated(Model.fit(data).with_users(users), seed, _NOT_PRIVATE)
+    _check_memory(data.pairs * users / max(data.users, 1), data.num_items)
     source = {"of": "data", "says": _NOT_PRIVATE, "users": users, "users_read": data.users}
     if users == data.users:
         return lambda number: data, source
@@ -235,21 +248,15 @@ def _read(given: dict[str, Any]) -> Population:
 
 
 def _write(given: dict[str, Any], report: dict[str, Any], found: Tuning) -> None:
-    from dpbeam.io.files import write_atomically
-
-    files: dict[str, bytes] = {}
+    files: dict[NewFile, bytes] = {}
     if "output" in given:
         files[given["output"]] = _config(report).encode()
     if "plot" in given:
         from dpbeam.experiments.tuning_plot import draw_tuning
 
         files[given["plot"]] = draw_tuning(found, report["source"]["says"], given["plot"].rpartition(".")[2])
-    for path, data in files.items():
-
-        def put(file: Any, data: bytes = data) -> None:
-            file.write(data)
-
-        write_atomically(path, put)
+    for file, data in files.items():
+        file.write(data, overwrite=given.get("overwrite", False))
     if files and not given.get("quiet", False) and not given.get("json", False):
         tell(f"{', '.join(files)}: written")
 
@@ -258,6 +265,8 @@ def _config(report: dict[str, Any]) -> str:
     """The pick as flags of `dpbeam select`, with where it comes from."""
     import yaml
 
+    from dpbeam.cli.tables import not_run
+
     pick = report["pick"]
     error = "" if pick["error"] is None else f", standard error {pick['error']:.3g}"
     head = [
@@ -265,5 +274,6 @@ def _config(report: dict[str, Any]) -> str:
         report["source"]["says"],
         f"expected {report['aim']}: {pick['mean']:.6g}{error}; best of {len(report['choices'])} choices: "
         f"{report['best']['mean']:.6g}",
+        *([not_run(report)] if report["not_run"] else []),
     ]
     return "".join(f"# {line}\n" for line in head) + yaml.safe_dump(report["flags"], sort_keys=False)

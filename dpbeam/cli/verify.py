@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli.console import emit, run_command, visible
+from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.cli.flags import FlagParser
-from dpbeam.errors import InputError, complain
+from dpbeam.cli.flags import READ, FlagParser
+from dpbeam.errors import InputError, complain, visible
 
 
 def make_parser() -> FlagParser:
@@ -18,7 +18,7 @@ def make_parser() -> FlagParser:
         "Exit code 0: all of it holds; 1: something does not; 2: a ledger cannot be read."
     )
     parser = FlagParser("verify", text, beam=False)
-    parser.add_argument("ledger", nargs="*", metavar="LEDGER", help="PREFIX.ledger.json of a run")
+    parser.add_argument("ledger", nargs="*", metavar="LEDGER", type=READ, help="PREFIX.ledger.json of a run")
     parser.add_switch("contents", "read the output too: digests and number of rows")
     parser.add_switch("ledger_alone", "do not look for the output")
     parser.add_argument(
@@ -26,10 +26,14 @@ def make_parser() -> FlagParser:
         nargs="+",
         action="extend",
         metavar="PATTERN",
+        type=READ,
         help="compare the digest of the input; needs the key, --input_digests",
     )
     parser.add_argument(
-        "--input_digests", metavar="KEYFILE", help="the key that the run was given under the same name"
+        "--input_digests",
+        metavar="KEYFILE",
+        type=READ,
+        help="the key that the run was given under the same name",
     )
     parser.add_switch("json", "print JSON instead of text")
     return parser

@@ -6,54 +6,52 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.accounting.tables import TableNoise
-from dpbeam.engine.program import Exact, Keys, Program
+from dpbeam.engine.forwarding import Forwarding, check_goes_on
+from dpbeam.engine.program import HubNoise, ItemNoise, Keys, Program, Touches
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block
-from dpbeam.kernels.shards import Shard
 
 
-class Extended(Program):
-    """All trips of `first`, and trips of its own after them, without sums, noise of items or shards.
+class Extended(Forwarding):
+    """All trips of `inner`, and trips of its own after them, without sums, noise of items or shards.
 
-    A subclass says how many `trips` there are, and what happens after the last one of `first`.
+    A subclass says how many `trips` there are, and what happens after the last one of `inner`; its hub then has the
+    state that the hub of `inner` left.
 
-    Attributes:
-      first: the program that comes first; its parts meet nobody.
+    Raises:
+      ValueError: `inner` does not give its result from its shards, or its parts meet after its last trip.
     """
 
-    def __init__(self, first: Program):
-        self.first = first
-        self.trips, self.norm, self.cap = first.trips, first.norm, first.cap
-        self.weight_grid, self.reply_columns = first.weight_grid, first.reply_columns
+    def __init__(self, inner: Program):
+        super().__init__(inner)
+        check_goes_on(inner, inner.trips - 1)
 
     def is_first(self, trip: int) -> bool:
-        """Whether the trip is one of `first`."""
-        return trip < self.first.trips
+        """Whether the trip is one of `inner`."""
+        return trip < self.inner.trips
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
-        return self.first.sum_names(trip) if self.is_first(trip) else ()
+        return super().sum_names(trip) if self.is_first(trip) else ()
 
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
-        return self.first.noise(trip) if self.is_first(trip) else None
+    def noise(self, trip: int) -> ItemNoise:
+        return super().noise(trip) if self.is_first(trip) else None
+
+    def touches(self, trip: int) -> Touches:
+        return super().touches(trip) if self.is_first(trip) else Program.touches(self, trip)
+
+    def hub_noise(self, trip: int) -> HubNoise:
+        return super().hub_noise(trip) if self.is_first(trip) else None
+
+    def meets(self, trip: int) -> str | None:
+        return super().meets(trip) if self.is_first(trip) else None
+
+    def reads_block(self, trip: int) -> bool:
+        return super().reads_block(trip) if self.is_first(trip) else True
 
     def block_state_trip(self, trip: int) -> int | None:
-        return self.first.block_state_trip(trip) if self.is_first(trip) else None
+        return super().block_state_trip(trip) if self.is_first(trip) else None
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        return self.first.weigh(trip, block, reply, keys) if self.is_first(trip) else ({}, None)
-
-    def exact(self, trip: int, shard: Shard) -> Exact:
-        return self.first.exact(trip, shard)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return self.first.observe(trip, shard, noisy, present)
-
-    def threshold(self, trip: int, shard: Shard) -> Shard:
-        return self.first.threshold(trip, shard)
-
-    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return self.first.reply(trip, shard)
+        return super().weigh(trip, block, reply, keys) if self.is_first(trip) else ({}, None)

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Keys, Program, add_noise, check_trips, replies_by_link, reply_to
+from dpbeam.engine.program import (
+    Keys,
+    Program,
+    add_noise,
+    check_trips,
+    decide_at_hub,
+    replies_by_link,
+    reply_to,
+)
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, one_kind, partition_pairs
@@ -134,9 +142,7 @@ def _meet(
 ) -> tuple[Columns, Columns, tuple[float, ...]]:
     """The hub's new state, its broadcast, and what is taken from its filter."""
     summaries = [program.summarise(trip, part, keys) for part in sorted(parts, key=lambda part: part.id)]
-    draw = keys.hub(program.hub_noise(trip), trip, spent)
-    state, broadcast = program.decide(trip, state, summaries, draw)
-    return state, broadcast, draw.spent
+    return decide_at_hub(program, trip, state, summaries, keys, spent)
 
 
 def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBatch]:

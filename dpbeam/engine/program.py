@@ -8,40 +8,93 @@ Where parts must decide something together, their summaries meet at a *hub* afte
 decides, keeps state of its own, and broadcasts what all parts may know on the next trip (`decide`). A program may use
 blocks and hub without shards: a trip without `sum_names` sends nothing to shards.
 
-A program never draws noise. It states it, and `add_noise` or the hub's `Draw` draws it, here and nowhere else.
+A program never draws noise. It states it (`StatedNoise`), and `add_noise` or the hub's `Draw` draws it, here and
+nowhere else; and before that what the noise is added to is committed to (`dpbeam.engine.binding`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.noise import FilteredNoise, NoiseSpec
-from dpbeam.accounting.tables import TableNoise
+from dpbeam.accounting.noise import NotStatedError, StatedNoise
 from dpbeam.accounting.zcdp import ZCDPFilter
+from dpbeam.engine.binding import OTHER_DATA, Bind, digest_of
+from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, PairKeys
 from dpbeam.kernels.shards import Linked, Shard
 from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
-HubNoise = NoiseSpec | TableNoise | FilteredNoise | None
+ItemNoise = StatedNoise | None
+HubNoise = StatedNoise | None
+
+
+class Touches(NamedTuple):
+    """What one user gives to items on a trip at most: with at most items[i] of them, weight[i] to each.
+
+    Attributes:
+      items: (m,) int64, increasing; no user touches more than the last.
+      weight: (m,) float64.
+    """
+
+    items: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of(cls, *pairs: tuple[int, float]) -> Touches:
+        """From pairs (items, weight)."""
+        items, weight = zip(*pairs)
+        return cls(np.array(items, np.int64), np.array(weight, np.float64))
+
+
+class _Words:
+    """What stated noise draws from: keyed words of one label, for each fingerprint."""
+
+    def __init__(self, run_key: RunKey, label: str, fp: np.ndarray):
+        self._run_key, self._label, self._fp = run_key, label, fp
+
+    def bits(self) -> np.ndarray:
+        return prf_bits(self._run_key.derive(self._label), self._fp)
+
+    def exact(self, kind: str, scale: float, fraction: np.ndarray | None, fraction_bits: int) -> np.ndarray:
+        if kind not in LAWS:
+            raise NotStatedError(f"no exact law is known for noise of kind {kind!r}")
+        law = LAWS[kind](scale, fraction_bits)
+        return law.draw(KeyedBits(self._run_key, self._label, self._fp), len(self._fp), fraction)
 
 
 class Keys:
-    """The derived keys of a run; one label per use, so that no two uses share randomness."""
+    """The derived keys of a run; one label per use, so that no two uses share randomness.
 
-    def __init__(self, run_key: RunKey):
-        self._run_key = run_key
+    Args:
+      bind: keeps what noise was added to, where a run may be tried again; None where the key serves one run in memory.
+    """
+
+    def __init__(self, run_key: RunKey, bind: Bind | None = None):
+        self._run_key, self._bind = run_key, bind
         self.pairs = PairKeys(
             user=run_key.derive("identity/user"),
             item=run_key.derive("identity/item"),
             sample=run_key.derive("sample"),
         )
+
+    def bind(self, place: str, parts: Iterable[Columns]) -> None:
+        """Commit to what the noise of a place is about to be added to: a shard or the hub, on a trip.
+
+        Raises:
+          InputError: noise was drawn there for something else; nothing is drawn.
+        """
+        if self._bind is None:
+            return
+        if not self._bind(place, digest_of(self._run_key.derive("binding"), parts)):
+            raise InputError(OTHER_DATA)
 
     def hub(self, spec: HubNoise, trip: int = 0, spent: Sequence[float] = ()) -> Draw:
         """What a hub may draw on this trip, with this noise.
@@ -61,7 +114,7 @@ class Keys:
 
     def noise(
         self,
-        spec: NoiseSpec | TableNoise,
+        spec: StatedNoise,
         fp: np.ndarray,
         place: str = "noise",
         *,
@@ -76,12 +129,12 @@ class Keys:
 
         Returns:
           (items,) int64 in units of 2^-30.
+
+        Raises:
+          NotStatedError: the noise does not say how it is drawn.
         """
-        label = f"{place}/round {spec.round}"
-        if isinstance(spec, TableNoise):
-            return spec.law.draw(prf_bits(self._run_key.derive(label), fp)) * (UNITS // spec.grid)
-        law = LAWS[spec.kind](spec.drawn_scale(UNITS), fraction_bits)
-        return law.draw(KeyedBits(self._run_key, label, fp), len(fp), fraction)
+        words = _Words(self._run_key, f"{place}/round {spec.round}", fp)
+        return spec.draw(words, UNITS, fraction, fraction_bits)
 
 
 class Draw:
@@ -110,7 +163,7 @@ class Draw:
         Raises:
           ValueError: the program states none, or states noise under a filter.
         """
-        if self._spec is None or isinstance(self._spec, FilteredNoise):
+        if self._spec is None or self._spec.filtered:
             raise ValueError("the program states no hub noise of a scale of its own for this trip")
         return self._keys.noise(self._spec, fp, "hub")
 
@@ -127,7 +180,7 @@ class Draw:
           BudgetExceededError: the filter has no such share left; nothing is drawn.
           ValueError: the program states no noise under a filter, or this trip has drawn.
         """
-        if not isinstance(self._spec, FilteredNoise):
+        if self._spec is None or not self._spec.filtered:
             raise ValueError("the program states no noise under a filter for this trip")
         if len(self._spent) > self._before:
             raise ValueError("this trip has drawn: it would draw the same noise again")
@@ -136,8 +189,7 @@ class Draw:
             whole.spend(before)
         whole.spend(share)
         self._spent.append(float(share))
-        spec = NoiseSpec("gaussian", self._spec.scale_of(share), self._spec.round + self._trip)
-        return self._keys.noise(spec, fp, "hub")
+        return self._keys.noise(self._spec.share(share, self._trip), fp, "hub")
 
 
 @dataclass(frozen=True)
@@ -224,15 +276,23 @@ class Program(ABC):
         return True
 
     @abstractmethod
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
+    def noise(self, trip: int) -> ItemNoise:
         """The noise of the round that ends with this trip; None where none is added."""
 
-    def noises(self) -> list[NoiseSpec | TableNoise | FilteredNoise]:
+    def touches(self, trip: int) -> Touches:
+        """What one user gives to items on this trip at most; what its presence moves of others' left out.
+
+        A plan holds it against the events of the trip's round, and the replay test the program to it. Unless a
+        program says less: a weight of 1 to every item that is kept of a user.
+        """
+        return Touches.of((self.cap, 1.0))
+
+    def noises(self) -> list[StatedNoise]:
         """The noise of all rounds, in their order: that of items, and that of the hub; a filter stands once."""
-        found: list[NoiseSpec | TableNoise | FilteredNoise] = []
+        found: list[StatedNoise] = []
         for trip in range(self.trips):
             for spec in (self.noise(trip), self.hub_noise(trip)):
-                if spec is not None and not (isinstance(spec, FilteredNoise) and spec in found):
+                if spec is not None and not (spec.filtered and spec in found):
                     found.append(spec)
         return found
 
@@ -317,11 +377,13 @@ class Program(ABC):
 
 
 def check_trips(program: Program) -> None:
-    """Refuse a program whose blocks would not hear from a trip: they take part in the next one only when they do.
+    """Refuse a program that does not say all that is asked, or whose blocks would not hear from a trip: they take part
+    in the next one only when they do.
 
     Raises:
-      ValueError: naming the trip.
+      ValueError: naming what is missing, or the trip.
     """
+    _check_attributes(program)
     for trip in range(program.trips - 1):
         if program.meets(trip) != "blocks" and trip not in program.reply_columns:
             raise ValueError(f"nothing returns to the blocks after trip {trip}: reply, or let blocks meet")
@@ -332,6 +394,23 @@ def check_trips(program: Program) -> None:
     ends = program.meets(program.trips - 1)
     if (program.output == "hub" and ends is None) or (program.output == "shards" and ends == "blocks"):
         raise ValueError(f"the last trip does not reach its {program.output}, who would give the result")
+
+
+def _check_attributes(program: Program) -> None:
+    whole, name = (int, np.integer), type(program).__name__
+    kinds = {
+        "trips": whole,
+        "norm": str,
+        "cap": whole,
+        "weight_grid": (*whole, float),
+        "reply_columns": Mapping,
+    }
+    for attribute, kind in kinds.items():
+        value = getattr(program, attribute, None)
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} does not say its {attribute}: {value!r}")
+    if min(program.trips, program.cap) < 1 or not program.weight_grid > 0:
+        raise ValueError(f"trips, cap and weight_grid of {name} must be positive")
 
 
 def replies_by_link(program: Program, trip: int | None = None) -> bool:
@@ -349,22 +428,38 @@ def reply_to(shard: Linked, position: int, values: np.ndarray, column: ReplyColu
 
 
 def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:
-    """The shard after its noisy round: exact sums, the noise that the program states, what it makes of both."""
+    """The shard after its noisy round: exact sums, the noise that the program states, what it makes of both.
+
+    Raises:
+      NoiseMismatchError: the noise does not protect such sums.
+    """
     exact, spec = program.exact(trip, shard), program.noise(trip)
+    assert spec is not None
+    spec.check_sums(UNITS, exact.units, exact.fraction)
+    below = {} if exact.fraction is None else {"fraction": exact.fraction}
+    keys.bind(f"shard-{shard.id}-trip-{trip}", [{"fp": shard.fp, "units": exact.units, **below}])
     noise = keys.noise(spec, shard.fp, fraction=exact.fraction, fraction_bits=exact.fraction_bits)
-    return program.observe(trip, shard, shown(spec, exact.units + noise), exact.present)
+    return program.observe(trip, shard, spec.shown(exact.units + noise, UNITS), exact.present)
 
 
-def shown(spec: NoiseSpec | TableNoise, noisy: np.ndarray) -> np.ndarray:
-    """What a program may see of noisy sums: where bits alone are protected, 1 for those that reach the threshold."""
-    if isinstance(spec, TableNoise) and spec.bits:
-        return np.where(noisy >= spec.law.threshold * (UNITS // spec.grid), UNITS, 0)
-    return noisy
+def decide_at_hub(
+    program: Program,
+    trip: int,
+    state: Columns,
+    summaries: Sequence[Columns],
+    keys: Keys,
+    spent: Sequence[float] = (),
+) -> tuple[Columns, Columns, tuple[float, ...]]:
+    """The hub's new state, its broadcast, and the shares that were taken from its filter.
 
-
-def alone(spec: NoiseSpec | TableNoise, seen: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """What a program would see of items if nobody held them, from what it sees and their exact sums, in units."""
-    return np.zeros_like(seen) if isinstance(spec, TableNoise) and spec.bits else seen - exact
+    Args:
+      summaries: in the order of the parts' numbers.
+      spent: shares that earlier trips took.
+    """
+    keys.bind(f"hub-trip-{trip}", [state, {"spent": np.array(spent, np.float64)}, *summaries])
+    draw = keys.hub(program.hub_noise(trip), trip, spent)
+    state, broadcast = program.decide(trip, state, summaries, draw)
+    return state, broadcast, draw.spent
 
 
 def with_state(shard: Shard, **arrays: np.ndarray) -> Shard:

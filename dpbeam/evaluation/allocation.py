@@ -25,6 +25,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtr
 
+from dpbeam.errors import InputError
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
@@ -38,6 +39,7 @@ _TAIL_SIGMAS = 8.5  # the curve is 1 up to 1e-17 there
 _SMALL_SLOPE = 1e-6  # of the largest: nobody aims at such items
 _ROUNDING = 1e-6  # relative; weights are rounded down to 2^-30, the norm with them
 _UNLIKE = 0.02
+_MOST_POINTS = 1_000_000  # of a curve
 _SMOOTH_SHARE = 0.8  # of the steps; the others climb the curve itself
 _SMOOTH_PACE = 0.15
 _FIRST_WIDTH = 0.8  # of the smoothing, in weights whose chance is one half
@@ -108,6 +110,7 @@ def gaussian_family(
 
     Raises:
       ValueError: an argument out of range.
+      InputError: epsilon is so large that the curve has no end.
     """
     preset = GSU_PRESETS["gsu16"]
     share, cap = preset.delta_gauss_share, preset.c0
@@ -117,6 +120,10 @@ def gaussian_family(
     def chance(weight: np.ndarray) -> np.ndarray:
         return ndtr((weight - rho) / sigma)
 
+    if (rho / sigma + _TAIL_SIGMAS) * _GRID_PER_SIGMA > _MOST_POINTS:
+        raise InputError(
+            f"--epsilon ({epsilon:g}) leaves too little noise to compare with full knowledge; lower it"
+        )
     curve = ReleaseCurve.tabulate(chance, rho + _TAIL_SIGMAS * sigma, sigma / _GRID_PER_SIGMA)
     return allocate(sampled(sets, max_items), num_items, curve, round_.caps, steps)
 

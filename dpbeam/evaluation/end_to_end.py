@@ -123,6 +123,7 @@ class Command:
             f"--output={out / 'items'}",
             f"--temp_location={temp}",
             f"--insecure_test_key={key}",
+            "--allow_empty",  # without it an input of nobody is refused, which shows
             *self._flags,
         ]
         code, stdout, stderr = _call(argv)

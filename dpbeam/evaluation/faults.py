@@ -15,6 +15,7 @@ from dpbeam.accounting.noise import KINDS, L1, LINF, NoiseSpec
 from dpbeam.engine.program import Keys
 from dpbeam.evaluation.audit import Subject
 from dpbeam.evaluation.neighbours import Neighbours
+from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import all_novel
@@ -23,11 +24,21 @@ from dpbeam.selectors.registry import selectors
 EPSILON, DELTA, MAX_ITEMS = 1.0, 0.05, 8
 
 
-class QuietKeys(Keys):
-    """Noise of 0.8 of its scale."""
+def quiet(factor: float) -> type[Keys]:
+    """Keys whose noise has this share of its scale; where the law has steps, a whole step less or more at least."""
 
-    def noise(self, spec, fp, place="noise", **below):
-        return np.rint(0.8 * super().noise(spec, fp, place, **below)).astype(np.int64)
+    class Quiet(Keys):
+        def noise(self, spec, fp, place="noise", **below):
+            step = UNITS // getattr(spec, "grid", UNITS)
+            drawn = super().noise(spec, fp, place, **below)
+            steps = np.abs(factor * (drawn / step))
+            steps = np.floor(steps) if factor < 1 else np.ceil(steps)
+            return (np.sign(drawn) * steps).astype(np.int64) * step
+
+    return Quiet
+
+
+QuietKeys = quiet(0.8)
 
 
 class OneLabelKeys(Keys):

@@ -1,14 +1,16 @@
 """The privacy loss of a transcript, from the noise as it is measured.
 
-A program states its noise; here the engine draws much of it and its law is measured: the covariance over rounds of
-Gaussian noise, the scale of Laplace noise, and whether the draws follow the stated kind and Laplace rounds are
-unrelated. Scales are widened by their own confidence bounds, so that chance cannot raise the loss. Tables of count
-noise and of coins have no scale to fit: their draws are held against the stated law itself, which gives the loss.
+A program states its noise; here it runs on many items that a user each holds, and what it got is measured, noisy less
+exact sums: the covariance over rounds of Gaussian noise, the scale of Laplace noise, whether rounds are unrelated, and
+whether all is of the stated law (`dpbeam.evaluation.draws`). Scales are widened by their own confidence bounds, so that
+chance cannot raise the loss. Tables of count noise and of coins have no scale to fit: the stated law gives the loss. Of
+coins a run shows bits alone; how rounds of them are related is measured on what the engine draws for them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +21,19 @@ from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.confidence import gaussian_spread_factor
+from dpbeam.evaluation.draws import ITEMS, Drawn
+from dpbeam.evaluation.neighbours import Neighbours, build
+from dpbeam.evaluation.transcript import run_observed
 from dpbeam.kernels.grid import UNITS
+from dpbeam.selectors.base import all_novel
 
-_SAMPLES = 400_000
+Noise = NoiseSpec | TableNoise
+SAMPLES = 400_000
 _RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
-_AGREE = 8.0  # standard errors of the share of draws that agree by chance
-_RELATED = 0.05  # thirty standard errors of a correlation of independent rounds
+_AGREE = (
+    8.0  # standard errors of a share of draws that agree by chance, or of a correlation of independent rounds
+)
+_RELATED = 0.05  # no smaller correlation is looked at
 
 
 @dataclass(frozen=True)
@@ -49,33 +58,42 @@ class Likelihood:
     fault: str
 
     @classmethod
-    def measure(cls, program: Program, keys: Keys, level: float) -> Likelihood:
-        """From the noise that fresh items would get.
+    def measure(
+        cls,
+        program: Program,
+        keys: Keys,
+        level: float,
+        *,
+        stated: Mapping[int, Noise] | None = None,
+        samples: int = SAMPLES,
+    ) -> Likelihood:
+        """From a run on items that one user each holds.
 
         Args:
           level: probability that a widened scale is below the true one, and that a sound law is called a fault.
+          stated: round -> the noise that is paid for; None: what the program states.
+          samples: items.
         """
         trips = [trip for trip in range(program.trips) if program.noise(trip) is not None]
         specs = [program.noise(trip) for trip in trips]
-        fp = np.arange(2 * _SAMPLES, dtype=np.uint64).reshape(-1, 2)
-        units = np.array([keys.noise(spec, fp) for spec in specs])
-        drawn = units / UNITS
+        units, drawn = _drawn(program, trips, keys, samples, stated or {spec.round: spec for spec in specs})
         rows = {
             name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int)
             for name, kinds in _KINDS.items()
         }
         if sum(map(len, rows.values())) < len(specs):
             raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")
+        weights = units / UNITS
         return cls(
             trips=trips,
             gaussian=rows["gaussian"],
-            inverse=_inverse_covariance(drawn[rows["gaussian"]], level),
+            inverse=_inverse_covariance(weights[rows["gaussian"]], level),
             laplace=rows["laplace"],
-            scales=_laplace_scales(drawn[rows["laplace"]], level),
+            scales=_laplace_scales(weights[rows["laplace"]], level),
             tables=rows["table"],
             table_noises=tuple(specs[i] for i in rows["table"]),
-            fault=_wrong_law(specs, drawn, level)
-            or _related(drawn, np.concatenate((rows["laplace"], rows["table"])))
+            fault=drawn.fault(level)
+            or _related(weights, np.concatenate((rows["laplace"], rows["table"])))
             or _same_words(units, rows["gaussian"]),
         )
 
@@ -107,42 +125,39 @@ class Likelihood:
 _KINDS = {"gaussian": ("gaussian",), "laplace": ("laplace",), "table": (CountNoise.kind, CoinNoise.kind)}
 
 
+def _drawn(
+    program: Program, trips: list[int], keys: Keys, samples: int, stated: Mapping[int, Noise]
+) -> tuple[np.ndarray, Drawn]:
+    """Noise of the trips, (trips, samples) int64 units, and all of it as it was shown."""
+    novel = Neighbours(*all_novel(1))
+    seen = run_observed(program, build(novel, samples, keys, program.cap, with_newcomer=True), keys, samples)
+    fp = np.arange(2 * samples, dtype=np.uint64).reshape(-1, 2)
+    drawn, units = Drawn(), []
+    for trip in trips:
+        spec, exact, noisy = program.noise(trip), seen.column("sums", trip), seen.column("noisy", trip)
+        assert spec is not None
+        drawn.add_items(stated.get(spec.round, spec), exact, noisy)
+        units.append(keys.noise(spec, fp) if spec.bits else noisy - exact)
+        if spec.bits:
+            drawn.add_noise((ITEMS, spec.round), stated.get(spec.round, spec), units[-1])
+    return np.array(units), drawn
+
+
 def _inverse_covariance(drawn: np.ndarray, level: float) -> np.ndarray:
     rounds = len(drawn)
     if not rounds:
         return np.zeros((0, 0))
-    covariance = drawn @ drawn.T / _SAMPLES
-    covariance *= gaussian_spread_factor(_SAMPLES, rounds, level)
+    samples = drawn.shape[1]
+    covariance = drawn @ drawn.T / samples
+    covariance *= gaussian_spread_factor(samples, rounds, level)
     covariance += _RIDGE * np.trace(covariance) * np.eye(rounds)
     return np.linalg.inv(covariance)
 
 
 def _laplace_scales(drawn: np.ndarray, level: float) -> np.ndarray:
     """Mean absolute values, widened: the mean of n exponentials is below (1 - t) b with prob. exp(-n t^2 / 2)."""
-    t = math.sqrt(2.0 * math.log(max(len(drawn), 1) / level) / _SAMPLES)
+    t = math.sqrt(2.0 * math.log(max(len(drawn), 1) / level) / drawn.shape[1])
     return np.abs(drawn).mean(axis=1) / (1.0 - t)
-
-
-def _wrong_law(specs: list[NoiseSpec | TableNoise], drawn: np.ndarray, level: float) -> str:
-    """The first round whose draws do not follow the stated kind, at whatever scale they have.
-
-    Dvoretzky, Kiefer and Wolfowitz: the empirical distribution strays by more than sqrt(ln(2/level) / 2n) with
-    probability at most `level`; fitting the scale moves it by less than that again.
-    """
-    allowed = 2.0 * math.sqrt(math.log(2.0 * max(len(specs), 1) / level) / (2.0 * _SAMPLES))
-    rank = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
-    for spec, values in zip(specs, drawn):
-        if isinstance(spec, TableNoise):
-            points, counts = np.unique(values, return_counts=True)
-            reached = np.cumsum(counts[::-1])[::-1] / _SAMPLES
-            if np.abs(reached - spec.tail(points)).max() > allowed:
-                return f"noise of round {spec.round} is not as stated"
-            continue
-        fitted = NoiseSpec(spec.kind, spec.scale * math.sqrt(np.mean(np.square(values))) / spec.deviation)
-        strays = float(np.abs(1.0 - np.asarray(fitted.tail(np.sort(values))) - rank).max())
-        if strays > allowed:
-            return f"noise of round {spec.round} is not {spec.kind}"
-    return ""
 
 
 def _related(drawn: np.ndarray, rows: np.ndarray) -> str:
@@ -150,7 +165,8 @@ def _related(drawn: np.ndarray, rows: np.ndarray) -> str:
     if not len(rows) or len(drawn) < 2:
         return ""
     correlation = np.abs(np.corrcoef(drawn) - np.eye(len(drawn)))[rows]
-    return "noise of two rounds is related" if correlation.max() > _RELATED else ""
+    allowed = max(_RELATED, _AGREE / math.sqrt(drawn.shape[1]))
+    return "noise of two rounds is related" if correlation.max() > allowed else ""
 
 
 def _same_words(units: np.ndarray, gaussian: np.ndarray) -> str:

@@ -6,6 +6,10 @@ E'[1_D + 1_(not D) (1 - e^(epsilon - L))+], D that the two runs choose different
 noise, whose deviation is measured and not believed. The Gumbel way has no noisy sums to publish; its law is enumerated
 in tests.
 
+That dictates the noise, and does not see what becomes of it. So the program also runs as the command builds it, from
+users to ranking, under many keys: its rankings must follow the law of the stated noise on every way
+(`dpbeam.evaluation.choices`), and its hub must draw that noise (`dpbeam.evaluation.draws`).
+
 An audit can refute a guarantee; it cannot prove one. All numbers here come from made-up inputs.
 """
 
@@ -22,16 +26,18 @@ from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Draw, Keys
 from dpbeam.evaluation.audit import Audit, Finding
+from dpbeam.evaluation.choices import choices
 from dpbeam.evaluation.confidence import gaussian_spread_factor, mean_lower_bound
 from dpbeam.evaluation.faults import QuietKeys
 from dpbeam.evaluation.neighbours import Neighbours, names_of
+from dpbeam.evaluation.programs import programs
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, centred_units
+from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
 from dpbeam.topk.items_per_user import SURE
 from dpbeam.topk.program import RankProgram, histogram
 
@@ -106,6 +112,26 @@ def audit_ranking(
     return Audit(tuple(findings))
 
 
+def audit_real_rankings(*, alpha: float = 1e-6, build: Build | None = None, keys: type[Keys] = Keys) -> Audit:
+    """Audit what the product, or what `build` makes of it, draws and ranks from users to ranking, on every way.
+
+    Args:
+      alpha, build, keys: as of `audit_ranking`.
+    """
+    ways = {name: make for name, make in choices().items() if name.startswith(f"{GaussRank.name}, ")}
+    drawing = programs()["top-k, gauss-rank"]()
+    level = alpha / (len(ways) + 1)
+    findings = []
+    for name, make in ways.items():
+        made = make()
+        wrong = float(made.p_value(made.runs, build=build, keys=keys) < level)
+        findings.append(Finding(name, "ranking", "add", made.runs, wrong, wrong, 0.5))
+    fault = drawing.drawn(drawing.runs, keys=keys, build=build).fault(level, drawing.stated)
+    seen = float(bool(fault))
+    findings.append(Finding(fault or "draws", "noise", "add", drawing.runs, seen, seen, 0.5))
+    return Audit(tuple(findings))
+
+
 def _domain(case: RankCase) -> Columns:
     return histogram(names_of(np.arange(case.domain)), np.zeros(case.domain, np.int64), b"")
 
@@ -169,7 +195,7 @@ class _Dictated(Draw):
 def _drawn(program: RankProgram, trip: int, keys: Keys, level: float) -> tuple[NoiseSpec, float]:
     """The noise of a trip as stated, and its deviation as measured, widened so that chance cannot raise the loss."""
     spec = program.hub_noise(trip)
-    assert spec is not None
+    assert isinstance(spec, NoiseSpec)
     fp = np.arange(2 * _SAMPLES, dtype=np.uint64).reshape(-1, 2)
     values = keys.noise(spec, fp, "hub") / UNITS
     widened = math.sqrt(float(np.mean(np.square(values))) * gaussian_spread_factor(_SAMPLES, 1, level))
@@ -243,6 +269,48 @@ class _NotDivided(RankProgram):
         return sums, state
 
 
+class _Silent(RankProgram):
+    """Exact sums are ranked; the noise is drawn, and left."""
+
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Any:
+        return super().decide(trip, state, summaries, _Altered(draw, 0) if self._ranks(trip) else draw)
+
+    def _ranks(self, trip: int) -> bool:
+        return trip == self.trips - 1
+
+
+class _Halved(_Silent):
+    """Half of the noise is added to the sums that are ranked."""
+
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Any:
+        return RankProgram.decide(
+            self, trip, state, summaries, _Altered(draw, 0.5) if self._ranks(trip) else draw
+        )
+
+
+class _WideRange(RankProgram):
+    """The Gumbel way chooses with 1.5 times its range."""
+
+    @property
+    def mechanism(self) -> GaussRank:
+        honest = super().mechanism
+        return replace(honest, epsilon0=1.5 * honest.epsilon0)
+
+
+class _Altered(Draw):
+    """A share of what `inner` draws."""
+
+    def __init__(self, inner: Draw, share: float):
+        self._inner, self._share, self.run_key = inner, share, inner.run_key
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        return self._inner.spent
+
+    def noise(self, fp: np.ndarray) -> np.ndarray:
+        return np.rint(self._share * self._inner.noise(fp)).astype(np.int64)
+
+
 @dataclass(frozen=True)
 class RankFault:
     """A faulty build, inputs that show it, and how many trials do."""
@@ -261,6 +329,9 @@ def rank_faults() -> dict[str, RankFault]:
         "the way follows from the exact histogram": RankFault(_as(_ExactHistogram), _tips_the_way()),
         "the clip's sums are not divided by sqrt(D2)": RankFault(_as(_NotDivided), many),
         "noise x 0.8": RankFault(_as(RankProgram), many, QuietKeys, 1_500),
+        "exact sums are ranked": RankFault(_as(_Silent), many),
+        "half of the noise is added": RankFault(_as(_Halved), many),
+        "the Gumbel way has 1.5 times its range": RankFault(_as(_WideRange), many),
     }
 
 

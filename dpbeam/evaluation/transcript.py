@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_blocks
-from dpbeam.engine.program import Keys, Program, alone
+from dpbeam.engine.program import Keys, Program
 from dpbeam.evaluation.neighbours import numbers_of
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -61,41 +62,26 @@ def run_observed(
       blocks: from `neighbours.build`, item numbers below `size`.
       dictated: a run whose noisy sums this run takes over; items it did not know have noise alone there, drawn by
         the same keys, and are entered into it.
+
+    Raises:
+      ValueError: the program's hub draws noise, which no transcript holds: its loss would go unseen.
     """
+    if any(program.hub_noise(trip) is not None for trip in range(program.trips)):
+        raise ValueError(
+            f"the hub of {type(program).__name__} draws noise, which a transcript of sums does not hold"
+        )
     observed = _Observed(program, Transcript(size), dictated)
     run_blocks(observed, blocks, keys)
     return observed.transcript
 
 
-class _Observed(Program):
+class _Observed(Forwarding):
     """`inner`, observed; see `run_observed`."""
 
     def __init__(self, inner: Program, transcript: Transcript, dictated: Transcript | None):
-        self.inner, self.transcript, self.dictated = inner, transcript, dictated
-        self.trips, self.cap, self.norm = inner.trips, inner.cap, inner.norm
-        self.weight_grid, self.reply_columns = inner.weight_grid, inner.reply_columns
+        super().__init__(inner)
+        self.transcript, self.dictated = transcript, dictated
         self._numbers: dict[int, np.ndarray] = {}
-
-    def sum_names(self, trip):
-        return self.inner.sum_names(trip)
-
-    def weigh(self, trip, block, reply, keys):
-        return self.inner.weigh(trip, block, reply, keys)
-
-    def block_state_trip(self, trip):
-        return self.inner.block_state_trip(trip)
-
-    def noise(self, trip):
-        return self.inner.noise(trip)
-
-    def exact(self, trip, shard):
-        return self.inner.exact(trip, shard)
-
-    def reply(self, trip, shard):
-        return self.inner.reply(trip, shard)
-
-    def released(self, shard):
-        return self.inner.released(shard)
 
     def _index(self, shard: Shard) -> np.ndarray:
         if shard.id not in self._numbers:
@@ -104,16 +90,16 @@ class _Observed(Program):
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         index, record = self._index(shard), self.transcript
-        exact = self.inner.exact(trip, shard).units
+        exact = self.exact(trip, shard).units
         if self.dictated is not None:
-            noisy = self._dictate(trip, index, noisy, alone(self.noise(trip), noisy, exact))
+            noisy = self._dictate(trip, index, noisy, self.noise(trip).alone(noisy, exact))
         record.known[index] = True
         record.place("sums", trip, index, exact)
         record.place("noisy", trip, index, noisy)
-        return self.inner.observe(trip, shard, noisy, present)
+        return super().observe(trip, shard, noisy, present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
-        after = self.inner.threshold(trip, shard)
+        after = super().threshold(trip, shard)
         self.transcript.place("released", trip, self._index(shard), after.state["released"])
         return after
 

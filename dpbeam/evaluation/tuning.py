@@ -127,6 +127,7 @@ class Tuning:
       best: has the largest mean.
       chosen: of those within the tolerance of the best the one with fewest trips; among these, with the largest mean.
       not_run: how many choices the time did not suffice for.
+      methods_not_run: those of which not one choice ran.
       aim, tolerance: of the search.
     """
 
@@ -136,6 +137,7 @@ class Tuning:
     not_run: int
     aim: str
     tolerance: float
+    methods_not_run: Sequence[str] = ()
 
     def report(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Everything as JSON values; `flags` are those of `dpbeam select`."""
@@ -146,6 +148,7 @@ class Tuning:
             "aim": self.aim,
             "tolerance": self.tolerance,
             "not_run": self.not_run,
+            "methods_not_run": list(self.methods_not_run),
             "best": _facts(self.best, self.aim),
             "pick": _facts(self.chosen, self.aim),
             "flags": self.chosen.choice.flags(epsilon, delta),
@@ -290,7 +293,9 @@ def _outcome(estimates: Sequence[Estimate], aim: str, tolerance: float) -> Tunin
     best = max(last, key=lambda e: e.mean(aim))
     near = [estimate for estimate in last if estimate.mean(aim) >= (1.0 - tolerance) * best.mean(aim)]
     chosen = min(near, key=lambda e: (e.choice.trips, -e.mean(aim)))
-    return Tuning(ran, best, chosen, len(estimates) - len(ran), aim, tolerance)
+    methods = dict.fromkeys(estimate.choice.method for estimate in estimates)
+    missing = [name for name in methods if all(estimate.choice.method != name for estimate in ran)]
+    return Tuning(ran, best, chosen, len(estimates) - len(ran), aim, tolerance, missing)
 
 
 def run_choice(choice: Choice, data: PairData, holders: np.ndarray, repetition: Repetition) -> Figures:

@@ -14,6 +14,8 @@ import os
 from dpbeam.errors import InputError
 from dpbeam.experiments.cells import Result
 
+_BEGINS = b'{"cell": "'
+
 
 class Journal:
     """Results by digest, in a file that one run at a time writes.
@@ -27,6 +29,10 @@ class Journal:
 
     def __init__(self, path: str):
         self._path = path
+        if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+            raise InputError(
+                f"--output: '{path}' is no regular file, and never written; choose another prefix"
+            )
         try:
             self._file = open(path, "a+b")  # noqa: SIM115
         except OSError as error:
@@ -48,6 +54,8 @@ class Journal:
         good = 0
         for line in self._file:
             if not line.endswith(b"\n"):
+                if not _begins(line):
+                    raise InputError(f"--output: '{self._path}' does not hold cells of an experiment")
                 break
             try:
                 entry = json.loads(line)
@@ -67,3 +75,8 @@ class Journal:
     def close(self) -> None:
         """Let others write."""
         self._file.close()
+
+
+def _begins(line: bytes) -> bool:
+    """Whether a line may be the beginning of one of ours, which a crash has cut short."""
+    return line.startswith(_BEGINS[: len(line)])

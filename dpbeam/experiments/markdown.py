@@ -123,7 +123,7 @@ def figure(value: float) -> str:
 
 
 def _spread(value: float, centre: float) -> str:
-    return f"{value:,.0f}" if abs(centre) >= 100 else f"{value:.1g}"
+    return f"{value:,.0f}" if abs(centre) >= 100 or abs(value) >= 9.5 else f"{value:.1g}"
 
 
 def shown(value: Any) -> str:

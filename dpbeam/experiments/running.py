@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dpbeam.errors import InputError
 from dpbeam.experiments.cells import Cell, Result, Task, forget, run_task
+from dpbeam.experiments.folders import owned_folder
 from dpbeam.experiments.journal import Journal
 from dpbeam.experiments.schema import Experiment
 from dpbeam.experiments.workers import run_tasks
@@ -77,7 +77,7 @@ def run_experiment(
         if known is not None and not todo:
             facts[dataset] = known
             continue
-        with tempfile.TemporaryDirectory(prefix="dpbeam-evaluate-") as folder:
+        with owned_folder() as folder:
             with _naming(dataset):
                 data = source.load()
             data.save(folder)

@@ -154,6 +154,10 @@ class Experiment:
                             )
         return found
 
+    def reads(self) -> list[str]:
+        """Files and patterns of the experiment and its datasets."""
+        return [self.path, *(path for source in self.datasets.values() for path in source.reads())]
+
     def _measured(self, source: Source) -> Iterator[tuple[Variant, list[Measure]]]:
         """The variants that a dataset has the data for, and what is measured of each there."""
         for variant in self.variants:

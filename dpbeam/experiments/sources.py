@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import os
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError
 from dpbeam.evaluation.data import HISTOGRAM, MARKET, PAIRS, Data, HistogramData, MarketData, PairData
 from dpbeam.evaluation.indexed import index_pairs
+from dpbeam.experiments.folders import owned_folder
 from dpbeam.io.histograms import read_histogram
 from dpbeam.io.pairs import read_pairs
 from dpbeam.io.released import opened
@@ -34,6 +34,8 @@ ENTRIES = "entries.parquet"
 #: Likewise, of a histogram; columns `item` and `count`.
 HISTOGRAM_FILE = "histogram.parquet"
 _CHUNK = 1 << 20
+# What generated data take in memory at least, before anything runs on them.
+_BYTES_PER_PAIR, _BYTES_PER_DEMAND = 40, 16
 
 
 class AbsentError(InputError):
@@ -54,6 +56,14 @@ class Source(ABC):
     @abstractmethod
     def digest(self) -> str:
         """Of everything that the data follow from; reads files once."""
+
+    def reads(self) -> tuple[str, ...]:
+        """Files and patterns."""
+        return ()
+
+    def memory(self) -> float:
+        """Bytes that reading takes at least; 0 where only the files tell."""
+        return 0.0
 
     @abstractmethod
     def load(self) -> Data:
@@ -82,6 +92,9 @@ class Files(_PairSource):
             found.update(_file_digest(path))
         return found.hexdigest()
 
+    def reads(self) -> tuple[str, ...]:
+        return self.spec.patterns
+
     def _paths(self) -> list[str]:
         return sorted(file.path for file in preflight(self.spec).files)
 
@@ -96,6 +109,9 @@ class HistogramFile(Source):
     path: str
     kind = HISTOGRAM
     facts = ("items", "entries")
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.path,)
 
     def digest(self) -> str:
         return hashlib.sha256(b"histogram" + _file_digest(self.path)).hexdigest()
@@ -122,8 +138,11 @@ class SynthPairs(_Generated, _PairSource):
 
     generator = "pairs"
 
+    def memory(self) -> float:
+        return _BYTES_PER_PAIR * float(self.settings["users"]) * self.settings["mean_items_per_user"]
+
     def load(self) -> PairData:
-        with tempfile.TemporaryDirectory() as folder:
+        with owned_folder() as folder:
             write_synthetic(os.path.join(folder, "synth"), **self.settings)
             return PairData(index_pairs(_columns(glob.glob(os.path.join(folder, "synth-*")))))
 
@@ -132,6 +151,10 @@ class UniformPairs(_Generated, _PairSource):
     """Users with equally many items each, drawn at random without replacement, besides those that all users hold."""
 
     generator = "uniform"
+
+    def memory(self) -> float:
+        held = self.settings["items_per_user"] + self.settings["common_items"]
+        return _BYTES_PER_PAIR * float(self.settings["users"]) * held
 
     def load(self) -> PairData:
         users, items = self.settings["users"], self.settings["items"]
@@ -157,8 +180,11 @@ class SynthMarket(_Generated):
     kind = MARKET
     facts = ("agents", "resources", "supply_share")
 
+    def memory(self) -> float:
+        return _BYTES_PER_DEMAND * float(self.settings["agents"]) * self.settings["resources"]
+
     def load(self) -> MarketData:
-        with tempfile.TemporaryDirectory() as folder:
+        with owned_folder() as folder:
             paths = write_market(os.path.join(folder, "synth"), **self.settings)
             tables = [pq.read_table(path) for path in paths if path.endswith(".parquet")]
         table = pa.concat_tables(tables)

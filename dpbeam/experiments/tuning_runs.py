@@ -14,6 +14,7 @@ from typing import Any
 from dpbeam.evaluation.data import PAIRS, PairData, Repetition, open_data
 from dpbeam.evaluation.population import Population
 from dpbeam.evaluation.tuning import Choice, Figures, run_choice, run_here
+from dpbeam.experiments.folders import owned_folder
 from dpbeam.experiments.running import processes
 from dpbeam.experiments.workers import started
 
@@ -73,7 +74,7 @@ class ParallelRuns(contextlib.AbstractContextManager):
         little = self.jobs is None and population.pairs * choices < WORTH_PROCESSES
         self.started = 1 if little else processes(population.pairs, self.jobs)
         if self.started > 1:
-            self._folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbeam-tune-"))
+            self._folder = self._stack.enter_context(owned_folder())
             self._run = self._stack.enter_context(started(_run_task, self.started))
 
     def _save(self, population: Population) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterable
 
 import pyarrow.parquet as pq
 
@@ -12,17 +13,42 @@ from dpbeam.experiments.markdown import report
 from dpbeam.experiments.results import rows_of, to_table
 from dpbeam.experiments.running import Finished
 from dpbeam.experiments.schema import Experiment
-from dpbeam.io.files import write_atomically
+from dpbeam.io.new_files import NewFile, check_prefix
 
 FORMATS = ("svg", "png")
 
 
-def check_prefix(prefix: str, experiment: Experiment) -> None:
+def result_files(prefix: str, experiment: Experiment, reads: Iterable[str] = ()) -> dict[str, NewFile]:
+    """The files of the results by what follows the prefix, the report last."""
+    figures = [f".{spec.name}.{format}" for spec in experiment.plots for format in FORMATS]
+    return {end: NewFile(f"{prefix}{end}", "--output", reads) for end in (".parquet", *figures, ".md")}
+
+
+def journal_path(prefix: str) -> str:
+    """Where the finished cells are."""
+    return f"{prefix}.cells.jsonl"
+
+
+def check_results(
+    prefix: str, experiment: Experiment, reads: Iterable[str] = (), *, overwrite: bool = False
+) -> None:
     """Refuse a place that cannot be written, or plots that cannot be drawn, before anything runs.
+
+    Where the prefix has finished cells, its results are of this experiment and are written anew.
+
+    Args:
+      reads: files that are read.
+      overwrite: replace files of others.
 
     Raises:
       InputError: naming the flag or what is missing.
     """
+    check_prefix(prefix)
+    journal = NewFile(journal_path(prefix), "--output", reads)
+    goes_on = os.path.lexists(journal)
+    journal.check(overwrite=True)
+    for file in result_files(prefix, experiment, reads).values():
+        file.check(overwrite=overwrite or goes_on)
     folder = os.path.dirname(prefix)
     try:
         if folder:
@@ -39,11 +65,11 @@ def write_results(prefix: str, finished: Finished) -> list[str]:
     """Write everything; returns the paths.
 
     Raises:
-      OSError: a file cannot be written.
+      InputError, UnavailableError: a file cannot be written.
     """
     found = io.BytesIO()
     pq.write_table(to_table(finished), found)
-    files = {f"{prefix}.parquet": found.getvalue()}
+    files = {".parquet": found.getvalue()}
     figures = []
     if finished.experiment.plots:
         from dpbeam.experiments.plots import draw
@@ -51,13 +77,10 @@ def write_results(prefix: str, finished: Finished) -> list[str]:
         rows = rows_of(finished)
         for spec in finished.experiment.plots:
             for format, data in draw(rows, spec, FORMATS).items():
-                files[f"{prefix}.{spec.name}.{format}"] = data
+                files[f".{spec.name}.{format}"] = data
             figures.append((spec.title or spec.name, f"{os.path.basename(prefix)}.{spec.name}.svg"))
-    files[f"{prefix}.md"] = report(finished, figures).encode()
-    for path, data in files.items():
-        write_atomically(path, lambda file, data=data: _put(file, data))  # type: ignore[misc]
-    return list(files)
-
-
-def _put(file: io.IOBase, data: bytes) -> None:
-    file.write(data)
+    files[".md"] = report(finished, figures).encode()
+    paths = result_files(prefix, finished.experiment)
+    for end, data in files.items():
+        paths[end].write(data, overwrite=True)
+    return [str(paths[end]) for end in files]

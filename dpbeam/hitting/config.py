@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.budget import check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError
@@ -220,6 +221,6 @@ def _resolved(config: HittingSetConfig) -> HittingSetConfig:
     share = config.selector_share
     if share is None:
         share = default_share(config.k, config.epsilon)
-    elif not 0 < share < 1:
-        raise InputError(f"--selector_share must lie strictly between 0 and 1, got {share}")
+    else:
+        check_share("selector_share", share)
     return replace(config, selection=selection, selector_share=share)

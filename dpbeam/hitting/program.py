@@ -86,20 +86,25 @@ class HittingSetProgram(Extended):
         self.reply_columns = {**counting.reply_columns, **wakes}
 
     def _restricts(self, trip: int) -> bool:
-        return trip == self.first.trips
+        return trip == self.inner.trips
+
+    @property
+    def _last(self) -> int:
+        """The last trip of the selection, after which the domain is known."""
+        return self.inner.trips - 1
 
     def meets(self, trip: int) -> str | None:
         if not self.is_first(trip):
             return "blocks"
-        return "shards" if trip == self.first.trips - 1 else None
+        return "shards" if trip == self._last else super().meets(trip)
 
     def reads_block(self, trip: int) -> bool:
-        return self.is_first(trip) or self._restricts(trip)
+        return super().reads_block(trip) if self.is_first(trip) else self._restricts(trip)
 
     def block_state_trip(self, trip: int) -> int | None:
         if self.is_first(trip):
             return super().block_state_trip(trip)
-        return None if self._restricts(trip) else self.first.trips
+        return None if self._restricts(trip) else self.inner.trips
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -114,18 +119,20 @@ class HittingSetProgram(Extended):
         return {}, Cover.restricted(sets, position).to_columns()
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        if trip == self.first.trips - 1:
+        if trip == self._last:
             return shard, {_WAKE: np.zeros(len(shard), np.uint8)}
         return super().reply(trip, shard)
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if trip < self._last:
+            return super().summarise(trip, part, keys)
         if isinstance(part, Shard):
             if part.items is None:
                 raise ValueError("the shard came without its items")
-            mask, _ = candidates(self.first, part)
+            mask, _ = candidates(self.inner, part)
             items = part.items.filter(pa.array(mask))
             return histogram(items, np.zeros(len(items), np.int64), part.kinds)
-        sets = {name: part.state[name] for name in _SETS}
+        sets: Columns = {name: part.state[name] for name in _SETS}
         if self.gather:
             return sets
         chosen, size = part.broadcast["chosen"], int(part.broadcast["size"][0])
@@ -141,7 +148,9 @@ class HittingSetProgram(Extended):
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
-        if self.is_first(trip):
+        if trip < self._last:
+            return super().decide(trip, state, summaries, draw)
+        if trip == self._last:
             state = _meeting(summaries, self.domain, draw.run_key)
             return state, {"domain": state["fp"], **_told(state)}
         counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k

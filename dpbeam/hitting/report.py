@@ -8,7 +8,6 @@ from typing import Any
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.hitting.config import HARD_COUNT, HittingSetPlan, spread
-from dpbeam.selection.ledger import ONE_VALUE_OF_THE_USER_COLUMN
 from dpbeam.selection.report import plan_report
 
 METHOD = "hitting-set"
@@ -21,7 +20,7 @@ def hitting_set_ledger(
     *,
     input_parameters: dict[str, Any] | None,
     fixed_key: bool,
-    privacy_unit: str = ONE_VALUE_OF_THE_USER_COLUMN,
+    privacy_unit: str,
 ) -> Ledger:
     """What a run of `plan` costs and how; arguments as of `selection_ledger`."""
     config, selection = plan.config, plan.selection

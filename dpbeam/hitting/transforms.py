@@ -38,7 +38,7 @@ class HittingSet(beam.PTransform):
     input and `run`.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
-    twice as much.
+    2 epsilon and (1 + e^epsilon) delta.
 
     Memory per worker: one block or one shard. Where there are no more than `GATHERED_PAIRS` pairs, one worker holds the
     sets of users restricted to the domain, equal ones once, and the rounds run there; else each round is a trip.

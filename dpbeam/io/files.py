@@ -5,23 +5,22 @@ So any filesystem that Beam reads works here too. Faults that a user can mend be
 
 from __future__ import annotations
 
+import glob
 import os
 import posixpath
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 
 from dpbeam.errors import InputError
 from dpbeam.io.paths import (
     STDIN,
+    check_no_device,
     check_no_folder,
-    compression_of,
     is_data,
     is_local,
     is_pipe,
@@ -30,16 +29,18 @@ from dpbeam.io.paths import (
     local_path,
     no_file,
 )
+from dpbeam.io.tables import refuse_files_of_tables
 from dpbeam.storage import FileSystems
-from dpbeam.storage.reasons import missing_filesystem, reason, refusal
+from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
 
 
 @dataclass(frozen=True, order=True)
 class InputFile:
-    """A file and its size in bytes."""
+    """A file, its size in bytes, and columns that are not in it (`dpbeam.io.formats.base.Piece`)."""
 
     path: str
     size: int
+    constants: tuple[tuple[str, str | None], ...] = ()
 
 
 def match_files(patterns: Iterable[str], flag: str = "--input", *, pipes: bool = False) -> list[InputFile]:
@@ -66,6 +67,7 @@ def match_distinct(
     for pattern in patterns:
         for file in _match(local_path(pattern, flag), flag, pipes):
             found[file.path] = file
+    refuse_files_of_tables([file.path for file in found.values() if file.size], flag)  # no pipes
     first: dict[object, InputFile] = {}
     again = []
     for file in sorted(found.values()):
@@ -90,14 +92,6 @@ def identity(path: str) -> object:
     return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
 
-def modified(path: str) -> int | None:
-    """When a file was last changed, in nanoseconds; None where there is none, or nobody tells."""
-    try:
-        return os.stat(path).st_mtime_ns if is_local(path) else round(FileSystems.last_updated(path) * 1e9)
-    except (OSError, BeamIOError, ValueError):
-        return None
-
-
 def _canonical_url(path: str) -> str:
     scheme, _, rest = path.strip().partition("://")
     if scheme.lower() == "hdfs":  # has folders; an object store's names are exact
@@ -110,6 +104,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     if is_local(pattern) and is_pipe(pattern):
         if not pipes:
             raise InputError(f"{flag}: '{pattern}' is a pipe; name a file")
+        check_no_device(pattern, flag)
         return [InputFile(pattern, 0)]
     wild = is_wild(pattern)
     missing = missing_filesystem(pattern)
@@ -129,6 +124,18 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     return files
 
 
+def any_file(pattern: str) -> bool:
+    """Whether a pattern matches a file. Raises UnavailableError where the store does not answer."""
+    if is_local(pattern):
+        return next(glob.iglob(pattern), None) is not None
+    try:
+        return bool(FileSystems.match([pattern], [1])[0].metadata_list)
+    except (BeamIOError, OSError, ValueError) as error:
+        if is_passing(error):
+            raise refusal(f"--input: cannot look up '{pattern}': {reason(error)}", error) from None
+        return False
+
+
 def list_prefix(prefix: str) -> list[str]:
     """Sorted paths of the files whose path begins with `prefix`, in its folder; empty if there is no folder."""
     if is_local(prefix):
@@ -144,90 +151,6 @@ def list_prefix(prefix: str) -> list[str]:
 def is_local_folder(path: str) -> bool:
     """Whether a path is an existing folder of the local filesystem."""
     return is_local(path) and os.path.isdir(path)
-
-
-@contextmanager
-def open_input(path: str) -> Iterator[BinaryIO]:
-    """A file of raw bytes, seekable unless it is a pipe or stdin. Raises InputError if it cannot be opened."""
-    try:
-        if path == STDIN:
-            file = os.fdopen(os.dup(0), "rb")
-        else:
-            file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    except (BeamIOError, OSError, ValueError) as error:
-        raise refusal(f"{path}: cannot be read: {reason(error)}", error) from None
-    try:
-        yield file if is_local(path) else _WholeReads(file)
-    finally:
-        file.close()
-
-
-def _read_fully(file: BinaryIO | pa.NativeFile, size: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end: remote files and decompressors may return less than asked."""
-    data = file.read(size)
-    if not data or len(data) == size:
-        return data
-    parts, have = [data], len(data)
-    while have < size and (data := file.read(size - have)):
-        parts.append(data)
-        have += len(data)
-    return b"".join(parts)
-
-
-class _WholeReads:
-    """A file that never reads less than asked before its end, as Arrow expects."""
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-
-    def read(self, size: int = -1) -> bytes:
-        return self._file.read() if size is None or size < 0 else _read_fully(self._file, size)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class ByteSource:
-    """Sequential reading of a file, decompressed by its extension, with errors that name the file.
-
-    Arrow's decompressors read concatenated gzip members and zstd frames and refuse truncated ones.
-    """
-
-    def __init__(self, path: str, file: BinaryIO, format: str, start: int = 0):
-        self.path = path
-        compression = compression_of(path, format)
-        self._file = file
-        self._stream = None
-        if compression:
-            self._stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression)
-            self._name = compression
-        elif start:
-            file.seek(start)
-
-    def read(self, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end. Raises InputError for a damaged file."""
-        try:
-            return _read_fully(self._file if self._stream is None else self._stream, size)
-        except (BeamIOError, OSError) as error:
-            if self._stream is not None:
-                raise refusal(f"{self.path}: not a whole {self._name} file: {reason(error)}", error) from None
-            raise refusal(f"{self.path}: cannot be read: {reason(error)}", error) from None
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:

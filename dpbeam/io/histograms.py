@@ -9,8 +9,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.delimited import check_quotes
-from dpbeam.io.files import match_files, open_input
+from dpbeam.io.files import match_files
+from dpbeam.io.formats.delimited import check_quotes
+from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.topk.histogram import COUNT_LIMIT

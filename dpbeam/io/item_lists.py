@@ -9,9 +9,10 @@ says so. The prefix of a finished output stands for its files.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,11 +23,12 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import ByteSource, match_files, open_input
-from dpbeam.io.formats import SHARD_NAME, unescape, unescape_bytes
+from dpbeam.io.files import InputFile, identity, match_files
 from dpbeam.io.output import read_ledger, shards_named
+from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes
 from dpbeam.io.paths import format_of, is_pipe, is_wild, local_path
 from dpbeam.io.sinks import OutputColumns
+from dpbeam.io.streams import ByteSource, open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT
 from dpbeam.storage import FileSystems
@@ -34,6 +36,7 @@ from dpbeam.storage import FileSystems
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _SHARD_PATH = re.compile(rf"(.+)-{SHARD_NAME.pattern}")
 _BLOCK = 8 << 20
+_LONGEST_HEADER = 1 << 20
 _LONGEST_FIELD = 1 << 28
 
 _Row = tuple[int, list[bytes]]  # line number, canonical parts of the item
@@ -77,6 +80,69 @@ def list_files(path: str, flag: str) -> list[str]:
         if ledger is not None:
             return shards_named(path, ledger)
     return [file.path for file in match_files([path], flag, pipes=True)]
+
+
+def refuse_input(path: str, flag: str, patterns: Sequence[str], inputs: Sequence[InputFile]) -> None:
+    """Refuse a list that is said to be public and is the private input itself: all of it would be released.
+
+    Args:
+      path: of the list, as `read_items` takes it.
+      patterns: of the input.
+      inputs: its files.
+
+    Raises:
+      InputError: a file of the list is one of the input, by whatever name, or a copy of one.
+    """
+    taken = {identity(file.path) for file in inputs} | {identity(p) for p in patterns if is_pipe(p)}
+    sizes = {file.size for file in inputs if file.size}
+    for name in list_files(path, flag):
+        same = identity(name) in taken - {None}
+        if not (same or is_pipe(name)) and _size(name, flag) in sizes:
+            digest = _digest(name)
+            same = any(_digest(file.path) == digest for file in inputs if file.size == _size(name, flag))
+        if same:
+            raise InputError(
+                f"{flag}: '{name}' is the input of this run, or a copy of it; a public list must not come from the data"
+            )
+
+
+def _size(path: str, flag: str) -> int:
+    return sum(file.size for file in match_files([path], flag))
+
+
+def _digest(path: str) -> bytes:
+    digest = hashlib.blake2b()
+    with open_input(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+def has_column(path: str, flag: str, name: str) -> bool:
+    """Whether a file of the list has a column of this name besides its items, by its schema or its first row.
+
+    Raises:
+      InputError: there is no such list, or it cannot be read.
+    """
+    return any(name in _names_in(file) for file in list_files(path, flag) if not is_pipe(file))
+
+
+def _names_in(path: str) -> Collection[str]:
+    format = format_of(path)
+    if format not in ("parquet", "csv", "jsonl"):
+        return ()
+    try:
+        with open_input(path) as file:
+            if format == "parquet":
+                return pq.read_schema(file).names
+            source = ByteSource(path, file)
+            first = source.read(_LONGEST_HEADER).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+        if format == "csv":
+            return next(csv.reader([first.decode()]), [])
+        row = orjson.loads(first)
+        return row if isinstance(row, dict) else ()
+    except (pa.ArrowException, OSError, ValueError, csv.Error):
+        return ()  # whoever reads the list says what is wrong with it
 
 
 def _read_parquet(path: str, columns: OutputColumns, flag: str) -> pa.Array:
@@ -195,7 +261,7 @@ def _complaints(where: str) -> Iterator[None]:
 def _content(path: str) -> bytes:
     data = []
     with open_input(path) as file:
-        source = ByteSource(path, file, "text")
+        source = ByteSource(path, file)
         while block := source.read(_BLOCK):
             data.append(block)
     return b"".join(data).removeprefix(b"\xef\xbb\xbf")

@@ -12,12 +12,15 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dpbeam.io.files import ByteSource, open_input
+from dpbeam.errors import InputError
 from dpbeam.io.paths import compression_of
+from dpbeam.io.streams import ByteSource, open_input
 
 CHUNK_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = 0x0A
+_LONGEST_FIRST_LINE = 1 << 16  # of a file that may hold carriage returns before its first newline
 
 
 @dataclass(frozen=True)
@@ -26,19 +29,17 @@ class Chunk:
 
     Attributes:
       path: the file.
-      format: its format, from which the compression follows.
       offset: position of the first byte in the (decompressed) file.
       data: the bytes; every line but the last of the file ends with a newline.
     """
 
     path: str
-    format: str
     offset: int
     data: bytes
 
     def line_number(self, at: int) -> int:
         """Number, from 1, of the line that holds byte `at` of this chunk."""
-        return 1 + newlines_before(self.path, self.format, self.offset) + self.data.count(b"\n", 0, at)
+        return 1 + newlines_before(self.path, self.offset) + self.data.count(b"\n", 0, at)
 
     def bounds(self) -> np.ndarray:
         """(lines + 1,) int64 offsets of the lines; each line includes its newline."""
@@ -50,30 +51,53 @@ class Chunk:
 
 
 def chunks(
-    path: str, file: BinaryIO, format: str, start: int, end: int, chunk_bytes: int = CHUNK_BYTES
+    path: str, file: BinaryIO, start: int, end: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Chunk]:
     """The lines that begin in [start, end), in chunks of about `chunk_bytes`, without a byte order mark.
 
     Compressed files are read whole: their range must begin at 0. A line longer than a chunk is kept whole.
     """
-    whole = compression_of(path, format) is not None
+    whole = compression_of(path) is not None
     if whole and start:
         raise ValueError(f"a compressed file has no range that begins at {start}")
     # From one byte earlier: if that is a newline, a line begins exactly at start.
-    source = ByteSource(path, file, format, max(start - 1, 0))
+    source = ByteSource(path, file, max(start - 1, 0))
     position, rest = _first_line(source, start, chunk_bytes)
+    unbroken = not start
     while True:
         block = source.read(chunk_bytes)
         data = rest + block
+        if unbroken:
+            check_text(path, data, whole=not block)
+            unbroken = b"\n" not in data
         cut = data.rfind(b"\n") + 1 if block else len(data)
         lines, rest = data[:cut], data[cut:]
         if not whole:
             lines = _before(lines, position, end)
         if lines:
-            yield Chunk(path, format, position, lines)
+            yield Chunk(path, position, lines)
         position += cut
         if not block or (position >= end and not whole):
             return
+
+
+def check_text(path: str, data: bytes, *, whole: bool) -> None:
+    """Refuse what is no text of lines in UTF-8; without its newlines a file would be a single line.
+
+    Args:
+      data: how the file begins; `whole`: it is all of it.
+
+    Raises:
+      InputError: lines end with carriage returns alone, or the bytes are those of UTF-16.
+    """
+    head = data[:64]
+    halves = (head[0::2], head[1::2])
+    if head.startswith(_UTF_16) or (len(head) > 8 and not all(any(half) for half in halves)):
+        raise InputError(f"{path}: is text in UTF-16; convert it to UTF-8")
+    if b"\r" in data and b"\n" not in data and (whole or len(data) > _LONGEST_FIRST_LINE):
+        raise InputError(
+            f"{path}: its lines end with carriage returns alone; convert them to newlines, as tr '\\r' '\\n' does"
+        )
 
 
 def _first_line(source: ByteSource, start: int, chunk_bytes: int) -> tuple[int, bytes]:
@@ -98,11 +122,17 @@ def _before(data: bytes, position: int, end: int) -> bytes:
     return data if newline < 0 else data[: newline + 1]
 
 
-def newlines_before(path: str, format: str, offset: int) -> int:
+def count_lines(path: str) -> int:
+    """How many lines a (decompressed) file has; the last one needs no newline."""
+    with open_input(path) as file:
+        return sum(len(chunk.bounds()) - 1 for chunk in chunks(path, file, 0, 1 << 62))
+
+
+def newlines_before(path: str, offset: int) -> int:
     """How many newlines the first `offset` bytes of a (decompressed) file hold."""
     count = 0
     with open_input(path) as file:
-        source = ByteSource(path, file, format)
+        source = ByteSource(path, file)
         while offset > 0 and (block := source.read(min(offset, CHUNK_BYTES))):
             count += block.count(b"\n")
             offset -= len(block)

@@ -1,9 +1,10 @@
 """Where the output goes, and when it counts as finished.
 
-Workers write shards into a staging folder beside the output (`PREFIX.staging-ID/`). After the pipeline has
-succeeded, `commit` moves them to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last: **the ledger is the
-commit mark**. When older output is replaced, its ledger is removed before anything else. So at every instant,
-a ledger stands for a whole, matching set of shards; a crash leaves none.
+Workers write shards into a staging folder, for its owner alone: what is staged is a release that may never be paid for.
+It lies beside the output (`PREFIX.staging-ID/`), or on stores that know no owners below --temp_location. After the
+pipeline has succeeded, `commit` moves the shards to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last:
+**the ledger is the commit mark**. When older output is replaced, its ledger is removed before anything else. So at
+every instant, a ledger stands for a whole, matching set of shards; a crash leaves none.
 
 Only what dpbeam has written is ever removed. The ledger says how many shards of which format there are, and while a
 commit is under way, `PREFIX.commit.json` names the files that it may leave behind. Any other file in the way is an
@@ -24,6 +25,8 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
+from dpbeam.engine.beam.owner import FILE as OWNER_FILE
+from dpbeam.engine.beam.owner import STAGING
 from dpbeam.errors import InputError
 from dpbeam.io.files import (
     delete,
@@ -34,7 +37,8 @@ from dpbeam.io.files import (
     rename,
     write_atomically,
 )
-from dpbeam.io.formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
+from dpbeam.io.new_files import NOT_PUBLIC, check_not_output, check_prefix
+from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe
 from dpbeam.storage import FileSystems
@@ -52,10 +56,18 @@ class OutputTarget:
       format: a key of OUTPUT_FORMATS (`--output_format`).
       overwrite: replace output of an earlier run (`--overwrite`).
       extras: names of further files, `PREFIX.NAME`, which the run puts at `staged_extra` before the commit.
+      public: whether the shards are; others are called `PREFIX.not_for_publication-00000-of-000NN.EXT` and, on this
+        machine, can be read by their owner alone.
     """
 
     def __init__(
-        self, prefix: str, format: str = "parquet", *, overwrite: bool = False, extras: Sequence[str] = ()
+        self,
+        prefix: str,
+        format: str = "parquet",
+        *,
+        overwrite: bool = False,
+        extras: Sequence[str] = (),
+        public: bool = True,
     ):
         if format not in OUTPUT_FORMATS:
             raise InputError(f"--output_format: expected one of {', '.join(OUTPUT_FORMATS)}, got '{format}'")
@@ -70,16 +82,27 @@ class OutputTarget:
             )
         if not is_local(prefix) and any(c in prefix for c in WILDCARDS):
             raise InputError(f"--output: '{prefix}' must not hold wildcards")
+        check_prefix(prefix)
         self.prefix = prefix
         self.format = format
         self.overwrite = overwrite
         self.extras = tuple(extras)
+        self.public = public
         self.staging = f"{absolute(prefix)}.staging-{secrets.token_hex(8)}"
         self.ledger_path = ledger_path(prefix)
         self._journal_path = f"{prefix}.commit.json"
         self._inputs: tuple[str, ...] = ()
         #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
         self.release: Release | None = None
+
+    def stage_below(self, temp_location: str) -> None:
+        """Stage where run folders lie, on a store that knows no owners of files: its policy closes that place, and that
+        of the output is open. Only within one bucket or container, for what is staged is renamed.
+        """
+        scheme = FileSystems.get_scheme(self.prefix)
+        if scheme not in (None, "hdfs") and self.prefix.split("/")[:3] == temp_location.split("/")[:3]:
+            name = f"{STAGING}{self.staging.rpartition('-')[2]}"
+            self.staging = FileSystems.join(temp_location, name)
 
     def check(self, inputs: Iterable[str] = (), writes: Mapping[str, str] | None = None) -> None:
         """Refuse early, before any work: files in the way, or a place that cannot be written. Leaves no trace.
@@ -160,7 +183,7 @@ class OutputTarget:
             return
         probe = FileSystems.join(self.staging, "probe")
         try:
-            FileSystems.mkdirs(self.staging)
+            FileSystems.mkdirs(self.staging, private=True)
             write_atomically(probe, lambda file: None)
         except (BeamIOError, OSError, ValueError) as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
@@ -174,16 +197,17 @@ class OutputTarget:
         if ledger is not None:
             further.update(_extras_named(self.prefix, ledger))
         marks = [self.ledger_path, self._journal_path, *sorted(further)]
-        return [path for path in marks if FileSystems.exists(path)] + _shards_of(f"{self.prefix}-")
+        shards = [path for public in (True, False) for path in _shards_of(_stem(self.prefix, public))]
+        return [path for path in marks if FileSystems.exists(path)] + shards
 
     def staged_extra(self, name: str) -> str:
         """Where the run puts a further file."""
         return FileSystems.join(self.staging, f"extra-{name}")
 
     def prepare(self) -> str:
-        """Make the staging folder and return it. Raises InputError if that fails."""
+        """Make the staging folder, for its owner alone, and return it. Raises InputError if that fails."""
         try:
-            FileSystems.mkdirs(self.staging)
+            FileSystems.mkdirs(self.staging, private=True)
         except (BeamIOError, OSError) as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         return self.staging
@@ -207,6 +231,9 @@ class OutputTarget:
         self._check_free(self.existing(), "has appeared during the run")
         # What can run out of space comes first: older output is still whole if it does.
         ledger = self._with_output(ledger_json, len(staged))
+        if not self.public and is_local(self.staging):
+            for name in staged:
+                os.chmod(FileSystems.join(self.staging, f"shard-{name}"), 0o600)
         write_atomically(self._staged_ledger, lambda file: file.write(ledger))
 
     def finish(self, *, undo: bool = False) -> list[str]:
@@ -226,7 +253,8 @@ class OutputTarget:
             raise RuntimeError(f"'{self.staging}' holds no staged output")
         shards, further = shards_named(self.prefix, ledger), _extras_named(self.prefix, ledger)
         finals = [*shards, *further]
-        staged = {final: self._staged_shard(final) for final in shards}
+        stem = _stem(self.prefix, _is_public(ledger))
+        staged = {final: FileSystems.join(self.staging, f"shard-{final[len(stem) :]}") for final in shards}
         staged |= {final: self.staged_extra(final[len(self.prefix) + 1 :]) for final in further}
         waiting = [final for final in finals if FileSystems.exists(staged[final])]
         existing = self.existing()
@@ -266,9 +294,6 @@ class OutputTarget:
     def _staged_ledger(self) -> str:
         return FileSystems.join(self.staging, "ledger.json")
 
-    def _staged_shard(self, final: str) -> str:
-        return FileSystems.join(self.staging, f"shard-{final[len(self.prefix) + 1 :]}")
-
     def _write_journal(self, paths: list[str]) -> dict[str, Any]:
         """Note what a commit may leave behind."""
         names = sorted({path[len(self.prefix) :] for path in paths} - {".commit.json"})
@@ -282,6 +307,8 @@ class OutputTarget:
         output: dict[str, Any] = {"format": self.format, "shards": shards}
         if self.extras:
             output["extras"] = list(self.extras)
+        if not self.public:
+            output["public"] = False
         values.setdefault("parameters", {})["output"] = output
         if self.release is not None:
             values["release"] = replace(self.release, date=_today()).to_dict()
@@ -297,11 +324,12 @@ class OutputTarget:
 
     def describe_staged(self, *, contents: bool = True) -> tuple[Shard, ...]:
         """The staged shards under the names that they will have, with what they hold if `contents`."""
-        stem, names = as_text(os.path.basename(self.prefix)), self.staged_shards()
+        names = self.staged_shards()
+        stem = as_text(_stem(os.path.basename(self.prefix), self.public))
         if not contents:
-            return tuple(Shard(f"{stem}-{name}", None, None) for name in names)
+            return tuple(Shard(f"{stem}{name}", None, None) for name in names)
         return tuple(
-            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}-{name}")
+            replace(_described(FileSystems.join(self.staging, f"shard-{name}")), name=f"{stem}{name}")
             for name in names
         )
 
@@ -315,19 +343,22 @@ class OutputTarget:
         delete_quietly([self.staging])
 
 
-def check_not_output(
-    flag: str, path: str | os.PathLike[str], prefix: str, extras: Sequence[str] = ()
-) -> None:
-    """Refuse another file of the run that would be part of its output.
+def holds_output(staging: str) -> bool:
+    """Whether a staging folder holds more than the name of its process, or may, for it cannot be looked into.
 
     Raises:
-      InputError: naming the flag.
+      OSError, BeamIOError: a store does not answer.
     """
-    stem = os.path.realpath(prefix)
-    rest = os.path.realpath(path).removeprefix(stem) if is_local(prefix) else ""
-    ours = (".ledger.json", ".commit.json", *(f".{name}" for name in extras))
-    if rest in ours or (rest[:1] == "-" and SHARD_NAME.fullmatch(rest[1:])):
-        raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+    try:
+        if is_local(staging):
+            names = os.listdir(staging)
+        else:
+            names = [FileSystems.split(path)[1] for path in list_prefix(FileSystems.join(staging, ""))]
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+    return any(name != OWNER_FILE for name in names)
 
 
 def read_ledger(prefix: str) -> dict[str, Any] | None:
@@ -346,10 +377,20 @@ def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
     if output is not None:
         match output:
             case {"shards": int(count), "format": str(format)} if format in OUTPUT_FORMATS:
-                return [f"{prefix}-{shard_name(number, count, format)}" for number in range(count)]
+                stem = _stem(prefix, _is_public(ledger))
+                return [f"{stem}{shard_name(number, count, format)}" for number in range(count)]
         return []
     paths = _shards_of(f"{prefix}-")
     return paths if _is_whole([path[len(prefix) + 1 :] for path in paths]) else []
+
+
+def _stem(prefix: str, public: bool) -> str:
+    """How the paths of shards begin."""
+    return f"{prefix}{'' if public else NOT_PUBLIC}-"
+
+
+def _is_public(ledger: Mapping[str, Any]) -> bool:
+    return ledger["parameters"]["output"].get("public") is not False
 
 
 def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:

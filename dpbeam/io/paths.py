@@ -11,25 +11,32 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from dpbeam.errors import InputError
 
 STDIN = "-"
 WILDCARDS = "*?["
-FORMAT_OF = {
-    "parquet": "parquet",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "csv": "csv",
-    "tsv": "tsv",
-    "txt": "text",
-    "wet": "wet",
-    "warc": "warc",
-}
-COMPRESSION_OF = {"gz": "gzip", "zst": "zstd"}
-_UNREADABLE = ("bz2", "xz", "zip", "lz4", "7z", "snappy")
+
+
+class Compression(NamedTuple):
+    """One way to compress a file as a whole."""
+
+    name: str
+    suffix: str
+    magic: bytes
+
+
+COMPRESSIONS = (
+    Compression("gzip", "gz", b"\x1f\x8b"),
+    Compression("zstd", "zst", b"\x28\xb5\x2f\xfd"),
+    Compression("bz2", "bz2", b"BZh"),
+    Compression("xz", "xz", b"\xfd7zXZ\0"),
+)
+_UNREADABLE = ("zip", "lz4", "7z", "snappy")
+# Major numbers of terminals on Linux: tty, console, ptmx, pts.
+_TERMINALS = (4, 5, *range(136, 144))
 _SCHEME = re.compile(r"\s*([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _FILE_URL = re.compile(r"file:(?://([^/]*))?(/(?:[^/].*)?)", re.IGNORECASE | re.DOTALL)
 _DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
@@ -80,6 +87,22 @@ def is_pipe(path: str) -> bool:
     return own or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def check_no_device(path: str, flag: str) -> None:
+    """Refuse a device that never ends, such as /dev/zero; a terminal and /dev/null do.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    try:
+        state = os.fstat(0) if path == STDIN else os.stat(path)
+    except (OSError, ValueError):
+        return
+    mode, null = state.st_mode, os.stat(os.devnull)
+    ends = stat.S_ISCHR(mode) and (state.st_rdev == null.st_rdev or os.major(state.st_rdev) in _TERMINALS)
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and not ends):
+        raise InputError(f"{flag}: '{path}' is a device; name a file")
+
+
 def is_wild(pattern: str) -> bool:
     """Whether a pattern has wildcards and is not itself the name of a file."""
     return any(c in pattern for c in WILDCARDS) and not (is_local(pattern) and os.path.isfile(pattern))
@@ -116,7 +139,7 @@ def check_no_folder(pattern: str, flag: str) -> None:
         raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
 
 
-def infer_format(patterns: Sequence[str]) -> str:
+def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
     """The format that the extensions agree on: of the patterns, or where one has none, of the files it matches here.
 
     Raises:
@@ -124,57 +147,73 @@ def infer_format(patterns: Sequence[str]) -> str:
     """
     found: dict[str, str] = {}
     for pattern in patterns:
-        check_no_folder(pattern, "--input")
-        for path in [pattern] if format_of(pattern) else _files_or_none(pattern) or [pattern]:
+        check_no_folder(pattern, flag)
+        if table := table_format(pattern):
+            found.setdefault(table, pattern)
+            continue
+        for path in [pattern] if format_of(pattern) else _files_or_none(pattern, flag) or [pattern]:
             format = format_of(path)
             if format is None:
-                raise InputError(f"--input: cannot tell the format of '{path}'; pass --input_format")
+                raise InputError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
             found.setdefault(format, path)
     if len(found) > 1:
         one, two = list(found.items())[:2]
         raise InputError(
-            f"--input: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
+            f"{flag}: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
             "or pass --input_format"
         )
     return next(iter(found))
 
 
-def _files_or_none(pattern: str) -> list[str]:
+def table_format(pattern: str) -> str | None:
+    """The format of the table that `NAME:PLACE` names; None for other patterns."""
+    from dpbeam.io.formats import formats
+
+    name = pattern.partition(":")[0]
+    return next((format.name for format in formats() if format.is_table and format.name == name), None)
+
+
+def files_to_see(pattern: str) -> tuple[str, ...]:
+    """The files by which to tell whether an input can be seen: the pattern itself, but of tables."""
+    from dpbeam.io.formats import find
+
+    table = table_format(pattern)
+    return find(table).files_to_see(pattern) if table else (pattern,)
+
+
+def _files_or_none(pattern: str, flag: str) -> list[str]:
     if not is_local(pattern) or is_pipe(pattern):
         return []
     files = sorted(local_files(pattern))
     if not files:
-        raise no_file(pattern, "--input")
+        raise no_file(pattern, flag)
     return files
 
 
 def format_of(path: str) -> str | None:
     """The format that an extension names, below one of compression; None if it names none."""
+    from dpbeam.io.formats import of_suffix
+
     name = _name(_split_compression(path)[0])
-    return FORMAT_OF.get(_extension(name)) if "." in name else None
+    found = of_suffix(_extension(name)) if "." in name else None
+    return None if found is None else found.name
 
 
-def compression_of(path: str, format: str) -> str | None:
-    """`gzip`, `zstd` or None, by extension.
-
-    Raises:
-      InputError: a compression that is not read, or a compressed Parquet file.
-    """
+def compression_of(path: str) -> str | None:
+    """The name of a file's compression, or None, by extension. Raises InputError for one that is not read."""
     extension = _extension(_name(path))
     if extension in _UNREADABLE:
+        ours = ", ".join(compression.name for compression in COMPRESSIONS)
         raise InputError(
-            f"{path}: .{extension} files are not read; compress with gzip or zstd, or not at all"
+            f"{path}: .{extension} files are not read; compress with one of {ours}, or not at all"
         )
-    compression = _split_compression(path)[1]
-    if compression and format == "parquet":
-        raise InputError(f"{path}: Parquet is compressed inside; decompress the file itself")
-    return compression
+    return _split_compression(path)[1]
 
 
 def _split_compression(path: str) -> tuple[str, str | None]:
     stem, dot, extension = path.rpartition(".")
-    compression = COMPRESSION_OF.get(extension.lower()) if dot else None
-    return (stem, compression) if compression else (path, None)
+    names = {compression.suffix: compression.name for compression in COMPRESSIONS}
+    return (stem, names[extension.lower()]) if dot and extension.lower() in names else (path, None)
 
 
 def _name(path: str) -> str:

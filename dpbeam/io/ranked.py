@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
-from dpbeam.io.formats import shard_name, write_columns
+from dpbeam.io.output_formats import shard_name, write_columns
 from dpbeam.io.sinks import OutputColumns
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode

@@ -11,41 +11,42 @@ function of the files alone, so a retry yields the same.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpbeam.io import crawl, delimited, jsonl, text
-from dpbeam.io.files import open_input
-from dpbeam.io.parquet import ParquetInput, check_kinds
-from dpbeam.io.rows import BlockMaker, Counts, PairMaker, Rows, scattered_batches
-from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
+from dpbeam.io.formats.base import Piece
+from dpbeam.io.paths import absolute
+from dpbeam.io.rows import BlockMaker, Counts, PairMaker, scattered_batches
+from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import Kinds
 
 TARGET_PAIRS = 1_000_000
 
 
-@dataclass(frozen=True)
-class Piece:
-    """The part of a file that begins in the bytes [start, end)."""
-
-    path: str
-    start: int
-    end: int
+#: A unit on its way to a worker, for a coder that every runner has: number; path, start, end and constants of pieces.
+PlainUnit = tuple[int, tuple[tuple[str, int, int, tuple[tuple[str, str | None], ...]], ...]]
 
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """What one worker reads at a time: one piece of a large file, or many small files."""
+    """What one worker reads at a time: one piece of a large file, or many small files.
+
+    Attributes:
+      number: names the unit; no two units of an input have the same.
+    """
 
     pieces: tuple[Piece, ...]
+    number: int = 0
 
-    def label(self) -> str:
-        """A digest that names the unit; different units have different pieces, hence different labels."""
-        text = "\n".join(f"{p.start} {p.end} {p.path}" for p in self.pieces)
-        return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    def plain(self) -> PlainUnit:
+        """The same, wherever a worker looks from."""
+        return self.number, tuple((absolute(p.path), p.start, p.end, p.constants) for p in self.pieces)
+
+    @classmethod
+    def of(cls, plain: PlainUnit) -> WorkUnit:
+        return cls(tuple(Piece(*piece) for piece in plain[1]), plain[0])
 
 
 def read_scattered(unit: WorkUnit, spec: InputSpec, kinds: Kinds, counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -53,7 +54,7 @@ def read_scattered(unit: WorkUnit, spec: InputSpec, kinds: Kinds, counts: Counts
     if spec.complete_users:
         raise ValueError("this input declares complete users; use read_complete")
     make = PairMaker(spec, kinds, counts)
-    for rows in _rows(unit, spec, kinds, counts):
+    for rows in spec.file_format.read_pieces(unit.pieces, spec, kinds, counts):
         yield from scattered_batches(make(rows), kinds)
 
 
@@ -64,27 +65,12 @@ def read_complete(
     if not spec.complete_users:
         raise ValueError("this input does not declare complete users; use read_scattered")
     make = PairMaker(spec, kinds, counts)
-    blocks = BlockMaker(unit.label(), kinds, target_pairs)
-    for rows in _rows(unit, spec, kinds, counts):
+    blocks = BlockMaker(unit.number, kinds, target_pairs)
+    for rows in spec.file_format.read_pieces(unit.pieces, spec, kinds, counts):
         yield from blocks.add(make(rows))
     yield from blocks.finish()
 
 
-def _rows(unit: WorkUnit, spec: InputSpec, kinds: Kinds, counts: Counts) -> Iterator[Rows]:
-    if spec.format == "text" and spec.text_layout == "file":
-        yield from text.file_rows(piece.path for piece in unit.pieces)
-        return
-    for piece in unit.pieces:
-        with open_input(piece.path) as file:
-            if spec.format == "parquet":
-                source = ParquetInput(piece.path, file, spec)
-                check_kinds(piece.path, spec, source.kinds, kinds)
-                yield from source.rows(piece.start, piece.end)
-            elif spec.format == "jsonl":
-                yield from jsonl.read(piece.path, file, piece.start, piece.end, spec, kinds, counts)
-            elif spec.format in CRAWL_FORMATS:
-                yield from crawl.read(piece.path, file, spec, counts)
-            elif spec.format == "text":
-                yield from text.line_rows(piece.path, file, piece.start, piece.end)
-            else:
-                yield from delimited.read(piece.path, file, piece.start, piece.end, spec, counts)
+def has_rows(unit: WorkUnit, spec: InputSpec, kinds: Kinds) -> bool:
+    """Whether a unit has a row of a user; reads to the first. Raises InputError for bad input before it."""
+    return any(len(rows) for rows in spec.file_format.read_pieces(unit.pieces, spec, kinds, Counts()))

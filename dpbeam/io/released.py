@@ -76,7 +76,6 @@ def exists(path: str) -> bool:
     return bool(FileSystems.exists(path))
 
 
-LEDGER_SUFFIX = ".ledger.json"
 _LARGEST_LEDGER = 64 << 20
 
 

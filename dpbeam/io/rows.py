@@ -7,7 +7,6 @@ rows are exact functions of private data: they go to a `Counts`, never to logs o
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ NULL_ROWS = "null_rows"
 EMPTY_ITEMS = "empty_items"
 FILTERED_PAGES = "filtered_pages"
 ROWS_PER_BATCH = 1_000_000
+_MAX_UNITS = (1 << 31) - 1
 
 
 class Counts(Counter):
@@ -201,6 +201,66 @@ def is_list(data_type: pa.DataType) -> bool:
     return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
 
 
+def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
+    """The kind of a column of a declared type; None for the null type, and for columns that are to hold numbers.
+
+    Raises:
+      InputError: the spec does not read such a column.
+    """
+    where, found = f"{path}: column '{name}'", data_type
+    if name in spec.numbers:
+        if name in spec.lists:
+            if not is_list(found):
+                raise InputError(f"{where} has type {found}, expected a list of numbers")
+            found = found.value_type
+        if not (pa.types.is_floating(found) or pa.types.is_integer(found) or pa.types.is_decimal(found)):
+            raise InputError(f"{where} has type {found}, expected numbers")
+        return None
+    if name in spec.lists:
+        if is_list(found):
+            found = found.value_type
+        elif spec.tokenizer is None:
+            raise InputError(
+                f"{where} has type {found}, but --input_layout=grouped needs a list column; "
+                "use --input_layout=pairs for one item per row"
+            )
+    elif is_list(found):
+        raise InputError(f"{where} is a list column; pass --input_layout=grouped for one user per row")
+    kind = canonical.kind_of(found, where)
+    if spec.tokenizer is not None and name in spec.item_columns and kind not in (canonical.STRING, None):
+        raise InputError(f"{where} has type {found}, but --tokenizer needs a string column")
+    return kind
+
+
+def schema_kinds(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | None, tuple[str | None, ...]]:
+    """Kinds of the user and item columns of a declared schema; None where they are open, or there is no user column.
+
+    Raises:
+      InputError: a column is missing, occurs twice or has a type that is not read.
+    """
+    if any(schema.names.count(name) != 1 for name in spec.columns):
+        raise spec.no_columns(path, schema.names, schema.names)
+    kinds = {name: column_kind(spec, name, schema.field(name).type, path) for name in spec.columns}
+    return kinds.get(spec.user_column), tuple(kinds[name] for name in spec.item_columns)
+
+
+def check_kinds(path: str, spec: InputSpec, found: tuple, expected: Kinds) -> None:
+    """Refuse a file whose columns have other kinds than those of the whole input. Raises InputError."""
+    user, items = found
+    pairs = [(spec.user_column, user, expected.user), *zip(spec.item_columns, items, expected.item)]
+    for column, kind, wanted in pairs:
+        if kind is not None and kind != wanted:
+            raise mixed_kinds(path, column, kind, wanted)
+
+
+def mixed_kinds(path: str, column: str, kind: str, wanted: str) -> InputError:
+    """The error for ids that mix types."""
+    return InputError(
+        f"{path}: column '{column}' holds {kind} values where other input holds {wanted} values; "
+        "ids must have one type throughout, convert them"
+    )
+
+
 def explode(lists: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """Row (ascending int64) and value of every element of a list column; a null list has no elements."""
     return pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False), pc.list_flatten(lists)
@@ -220,17 +280,17 @@ class BlockMaker:
 
     A block ends with the user that fills it, unless less than half a block would be left: so a block has between
     1/2 and 3/2 of the target, plus one user, if the unit has that many. Where blocks end depends on the users
-    alone, not on how rows arrived; a block's number is a hash of the unit's label and its ordinal. Both are the
+    alone, not on how rows arrived; a block's number holds those of the unit and of the block in it. Both are the
     same in every retry.
 
     Args:
-      label: names the unit's files and ranges; distinct for distinct units.
+      unit: number of the unit, which no other unit of the input has.
     """
 
-    def __init__(self, label: str, kinds: Kinds, target_pairs: int):
+    def __init__(self, unit: int, kinds: Kinds, target_pairs: int):
         if target_pairs < 1:
             raise ValueError(f"target_pairs must be at least 1, got {target_pairs}")
-        self._label = label
+        self._unit = unit
         self._metadata = kinds.metadata()
         self._target = target_pairs
         self._ordinal = 0
@@ -270,7 +330,7 @@ class BlockMaker:
         schema = pa.schema([("user", pa.int64()), ("item", items.type)], metadata=self._metadata)
         batch = pa.RecordBatch.from_arrays([pa.array(users - users[0]), items], schema=schema)
         self._ordinal += 1
-        return block_id(self._label, self._ordinal - 1), batch
+        return block_id(self._unit, self._ordinal - 1), batch
 
 
 def concat_items(parts: list[pa.Array]) -> pa.Array:
@@ -284,7 +344,14 @@ def concat_items(parts: list[pa.Array]) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def block_id(label: str, ordinal: int) -> int:
-    """A positive 63-bit number, the same for the same label and ordinal."""
-    digest = hashlib.blake2b(f"{ordinal}\n{label}".encode(), digest_size=8, person=b"dpbeam block").digest()
-    return int.from_bytes(digest, "big") >> 1 or 1
+def block_id(unit: int, ordinal: int) -> int:
+    """The positive 63-bit number of a block: of the unit and of the block in it, so that no two blocks share one.
+
+    Rows that are users are named by it and by their place in the block: two blocks of one number would merge users.
+
+    Raises:
+      ValueError: a number is out of range.
+    """
+    if not (0 <= unit < _MAX_UNITS and 0 <= ordinal < 1 << 32):
+        raise ValueError(f"no block has the number {ordinal} of unit {unit}")
+    return (unit + 1) << 32 | ordinal

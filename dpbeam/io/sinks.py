@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
-from dpbeam.io.formats import OUTPUT_FORMATS, shard_name, write_columns
+from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds

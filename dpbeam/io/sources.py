@@ -19,15 +19,13 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dpbeam.errors import InputError
-from dpbeam.io import delimited, jsonl
-from dpbeam.io.crawl import check_installed
-from dpbeam.io.delimited import no_header
-from dpbeam.io.files import ByteSource, InputFile, match_distinct, open_input
-from dpbeam.io.parquet import ParquetInput, mixed_kinds
-from dpbeam.io.paths import absolute, compression_of
-from dpbeam.io.readers import TARGET_PAIRS, Piece, WorkUnit, read_complete, read_scattered
-from dpbeam.io.rows import Counts
-from dpbeam.io.spec import CRAWL_FORMATS, InputSpec
+from dpbeam.io.files import InputFile, match_distinct
+from dpbeam.io.formats.base import Look, Piece
+from dpbeam.io.partitions import with_partitions
+from dpbeam.io.paths import compression_of
+from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
+from dpbeam.io.rows import Counts, mixed_kinds
+from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels.canonical import INT, STRING, Kinds
 from dpbeam.selection.sizes import TEXT_PER_BLOCK, items_within
@@ -37,7 +35,6 @@ MAX_SPLIT_BYTES = 64 << 20
 
 _FILES_PER_UNIT = 1_000
 _FILES_TO_OPEN = 32
-_MAGICS = {b"PAR1": "a Parquet file", b"\x1f\x8b": "a gzip file", b"\x28\xb5\x2f\xfd": "a zstd file"}
 
 
 @dataclass(frozen=True)
@@ -47,11 +44,12 @@ class InputSummary:
     Attributes:
       files: the files to read, by path.
       bytes: their total size.
-      rows_estimate: from the Parquet footers looked at; None for other formats.
-      item_bytes: mean bytes of an item, from the same footers; None for other formats and for text to tokenise.
+      rows_estimate: from what the files looked at say; None where they do not say it.
+      item_bytes: mean bytes of an item, likewise; None also for text to tokenise.
       complete_users: whether rows, lines or files are whole users by declaration.
       kinds: kinds of the user and item columns.
       notes: what the person who runs the job should know about the files, a line each; public.
+      spec: what is read, with all that a table leaves open; None: as it was asked for.
       spool: the copies of pipes, to be removed when the run ends; None where there are none.
     """
 
@@ -62,6 +60,7 @@ class InputSummary:
     complete_users: bool
     kinds: Kinds
     notes: tuple[str, ...] = ()
+    spec: InputSpec | None = None
     spool: Spool | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
@@ -81,21 +80,32 @@ def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | No
         or files whose columns have different kinds.
     """
     spec.validate()
-    if spec.format in CRAWL_FORMATS:
-        check_installed()
+    spec.file_format.check_installed()
     spool = Spool(temp_location or tempfile.gettempdir())
     try:
-        files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
+        spec, files, notes = _find_files(spec, flag, spool)
         look = _look_at(files, spec)
     except BaseException:
         spool.remove()
         raise
     size = sum(file.size for file in files)
-    rows = round(look.rows * (size / look.bytes)) if spec.format == "parquet" and look.bytes else None
+    rows = round(look.rows * (size / look.bytes)) if look.bytes else None
     item_bytes = look.item_bytes / look.items if look.items else None
     return InputSummary(
-        tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds(), notes_on(again), spool
+        tuple(files), size, rows, item_bytes, spec.complete_users, look.kinds(), notes, spec, spool
     )
+
+
+def _find_files(
+    spec: InputSpec, flag: str, spool: Spool
+) -> tuple[InputSpec, list[InputFile], tuple[str, ...]]:
+    """The spec as it is read, the files, and what to say of them."""
+    if spec.file_format.is_table:
+        spec, files = spec.file_format.find_files(spec, flag)
+        files = with_partitions(files, spec.columns, spec.partitions, of_table=True)
+        return spec, files, (f"input: version {spec.table_version} of the table, {len(files)} files",)
+    files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
+    return spec, with_partitions(files, spec.columns, spec.partitions), notes_on(again)
 
 
 def notes_on(again: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -106,12 +116,10 @@ def notes_on(again: list[tuple[str, str]]) -> tuple[str, ...]:
     return (f"input: '{name}' and '{first}' are one file, which is read once{rest}",)
 
 
-def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Look:
+def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Looks:
     for file in files:
-        compression_of(file.path, spec.format)
-        if not file.size and spec.format in ("parquet", "csv", "tsv"):
-            raise no_header(file.path, spec.format)
-    look = _Look(spec)
+        spec.file_format.check_file(file.path, file.size)
+    look = _Looks(spec)
     first, rest = _spread(files, _FILES_TO_OPEN)
     for file in first:
         look.at(file)
@@ -131,13 +139,14 @@ def _spread(files: Sequence[InputFile], count: int) -> tuple[list[InputFile], li
     return [files[i] for i in sorted(chosen)], [file for i, file in enumerate(files) if i not in chosen]
 
 
-class _Look:
+class _Looks:
     """Opens files in the launcher and gathers the kinds of their columns."""
 
     def __init__(self, spec: InputSpec):
         self._spec = spec
+        self._format = spec.file_format
         self._found: dict[str, str] = {}
-        self._json_kinds: dict[str, set[str]] = {}
+        self._values: dict[str, set[str]] = {}
         self.rows = 0
         self.bytes = 0
         self.items = 0
@@ -146,22 +155,20 @@ class _Look:
     @property
     def settled(self) -> bool:
         spec = self._spec
-        if spec.format == "jsonl":
-            return spec.user_column is None or spec.user_column in self._found
-        return spec.format != "parquet" or len(self._found) == len(spec.columns)
+        if self._format.declares_types:
+            return len(self._found) == len(spec.columns)
+        return spec.user_column is None or spec.user_column in self._found
 
     def kinds(self) -> Kinds:
         spec = self._spec
-        user = None if spec.user_column is None else self._found.get(spec.user_column, STRING)
-        if spec.format in CRAWL_FORMATS and not spec.complete_users:
-            user = STRING
-        if spec.format != "parquet":
-            return Kinds(user, spec.declared_types)
-        return Kinds(user, tuple(self._found[name] for name in spec.item_columns))
+        user = None if spec.complete_users else self._found.get(spec.user_column or "", STRING)
+        if self._format.declares_types:
+            return Kinds(user, tuple(self._found[name] for name in spec.item_columns))
+        return Kinds(user, spec.declared_types)
 
     def check(self) -> None:
-        """Refuse JSON lines of integers that nobody has declared: a reader that skips bad rows would skip all."""
-        for column, kinds in self._json_kinds.items():
+        """Refuse integers that nobody has declared: a reader that skips bad rows would skip all."""
+        for column, kinds in self._values.items():
             if kinds == {INT} and self._spec.item_types is None:
                 raise InputError(
                     f"--item_type is required: column '{column}' holds integers; pass --item_type=int (items of "
@@ -169,35 +176,25 @@ class _Look:
                 )
 
     def at(self, file: InputFile) -> None:
-        spec = self._spec
-        if spec.format == "parquet":
-            self._at_parquet(file)
-            return
         if not file.size:
             return
-        check_magic(file.path, spec.format)
-        if spec.format == "jsonl":
-            with open_input(file.path) as opened:
-                look = jsonl.look_at(file.path, opened, spec)
-            self._merge(file.path, [(spec.user_column, look.user)])
-            for column, kinds in look.items.items():
-                self._json_kinds.setdefault(column, set()).update(kinds)
-        elif spec.format in ("csv", "tsv"):
-            delimited.read_header(file.path, spec)
+        self._format.check_head(file.path)
+        look = self._format.look(Piece(file.path, 0, file.size, file.constants), self._spec)
+        if self._format.declares_types:
+            self._check_declared(file.path, look.items)
+        self._merge(
+            file.path, [*zip(self._spec.item_columns, look.items), (self._spec.user_column, look.user)]
+        )
+        for column, kinds in look.values.items():
+            self._values.setdefault(column, set()).update(kinds)
+        if look.rows is not None:
+            self._weigh(file, look, look.rows)
 
-    def _at_parquet(self, file: InputFile) -> None:
-        spec = self._spec
-        with open_input(file.path) as opened:
-            source = ParquetInput(file.path, opened, spec)
-        user, items = source.kinds
-        self._check_declared(file.path, items)
-        self._merge(file.path, [*zip(spec.item_columns, items), (spec.user_column, user)])
-        self.rows += source.num_rows
-        if spec.tokenizer is None:
-            size, values = source.item_sizes()
-            self.item_bytes += size
-            self.items += values
+    def _weigh(self, file: InputFile, look: Look, rows: int) -> None:
+        self.rows += rows
         self.bytes += file.size
+        self.items += look.items_seen
+        self.item_bytes += look.item_bytes
 
     def _check_declared(self, path: str, items: Sequence[str | None]) -> None:
         """The type of the output is what every file declares, or the flag: never what one of them happens to hold."""
@@ -219,17 +216,6 @@ class _Look:
                 raise mixed_kinds(path, column, kind, self._found[column])
 
 
-def check_magic(path: str, format: str) -> None:
-    with open_input(path) as file:
-        head = ByteSource(path, file, format).read(4)
-    for magic, what in _MAGICS.items():
-        if head.startswith(magic):
-            mend = "pass --input_format=parquet" if magic == b"PAR1" else "name it .gz or .zst"
-            raise InputError(f"{path}: is {what}, not {format}; {mend}")
-    if format in CRAWL_FORMATS and head and head != b"WARC":
-        raise InputError(f"{path}: is no {format.upper()} file: it does not begin with WARC/")
-
-
 def plan_units(
     files: Sequence[InputFile], spec: InputSpec, desired_split_bytes: int | None = None
 ) -> list[WorkUnit]:
@@ -243,35 +229,42 @@ def plan_units(
         desired_split_bytes = min(MAX_SPLIT_BYTES, max(MIN_SPLIT_BYTES, total // 64))
     if desired_split_bytes < 1:
         raise ValueError(f"desired_split_bytes must be at least 1, got {desired_split_bytes}")
-    units: list[WorkUnit] = []
+    units: list[tuple[Piece, ...]] = []
     pieces: list[Piece] = []
     packed = 0
     for file in files:
-        if not file.size and spec.format != "parquet":
+        if not file.size and not spec.file_format.declares_types:
             continue
         parts = _num_ranges(file, spec, desired_split_bytes)
         if parts > 1:
             bounds = [file.size * i // parts for i in range(parts + 1)]
-            units += [WorkUnit((Piece(file.path, a, b),)) for a, b in itertools.pairwise(bounds)]
+            units += [(Piece(file.path, a, b, file.constants),) for a, b in itertools.pairwise(bounds)]
             continue
         if pieces and (packed + file.size > desired_split_bytes or len(pieces) == _FILES_PER_UNIT):
-            units.append(WorkUnit(tuple(pieces)))
+            units.append(tuple(pieces))
             pieces, packed = [], 0
-        pieces.append(Piece(file.path, 0, file.size))
+        pieces.append(Piece(file.path, 0, file.size, file.constants))
         packed += file.size
     if pieces:
-        units.append(WorkUnit(tuple(pieces)))
-    return units
+        units.append(tuple(pieces))
+    return [WorkUnit(pieces, number) for number, pieces in enumerate(units)]
+
+
+def deal_units(
+    files: Sequence[InputFile], spec: InputSpec, desired_split_bytes: int | None = None
+) -> list[PlainUnit]:
+    """The units in the order in which workers are to have them.
+
+    First ranges of all files, then second ones: engines deal units out in turn, and where a file is a single row group
+    of two ranges, every other unit is empty. In the files' order one of two workers would read everything.
+    """
+    units = plan_units(files, spec, desired_split_bytes)
+    return [unit.plain() for unit in sorted(units, key=lambda unit: unit.pieces[0].start)]
 
 
 def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
-    whole = (
-        spec.csv_multiline
-        or (spec.format == "text" and spec.text_layout == "file")
-        or spec.format in CRAWL_FORMATS
-        or compression_of(file.path, spec.format) is not None
-    )
-    return 1 if whole else max(1, round(file.size / split))
+    splits = spec.file_format.splits(spec) and compression_of(file.path) is None
+    return max(1, round(file.size / split)) if splits else 1
 
 
 class _Read(beam.DoFn):
@@ -284,9 +277,9 @@ class _Read(beam.DoFn):
         self._target_pairs = target_pairs
         self._with_counts = with_counts
 
-    def process(self, unit: tuple[tuple[str, int, int], ...]) -> Iterator:
+    def process(self, unit: PlainUnit) -> Iterator:
         counts = Counts()
-        work = WorkUnit(tuple(Piece(*piece) for piece in unit))
+        work = WorkUnit.of(unit)
         if self._spec.complete_users:
             yield from read_complete(work, self._spec, self._kinds, counts, self._target_pairs)
         else:
@@ -298,7 +291,7 @@ class _Read(beam.DoFn):
 
 
 #: Input -> its work units that this process has read; the launcher's own, where it is the worker. Never stored or sent.
-_units_read: dict[str, set[tuple[tuple[str, int, int], ...]]] = {}
+_units_read: dict[str, set[PlainUnit]] = {}
 
 
 def _target_pairs(item_bytes: float | None) -> int:
@@ -311,6 +304,8 @@ class ReadInput(beam.PTransform):
     Output: PCollection of RecordBatch[user: large_binary, item] (scattered), or, where `spec.complete_users`, of
     (block id, RecordBatch[user: int64 ordinal, item]); see `dpbeam.io.readers`. With `with_counts`, a pair of
     that and a PCollection of (name, number) of dropped rows and items: exact functions of the private data.
+
+    A pipeline has one of it: blocks of complete users are numbered in each anew.
 
     Workers need memory for about one unit's batch: some 10^6 pairs, one Parquet row group, or one document.
 
@@ -334,16 +329,11 @@ class ReadInput(beam.PTransform):
         super().__init__()
         if target_pairs is not None and target_pairs < 1:
             raise ValueError(f"target_pairs must be at least 1, got {target_pairs}")
-        self.spec = spec
         self.summary = summary if summary is not None else preflight(spec)
+        self.spec = spec = self.summary.spec or spec
         self._target_pairs = target_pairs or _target_pairs(self.summary.item_bytes)
         self._with_counts = with_counts
-        units = plan_units(self.summary.files, spec, desired_split_bytes)
-        # First ranges of all files, then second ones: engines deal units out in turn, and where a file is a single row
-        # group of two ranges, every other unit is empty. In the files' order one of two workers would read everything.
-        units = sorted(units, key=lambda unit: unit.pieces[0].start)
-        # Plain tuples: a coder for them is the same on every runner.
-        self._units = [tuple((absolute(p.path), p.start, p.end) for p in unit.pieces) for unit in units]
+        self._units = deal_units(self.summary.files, spec, desired_split_bytes)
         self._source = uuid.uuid4().hex
 
     def share_read(self) -> float | None:
@@ -373,8 +363,8 @@ class ReadInput(beam.PTransform):
         }
 
 
-def _bytes_of(unit: tuple[tuple[str, int, int], ...]) -> int:
-    return sum(end - start for _, start, end in unit)
+def _bytes_of(unit: PlainUnit) -> int:
+    return sum(end - start for _, start, end, _ in unit[1])
 
 
 def _same(element: tuple[str, int]) -> tuple[str, int]:

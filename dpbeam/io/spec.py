@@ -20,16 +20,18 @@ elsewhere `item_types` does, strings unless told otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from dpbeam.errors import InputError
+from dpbeam.io.formats import find, formats
+from dpbeam.io.formats.base import Format
+from dpbeam.io.partitions import Filter
 from dpbeam.io.paths import infer_format, local_path
+from dpbeam.io.tables import Table
 from dpbeam.kernels.canonical import KINDS, STRING
 
-FORMATS = ("parquet", "jsonl", "csv", "tsv", "text", "wet", "warc")
-CRAWL_FORMATS = ("wet", "warc")
-TEXT_FORMATS = ("text", *CRAWL_FORMATS)
 LAYOUTS = ("pairs", "grouped")
 TEXT_LAYOUTS = ("line", "file")
 CRAWL_USERS = ("record", "page", "host", "domain")
@@ -37,6 +39,11 @@ TOKENIZERS = ("words", "whitespace", "regex")
 
 MAX_NGRAM = 20
 MAX_SHOWN = 30  # columns in a message
+USER, ITEM = "user", "item"  # columns that nobody has to name
+#: Where a field's flag has another name.
+FLAG_OF = {"languages": "language", "http_statuses": "http_status"}
+# What surely is a name: a first line without a header could hold anything else.
+_NAME = re.compile(r"[^\W\d][\w .:/#-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class InputSpec:
 
     Attributes:
       patterns: files or globs (`--input`).
-      format: one of FORMATS (`--input_format`).
+      format: name of a `Format` (`--input_format`).
       layout: one of LAYOUTS (`--input_layout`); not used by text.
       user_column: name, or None where each row is a user (`--user_column`).
       item_columns: names; several make composite items (`--item_column`).
@@ -58,9 +65,14 @@ class InputSpec:
       on_bad_row: `error` or `skip` rows that cannot be parsed (`--on_bad_row`).
       item_types: string, int or bytes for each item column, or None: not declared here (`--item_type`).
       csv_multiline: quoted values of CSV may hold line breaks (`--csv_multiline`).
+      csv_delimiter: the character between two fields of CSV (`--csv_delimiter`).
       user: one of CRAWL_USERS (`--user`); crawls only.
       languages: ISO 639-3 codes of the first language of the pages to read; none: all (`--language`); wet only.
       http_statuses: of the responses to read (`--http_status`); warc only.
+      partitions: comparisons that folders such as `day=2026-11-01` must meet (`--partition`).
+      table_version: version or snapshot of a table (`--table_version`); None: the current one, until it is looked up.
+      table: what the launcher has found of it.
+      defaulted: columns that nobody named, taken because most files call them so.
     """
 
     patterns: tuple[str, ...]
@@ -77,9 +89,14 @@ class InputSpec:
     on_bad_row: str = "error"
     item_types: tuple[str, ...] | None = None
     csv_multiline: bool = False
+    csv_delimiter: str = ","
     user: str = "page"
     languages: tuple[str, ...] = ()
     http_statuses: tuple[int, ...] = (200,)
+    partitions: tuple[str, ...] = ()
+    table_version: int | None = None
+    table: Table | None = None
+    defaulted: tuple[str, ...] = ()
 
     @classmethod
     def create(
@@ -90,7 +107,6 @@ class InputSpec:
         layout: str | None = None,
         user_column: str | None = None,
         item_columns: Sequence[str] = (),
-        text_layout: str | None = None,
         tokenizer: str | None = None,
         token_pattern: str | None = None,
         lowercase: bool = False,
@@ -98,15 +114,15 @@ class InputSpec:
         on_null: str = "error",
         on_bad_row: str = "error",
         item_types: Sequence[str] | None = None,
-        csv_multiline: bool = False,
-        user: str | None = None,
-        languages: Sequence[str] = (),
-        http_statuses: Sequence[int] = (),
+        **options: Any,
     ) -> InputSpec:
         """Fill in what was left open (None), check everything, and return the spec.
 
-        Defaults: the format from the extensions, layout `pairs`, text layout `line`, and for text, or where a
-        token pattern is given, a tokeniser (`words`, `regex`). One item type stands for all item columns.
+        Defaults: the format from the extensions, layout `pairs`, columns `user` (of pairs) and `item`, and for text, or
+        where a token pattern is given, a tokeniser (`words`, `regex`). One item type stands for all item columns.
+
+        Args:
+          options: fields that are for some formats alone; None or empty stands for their default.
 
         Raises:
           InputError: naming the flag at fault.
@@ -115,11 +131,9 @@ class InputSpec:
         if not patterns:
             raise InputError("--input: no file or pattern given")
         format = format or infer_format(patterns)
-        is_text = format in TEXT_FORMATS
-        if is_text:
-            instead, users = ("--text_layout", "each line or file is a user")
-            if format in CRAWL_FORMATS:
-                instead, users = ("--user", "use --user")
+        found = find(format)
+        if not found.has_columns:
+            instead, users = found.instead
             _refuse(layout is not None, "--input_layout", f"{format} has no columns: use {instead}")
             _refuse(user_column is not None, "--user_column", f"{format} has no columns: {users}")
             _refuse(
@@ -127,29 +141,31 @@ class InputSpec:
                 "--item_column",
                 f"{format} has no columns: items are tokens (--tokenizer)",
             )
-        if format != "text":
-            _refuse(text_layout is not None, "--text_layout", f"is for --input_format=text, not {format}")
-        if format not in CRAWL_FORMATS:
-            _refuse(user is not None, "--user", f"is for --input_format=wet or warc, not {format}")
-        if format != "wet":
-            _refuse(
-                bool(languages),
-                "--language",
-                f"is for --input_format=wet, whose records name their language, not {format}",
-            )
-        if format != "warc":
-            _refuse(bool(http_statuses), "--http_status", f"is for --input_format=warc, not {format}")
+        options = {
+            name: value
+            for name, value in options.items()
+            if not (value is None or value is False or value in ((), []))
+        }
+        if options.get("csv_delimiter") == "\\t":  # as people type it
+            options["csv_delimiter"] = "\t"
         if tokenizer is None and token_pattern is not None:
             tokenizer = "regex"
-        if tokenizer is None and is_text:
+        if tokenizer is None and not found.has_columns:
             tokenizer = "words"
+        chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
+        layout = layout or ("pairs" if found.has_columns else "grouped")
+        defaulted = []
+        if found.has_columns and user_column is None and layout == "pairs":
+            defaulted.append(user_column := USER)
+        if found.has_columns and not item_columns:
+            defaulted.append(ITEM)
+            item_columns = (ITEM,)
         spec = cls(
             patterns=patterns,
             format=format,
-            layout=layout or ("grouped" if is_text else "pairs"),
+            layout=layout,
             user_column=user_column,
             item_columns=tuple(item_columns),
-            text_layout=text_layout or "line",
             tokenizer=tokenizer,
             token_pattern=token_pattern,
             lowercase=lowercase,
@@ -157,20 +173,37 @@ class InputSpec:
             on_null=on_null,
             on_bad_row=on_bad_row,
             item_types=_each(item_types, max(len(item_columns), 1)),
-            csv_multiline=csv_multiline,
-            user=user or "page",
-            languages=tuple(languages),
-            http_statuses=tuple(http_statuses) or (200,),
+            defaulted=tuple(defaulted),
+            **chosen,
         )
+        spec._refuse_options(options)
         spec.validate()
         return spec
 
     @property
+    def file_format(self) -> Format:
+        """What is known of the format."""
+        return find(self.format)
+
+    @property
     def complete_users(self) -> bool:
         """Whether each row, line or file is, by declaration, one whole user."""
-        if self.format in CRAWL_FORMATS:
-            return self.user == "record"
-        return self.format == "text" or (self.layout == "grouped" and self.user_column is None)
+        return self.file_format.complete_users(self)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns that hold numbers, in place of items."""
+        return ()
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The columns that hold a list in each row."""
+        return self.item_columns if self.layout == "grouped" else ()
+
+    @property
+    def mend_row(self) -> str:
+        """What to do about a bad row of text."""
+        return "mend the line, or pass --on_bad_row=skip"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -182,14 +215,33 @@ class InputSpec:
         """The flag that names a column."""
         return "--user_column" if column == self.user_column else "--item_column"
 
-    def no_column(self, path: str, column: str, there: Sequence[str]) -> InputError:
-        """The error for a column that a file lacks or has several times, with those that there are."""
-        if column in there:
-            return InputError(f"{self.flag_of(column)}: {path} has several columns '{column}'")
-        shown = [name for name in there if name][:MAX_SHOWN]
-        more = f" and {len(there) - len(shown)} more" if len(there) > len(shown) else ""
-        names = f", only {', '.join(shown)}{more}" if shown else ""
-        return InputError(f"{self.flag_of(column)}: {path} has no column '{column}'{names}")
+    def no_columns(
+        self, path: str, present: Sequence[str], shown: Sequence[str], hint: str = ""
+    ) -> InputError:
+        """The error for columns that a file lacks, all at once, or that it has several times.
+
+        Args:
+          present: the columns of the file.
+          shown: those that surely are names, and no data.
+        """
+        missing = [name for name in self.columns if name not in present]
+        if not missing:
+            twice = next(name for name in self.columns if present.count(name) > 1)
+            return InputError(f"{self.flag_of(twice)}: {path} has several columns '{twice}'")
+        flags = ", ".join(dict.fromkeys(map(self.flag_of, missing)))
+        names = [name for name in shown if _NAME.fullmatch(name)][:MAX_SHOWN]
+        more = f" and {len(shown) - len(names)} more" if len(shown) > len(names) else ""
+        there = f", only {', '.join(names)}{more}" if names else ""
+        blank = [name for name in missing if any(name == other.strip() for other in present)]
+        if blank and not hint:
+            hint = f"; blanks stand around '{blank[0]}' in its header: mend it, or name the column with them"
+        what = "column" if len(missing) == 1 else "columns"
+        listed = ", ".join(f"'{name}'" for name in missing)
+        if set(missing) <= set(self.defaulted):
+            flags += " is required" if len(missing) == 1 else " are required"
+            if self.user_column in missing and not hint:
+                hint = "; pass --input_layout=grouped if every row is one user"
+        return InputError(f"{flags}: {path} has no {what} {listed}{there}{hint}")
 
     @property
     def item_names(self) -> tuple[str, ...]:
@@ -203,20 +255,28 @@ class InputSpec:
 
     def validate(self) -> None:
         """Check all that needs no file. Raises InputError."""
-        _one_of("--input_format", self.format, FORMATS)
+        found = self.file_format
         _one_of("--input_layout", self.layout, LAYOUTS)
         _one_of("--text_layout", self.text_layout, TEXT_LAYOUTS)
         _one_of("--on_null", self.on_null, ("error", "drop"))
         _one_of("--on_bad_row", self.on_bad_row, ("error", "skip"))
-        if self.format in TEXT_FORMATS:
+        if found.has_columns:
+            self._validate_columns()
+        else:
             _refuse(bool(self.columns), "--user_column, --item_column", f"{self.format} has no columns")
             needs = f"{self.format} needs one of " + ", ".join(TOKENIZERS)
             _refuse(self.tokenizer is None, "--tokenizer", needs)
-        else:
-            self._validate_columns()
+        self._refuse_options(f.name for f in fields(self) if getattr(self, f.name) != f.default)
         self._validate_tokenizer()
         self._validate_types()
         self._validate_crawl()
+        for text in self.partitions:
+            Filter.parse(text)
+        one = len(self.csv_delimiter) == 1 and self.csv_delimiter.isascii()
+        if not one or self.csv_delimiter.isalnum() or self.csv_delimiter in '"\r\n\0':
+            raise InputError(
+                f"--csv_delimiter: expected one character of ASCII, no letter or digit, got '{self.csv_delimiter}'"
+            )
 
     def _validate_types(self) -> None:
         for item_type in self.item_types or ():
@@ -233,7 +293,16 @@ class InputSpec:
                 "--item_type",
                 "tokens are strings; leave it out",
             )
-        _refuse(self.csv_multiline and self.format != "csv", "--csv_multiline", "is for --input_format=csv")
+
+    def _refuse_options(self, given: Iterable[str]) -> None:
+        """Refuse options that are for other formats alone."""
+        for name in given:
+            of = [format.name for format in formats() if name in format.options]
+            _refuse(
+                bool(of) and self.format not in of,
+                f"--{FLAG_OF.get(name, name)}",
+                f"is for --input_format={' or '.join(of)}, not {self.format}",
+            )
 
     def _validate_crawl(self) -> None:
         _one_of("--user", self.user, CRAWL_USERS)
@@ -269,10 +338,11 @@ class InputSpec:
                 )
         elif len(self.item_columns) > 1:
             raise InputError("--item_column: --input_layout=grouped takes one column, the list of items")
-        elif self.format in ("csv", "tsv") and self.tokenizer is None:
+        elif not self.file_format.has_lists and self.tokenizer is None:
+            others = [format.name for format in formats() if format.has_lists and not format.is_table]
             raise InputError(
                 f"--input_layout=grouped: {self.format} has no lists; pass --tokenizer to take items from a "
-                "text column, or use parquet or jsonl"
+                f"text column, or use {', '.join(others[:-1])} or {others[-1]}"
             )
         if self.tokenizer is not None and len(self.item_columns) > 1:
             raise InputError("--tokenizer: needs a single --item_column, which holds the text")
@@ -299,7 +369,9 @@ class InputSpec:
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile --token_pattern. Raises InputError if it is not a regular expression or has several groups."""
+    """Compile --token_pattern. Raises InputError if it is empty, no regular expression, or has several groups."""
+    if not pattern:
+        raise InputError("--token_pattern: is empty, and no token ever matches it")
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

@@ -13,13 +13,14 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import InputError
-from dpbeam.io.files import identity, open_input
-from dpbeam.io.paths import COMPRESSION_OF, STDIN, is_local, is_pipe
+from dpbeam.io.files import identity
+from dpbeam.io.formats import find
+from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_local, is_pipe
+from dpbeam.io.streams import open_input
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
 
 _BLOCK = 4 << 20
-_MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 class Spool:
@@ -45,10 +46,9 @@ class Spool:
             if not (is_local(pattern) and is_pipe(pattern)):
                 found.append(pattern)
                 continue
-            if format == "parquet":
-                raise InputError(
-                    f"--input: '{pattern}': Parquet is not read from a pipe, its index is at the end; name a file"
-                )
+            check_no_device(pattern, "--input")
+            if not find(format).pipes:
+                raise InputError(f"--input: '{pattern}': {find(format).why_no_pipe}; name a file")
             key = identity(pattern)
             if key not in pipes:
                 pipes[key] = self._copy(pattern, len(pipes))
@@ -66,13 +66,16 @@ class Spool:
                 ) from None
             atexit.register(self.remove)
         stem, _, extension = pipe.rpartition("/")[2].rpartition(".")
-        name = stem if extension.lower() in COMPRESSION_OF else pipe.rpartition("/")[2]
+        name = (
+            stem if any(extension.lower() == way.suffix for way in COMPRESSIONS) else pipe.rpartition("/")[2]
+        )
         name = "stdin" if pipe == STDIN else name
         with open_input(pipe) as source:
             try:
                 data = source.read(_BLOCK)
                 # A pipe's name does not say how it is compressed, so the bytes must.
-                suffix = next((s for magic, s in _MAGICS.items() if data.startswith(magic)), "")
+                ways = [f".{way.suffix}" for way in COMPRESSIONS if data.startswith(way.magic)]
+                suffix = "".join(ways)
                 path = FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
                 copy = NewFile(path)
                 copy.write(data)

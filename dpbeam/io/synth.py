@@ -10,6 +10,7 @@ of x^-exponent over [k, k + 1), up to its constant: a Zipf law, smoothed at the 
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import BinaryIO
 
 import numpy as np
@@ -20,9 +21,15 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import list_prefix, write_atomically
+from dpbeam.io.new_files import NewFile, check_prefix
 from dpbeam.kernels.power_law import power_law_ranks
+from dpbeam.room import check_disk
 
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
+#: What a row takes at least, apart from long items.
+_ROW_BYTES = {"parquet": 2, "jsonl": 34, "csv": 14, "tsv": 14}
+MAX_SHARDS, MAX_ITEM_BYTES = 99_999, 4096
+_MOST = 2**53  # of users, items and rows: numbers that floating point tells apart
 _CHUNK = 1_000_000
 
 
@@ -53,9 +60,10 @@ def write_synthetic(
     Raises:
       InputError: naming the flag, for a value out of range or output that exists.
     """
-    _check(users, items, mean_items_per_user, user_exponent, item_exponent, item_bytes, shards, format)
+    _check(users, items, mean_items_per_user, user_exponent, item_exponent, item_bytes, shards, seed, format)
     paths = shard_paths(prefix, shards, format, overwrite=overwrite)
     rows = round(users * mean_items_per_user)
+    check_disk("--users", rows * (_ROW_BYTES[format] + item_bytes), os.path.dirname(prefix))
     bounds = [rows * i // shards for i in range(shards + 1)]
     seeds = np.random.SeedSequence(seed).spawn(shards)
     for shard, path in enumerate(paths):
@@ -77,29 +85,33 @@ def shard_paths(prefix: str, shards: int, format: str, *, overwrite: bool) -> li
     Raises:
       InputError: there are files of the prefix, which may not be overwritten.
     """
+    check_prefix(prefix)
     existing = list_prefix(f"{prefix}-")
     if existing and not overwrite:
         raise InputError(
             f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
         )
-    return [f"{prefix}-{shard:05d}-of-{shards:05d}.{format}" for shard in range(shards)]
+    paths = [f"{prefix}-{shard:05d}-of-{shards:05d}.{format}" for shard in range(shards)]
+    for path in paths:
+        NewFile(path, "--output").check(overwrite=overwrite)
+    return paths
 
 
-def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, format) -> None:
-    lows = (
-        ("--users", users, 1),
-        ("--items", items, 1),
-        ("--shards", shards, 1),
-        ("--item_bytes", item_bytes, 0),
+def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, seed, format) -> None:
+    ranges = (
+        ("--users", users, 1, _MOST),
+        ("--items", items, 1, _MOST),
+        ("--shards", shards, 1, MAX_SHARDS),
+        ("--item_bytes", item_bytes, 0, MAX_ITEM_BYTES),
+        ("--seed", seed, 0, 2**63),
+        ("--user_exponent", user_exponent, 0, 100),
+        ("--item_exponent", item_exponent, 0, 100),
     )
-    for flag, value, low in lows:
-        if value < low:
-            raise InputError(f"{flag}: must be at least {low}, got {value}")
-    if not (np.isfinite(mean) and mean > 0):
-        raise InputError(f"--mean_items_per_user: must be positive, got {mean}")
-    for flag, value in (("--user_exponent", user_exponent), ("--item_exponent", item_exponent)):
-        if not (np.isfinite(value) and value >= 0):
-            raise InputError(f"{flag}: must be at least 0, got {value}")
+    for flag, value, low, high in ranges:
+        if not low <= value <= high:
+            raise InputError(f"{flag}: must be from {low} to {high}, got {value}")
+    if not (np.isfinite(mean) and 0 < mean <= _MOST / users):
+        raise InputError(f"--mean_items_per_user: must be positive and give at most 2^53 rows, got {mean}")
     if format not in FORMATS:
         raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
 

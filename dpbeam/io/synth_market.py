@@ -7,6 +7,7 @@ from seeds of their own, in constant memory.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -18,9 +19,12 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
-from dpbeam.io.synth import shard_paths
+from dpbeam.io.new_files import NewFile
+from dpbeam.io.synth import MAX_SHARDS, shard_paths
+from dpbeam.room import check_disk
 
 FORMATS = ("parquet", "csv")
+MAX_RESOURCES = 10_000
 _CELLS = 5_000_000  # drawn at once
 
 
@@ -46,15 +50,23 @@ def write_market(
     Raises:
       InputError: naming the flag, for a value out of range or output that exists.
     """
-    for flag, value in (("--agents", agents), ("--resources", resources), ("--shards", shards)):
-        if value < 1:
-            raise InputError(f"{flag}: must be at least 1, got {value}")
+    for flag, value, low, high in (
+        ("--agents", agents, 1, 2**53),
+        ("--resources", resources, 1, MAX_RESOURCES),
+        ("--shards", shards, 1, MAX_SHARDS),
+        ("--seed", seed, 0, 2**63),
+    ):
+        if not low <= value <= high:
+            raise InputError(f"{flag}: must be from {low} to {high}, got {value}")
     for flag, share in (("--filled", filled), ("--supply_share", supply_share)):
         if not 0 < share <= 1:
             raise InputError(f"{flag}: must lie in (0, 1], got {share}")
     if format not in FORMATS:
         raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
     paths = shard_paths(prefix, shards, format, overwrite=overwrite)
+    check_disk("--agents", agents * resources * filled * 7, os.path.dirname(prefix))
+    supply_file = NewFile(f"{prefix}.supplies.yaml", "--output")
+    supply_file.check(overwrite=overwrite)
     names = [f"r{j}" for j in range(resources)]
     seeds = np.random.SeedSequence(seed).spawn(shards)
     for shard, path in enumerate(paths):
@@ -62,9 +74,8 @@ def write_market(
         tables = _draw(np.random.default_rng(seeds[shard]), rows, names, filled)
         write_atomically(path, lambda file, tables=tables: _write(file, tables, format))  # type: ignore[misc]
     supplies = json.dumps(dict.fromkeys(names, supply_share * agents), indent=2) + "\n"
-    paths.append(f"{prefix}.supplies.yaml")
-    write_atomically(paths[-1], lambda file: _put(file, supplies.encode()))
-    return paths
+    supply_file.write(supplies.encode(), overwrite=overwrite)
+    return [*paths, str(supply_file)]
 
 
 def _draw(generator: np.random.Generator, rows: range, names: list[str], filled: float) -> Iterator[pa.Table]:
@@ -76,10 +87,6 @@ def _draw(generator: np.random.Generator, rows: range, names: list[str], filled:
         shape = (len(names), len(numbers))
         demands = generator.random(shape) * (generator.random(shape) < filled)
         yield pa.table({"agent": agents, "value": values, **dict(zip(names, demands))})
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def _write(file: BinaryIO, tables: Iterator[pa.Table], format: str) -> None:

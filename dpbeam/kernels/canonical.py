@@ -4,19 +4,26 @@ A value becomes bytes, and its *kind* (string, int or bytes) is a property of th
 schema metadata of every record batch. Within a kind the mapping is injective, and one job has one kind per
 column, so equality of bytes is equality of values: the string "1", the integer 1 and the byte 0x31 never meet.
 
-- string: its UTF-8 bytes, valid and unnormalised;
+- string: its UTF-8 bytes, valid and unnormalised; of the types below a text that is one for all who write the value:
+  - date: `2026-11-01`;
+  - timestamp: `2026-11-01T09:30:00.25`, without zeros at the end of the fraction, whatever the unit; with a time zone
+    the time is that of UTC and `Z` follows;
+  - decimal: `-12.5`, without zeros at the end, whatever the scale;
+  - UUID: lower case, with hyphens;
 - int: 8 bytes, big-endian two's complement;
 - bytes: themselves;
 - items of several columns: for each part 4 bytes of length, big-endian, and the part.
 
-Everything is vectorised over Arrow buffers. Booleans, floats, times and nested values are refused: whether True
+Everything is vectorised over Arrow buffers. Booleans, floats, times of day and nested values are refused: whether True
 is 1, or 0.1 + 0.2 is 0.3, must be settled before identity decides about privacy.
 """
 
 from __future__ import annotations
 
+import decimal
 import json
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +39,7 @@ METADATA_KEY = b"dpbeam"
 
 _LENGTH_BYTES = 4
 _MEND = "users and items are strings, integers or bytes; convert the column to one of these"
+_FRACTION = (r"(\.\d*?)0+$", r"\1"), (r"\.$", "")
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
     value = data_type
     while pa.types.is_dictionary(value) or pa.types.is_run_end_encoded(value):
         value = value.value_type
-    if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
+    if _is_string(value) or _as_text(value) is not None:
         return STRING
     if pa.types.is_integer(value):
         return INT
@@ -177,8 +185,50 @@ def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:
         except pa.ArrowInvalid:
             raise InputError(f"{where} has integers above 2^63 - 1; convert the column to strings") from None
     if kind == STRING:
-        return array.cast(pa.large_string()).cast(pa.large_binary())
+        to_text = _as_text(array.type)
+        texts = array.cast(pa.large_string()) if to_text is None else to_text(array)
+        return texts.cast(pa.large_binary())
     return array.cast(pa.large_binary())
+
+
+def _is_string(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type)
+
+
+def _as_text(data_type: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
+    """What writes values of a type as their one text; None for strings, and for types without one."""
+    if pa.types.is_date(data_type):
+        return lambda array: array.cast(pa.date32()).cast(pa.large_string())
+    if pa.types.is_timestamp(data_type):
+        return _timestamp_texts
+    if pa.types.is_decimal(data_type):
+        return lambda array: _each_distinct(array, decimal_text)
+    if getattr(data_type, "extension_name", "") == "arrow.uuid":
+        return lambda array: _each_distinct(array.storage, lambda value: str(uuid.UUID(bytes=value)))
+    return None
+
+
+def _timestamp_texts(array: pa.Array) -> pa.Array:
+    unit, zone = array.type.unit, array.type.tz
+    texts = array.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.large_string())
+    texts = pc.replace_substring(texts, " ", "T")
+    for pattern, replacement in _FRACTION:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    mark = pa.scalar("Z" if zone else "", pa.large_string())
+    return pc.binary_join_element_wise(texts, mark, pa.scalar("", pa.large_string()))
+
+
+def _each_distinct(array: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    """(n,) large_string: the text of every value."""
+    encoded = array.dictionary_encode()
+    return pa.array(map(text, encoded.dictionary.to_pylist()), pa.large_string()).take(encoded.indices)
+
+
+def decimal_text(value: decimal.Decimal) -> str:
+    """A number without exponent and without zeros at the end."""
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def encode_int64(array: pa.Array) -> pa.Array:

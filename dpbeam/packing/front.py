@@ -18,7 +18,7 @@ from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
 from dpbeam.frames import frame_columns
-from dpbeam.front import naming_arguments, run_key
+from dpbeam.front import naming_arguments, run_key, warn_of_budget
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
@@ -109,6 +109,7 @@ def pack(
     with naming_arguments():
         config = PackingConfig(epsilon, delta, **settings)
         plan = _plan(config, resources, num_agents, len(agents), max_value)
+    warn_of_budget(epsilon, delta)
     found, kind = encode(agents, f"column '{agent}'")
     found = check_agents(plain(found), kind, agent)
     names = columns if len(columns) == plan.size else [columns[0]] * plan.size

@@ -30,7 +30,7 @@ def packing_ledger(plan: PackingPlan, *, fixed_key: bool, input_parameters: dict
         delta=plan.config.delta,
         accounting="gaussian",
         events=plan.event,
-        privacy_unit="one agent: its value and its demands",
+        privacy_unit=f"one agent: its value and its demands; agents stand in {_where(input_parameters)}",
         neighbouring_relation=REPLACE_ONE_AGENT,
         parameters={**plan.public_parameters(), "input": input_parameters},
         key_source=key_source(fixed=fixed_key),
@@ -40,6 +40,11 @@ def packing_ledger(plan: PackingPlan, *, fixed_key: bool, input_parameters: dict
     )
     ledger.verify()
     return ledger
+
+
+def _where(input_parameters: dict[str, Any]) -> str:
+    column = input_parameters.get("agent_column")
+    return "the rows of the input" if column is None else f"the column {column!r}"
 
 
 def packing_report(plan: PackingPlan) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import receive, send
-from dpbeam.engine.beam.run import RunDoFn
+from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.errors import InputError
@@ -128,10 +128,12 @@ class AgentBlocks(beam.PTransform):
 
     def __init__(self, store: RunStore, plan: PackingPlan, sizes: PackingSizes, column: str = "agent"):
         super().__init__()
+        self._store, self._num_blocks = store, sizes.num_blocks
         self._partition = _Partition(store, plan, sizes.num_blocks)
         self._build = _Build(store, column)
 
     def expand(self, batches: PCollection) -> PCollection:
+        bind_settings(self._store, "sizes", self._num_blocks)
         return (
             batches
             | "PartitionAgents" >> beam.ParDo(self._partition).with_output_types(tuple[int, bytes])

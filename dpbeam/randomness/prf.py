@@ -38,6 +38,16 @@ class RunKey:
 
     It never appears in flags, logs, options or pickles: printing hides it and pickling raises. Workers read it
     from the run's private folder (`dpbeam.engine.beam.store`), where it may lie encrypted (`dpbeam.engine.beam.seal`).
+
+    A run is begun with a `fresh` key, which no other run can have, or with an `insecure_fixed` one. A key of known
+    bytes may have served a run, so it counts as spent.
+
+    Args:
+      secret: 32 bytes.
+      insecure: a fixed key of tests.
+
+    Raises:
+      ValueError: another number of bytes.
     """
 
     __slots__ = ("_secret", "_spent", "insecure")
@@ -46,13 +56,15 @@ class RunKey:
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a run key has {KEY_BYTES} bytes, got {len(secret)}")
         self._secret = bytes(secret)
-        self._spent = False
+        self._spent = True
         self.insecure = insecure
 
     @classmethod
     def fresh(cls) -> RunKey:
         """A new key from the operating system's entropy."""
-        return cls(secrets.token_bytes(KEY_BYTES))
+        key = cls(secrets.token_bytes(KEY_BYTES))
+        key._spent = False
+        return key
 
     @classmethod
     def insecure_fixed(cls, text: str) -> RunKey:
@@ -63,10 +75,13 @@ class RunKey:
         """Take the key for a run; every run needs one of its own, or two would draw the same noise.
 
         Raises:
-          ValueError: a run has it already. Fixed keys of tests may serve several.
+          ValueError: a run has it already, or may have. Fixed keys of tests may serve several.
         """
         if self._spent and not self.insecure:
-            raise ValueError("this key has served a run: a second one would draw the same noise")
+            raise ValueError(
+                "this key has served a run, or was made from bytes that may have: a second run would draw the same "
+                "noise; take RunKey.fresh()"
+            )
         self._spent = True
 
     def derive(self, label: str) -> bytes:

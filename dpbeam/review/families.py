@@ -15,7 +15,9 @@ from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent, event_t
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.ledger import COUNT_DEVIATION, count_parameters
 from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selectors.registry import selectors
 
 if TYPE_CHECKING:
     from dpbeam.packing.config import Market
@@ -25,7 +27,7 @@ _Plan = tuple[ComposedEvent, SelectionPlan | None, Mapping[str, Any]]
 _NO_SETTINGS = (InputError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # Other versions of numpy and scipy round otherwise.
 _TOLERANCE = 1e-9
-_NOT_SETTINGS = ("account", "input", "output")
+_NOT_SETTINGS = ("account", "input", "output", COUNT_DEVIATION)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Calibrated:
     """The settings of a ledger, calibrated by this version.
 
     Attributes:
-      same: whether that gives the events of the ledger, and what it states beside them.
+      same: whether that gives the events of the ledger, and what it states beside them; not where they are refused.
       selection: the plan of the selection in it, None if there is none.
     """
 
@@ -42,12 +44,14 @@ class Calibrated:
 
 
 def calibrated_anew(ledger: Ledger) -> Calibrated | None:
-    """What the settings of a ledger give today; None where no calibration is known or the settings are refused."""
+    """What the settings of a ledger give today; None where no calibration is known for its kind."""
+    if ledger.method not in _FAMILIES and ledger.method not in selectors():
+        return None
     calibrate = _FAMILIES.get(ledger.method, _selection)
     try:
         event, selection, stated = calibrate(ledger)
     except _NO_SETTINGS:
-        return None
+        return Calibrated(False, None)
     same = _alike(event_to_dict(event), event_to_dict(ledger.events))
     known = {name: value for name, value in ledger.parameters.items() if name in stated}
     return Calibrated(same and _alike(dict(stated), known), selection)
@@ -93,7 +97,7 @@ def sensitivity(ledger: Ledger) -> Sensitivity | None:
 
 def _selection(ledger: Ledger) -> _Plan:
     plan = make_plan(_config(ledger.epsilon, ledger.delta, ledger.method, ledger.parameters))
-    return plan.event, plan, {}
+    return plan.event, plan, count_parameters(plan)
 
 
 def _top_k(ledger: Ledger) -> _Plan:
@@ -115,6 +119,7 @@ def _top_k(ledger: Ledger) -> _Plan:
             noisy_counts=values["noisy_count_deviation"] is not None,
             noisy_count_share=values["noisy_count_share"],
             kbar=values["kbar"],
+            max_items_per_user=values.get("max_items_per_user"),
         )
     )
     return plan.event, plan.selection, {}
@@ -149,6 +154,13 @@ def _packing(ledger: Ledger) -> _Plan:
     return plan.event, None, plan.public_parameters()
 
 
+def _series(ledger: Ledger) -> _Plan:
+    from dpbeam.series.config import SeriesConfig, plan_series
+
+    plan = plan_series(SeriesConfig.of_parameters(ledger.epsilon, ledger.delta, ledger.parameters))
+    return plan.event, None, {}
+
+
 def _market(ledger: Ledger) -> Market:
     from dpbeam.packing.config import Market, Resource
 
@@ -162,6 +174,7 @@ _FAMILIES: Mapping[str, Callable[[Ledger], _Plan]] = {
     "top-k": _top_k,
     "hitting-set": _hitting_set,
     "packing": _packing,
+    "series": _series,
 }
 
 

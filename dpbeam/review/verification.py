@@ -15,6 +15,7 @@ from dpbeam.accounting.events import (
     leaves,
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.versions import MODIFIED, code_revision, versions
 from dpbeam.review.families import calibrated_anew, sensitivity
 
 
@@ -115,16 +116,24 @@ def _key(ledger: Ledger) -> Statement:
 
 def _settings(ledger: Ledger) -> Statement:
     found = calibrated_anew(ledger)
-    if found is not None and found.same:
+    if found is None:
+        return Statement("settings", None, "no calibration is known for this kind of ledger")
+    if found.same:
         return Statement(
             "settings", True, "calibrated anew, they give the noise and thresholds of the ledger"
         )
-    text = (
-        "no calibration is known for this kind of ledger"
-        if found is None
-        else "this version of dpbeam calibrates them otherwise; what is proved rests on the events alone"
-    )
+    if _is_ours(ledger):
+        text = "they do not give the noise and thresholds of the ledger, at the very version that it names"
+        return Statement("settings", False, text)
+    text = "this version of dpbeam calibrates them otherwise; what is proved rests on the events alone"
     return Statement("settings", None, text)
+
+
+def _is_ours(ledger: Ledger) -> bool:
+    """Whether the ledger names the version and revision that verify it, and the libraries that calibrate."""
+    here, revision = versions(), code_revision()
+    same = all(ledger.versions.get(name) == here[name] for name in ("dpbeam", "numpy", "scipy"))
+    return same and ledger.code_revision == revision and not revision.endswith(MODIFIED)
 
 
 def not_proved(ledger: Ledger, *, contents: bool) -> list[str]:

@@ -6,6 +6,7 @@ seconds at most and changes nothing. Rows are data; the command line prints them
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ from dpbeam.errors import InputError
 from dpbeam.runners import matrix
 from dpbeam.runners import options as engine_options
 from dpbeam.runners.options import EngineFlags
+from dpbeam.runners.pyspark.session import parse as settings
+from dpbeam.runners.pyspark.session import standing
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason
 
@@ -81,9 +84,8 @@ def preflight(
         flags = engine_options.read(argv)
         engine_options.check_runner_name(flags)
         rows = _versions(flags)
-        rows += {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}.get(
-            flags.runner, lambda _: []
-        )(flags)
+        engines = {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}
+        rows += {**engines, "PySparkRunner": _pyspark}.get(flags.runner, lambda _: [])(flags)
         if flags.runner == "PortableRunner" and not flags.job_endpoint:
             rows.append(
                 Row("job server", "refuse", "PortableRunner has no address", "give --job_endpoint=HOST:PORT")
@@ -101,7 +103,7 @@ def _row(what: str, verdict: matrix.Verdict) -> Row:
 
 
 def _versions(flags: EngineFlags) -> list[Row]:
-    known = ("FnApiRunner", "PrismRunner", "FlinkRunner", "SparkRunner")
+    known = ("FnApiRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "PySparkRunner")
     runner = Row("runner", "ok", flags.runner)
     if flags.runner not in known:
         runner = Row(
@@ -161,6 +163,32 @@ def _spark(flags: EngineFlags) -> list[Row]:
         *rows,
         _reachable("Spark cluster", "--spark_master_url", master, f"; must run Spark {matrix.SPARK}"),
     ]
+
+
+def _pyspark(flags: EngineFlags) -> list[Row]:
+    """PySpark is here, and there is a session or what one is made of."""
+    if importlib.util.find_spec("pyspark") is None:
+        mend = "pip install 'dpbeam[pyspark]', or start the job with Spark's own spark-submit"
+        return [Row("PySpark", "refuse", "is not installed", mend)]
+    rows = [_row("PySpark", matrix.pyspark(importlib.import_module("pyspark.version").__version__))]
+    try:
+        settings(flags.spark_conf or ())
+        found = standing()
+    except InputError as error:
+        return [*rows, Row("Spark", "refuse", str(error), "correct it")]
+    if found is not None:
+        return [*rows, Row("Spark", "ok", f"the session that stands here, on {found.master}")]
+    rows.append(
+        _java(os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java")
+    )
+    master = engine_options.pyspark_master(flags)
+    if master.startswith("spark://"):
+        rows.append(_reachable("Spark cluster", "--spark_master_url", master))
+    else:
+        rows.append(Row("Spark", "ok", f"a session is made on {master}"))
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    where = "" if flags.embedded else ", which must exist on every worker machine, with dpbeam"
+    return [*rows, Row("workers", "ok", f"processes of {python}{where}")]
 
 
 def _job_server(flags: EngineFlags, given: str | None, cached: Callable[[str], str], fetch: str) -> list[Row]:

@@ -3,7 +3,7 @@
 Beam leaves a cluster's job running when its launcher dies, and a job that goes on after its launcher removed the
 private folder of the run only wastes the cluster. A terminal's Ctrl-C also reaches the job server, so asking it to
 cancel is not enough: a Flink job is found by its name and cancelled on the cluster itself. A Spark job's driver is
-the job server, so it ends with it.
+the job server, so it ends with it. On PySpark the launcher is the driver.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def run_and_wait(
       pipeline: built with `PipelineOptions(argv)`; not yet run.
       argv: the Beam flags as `complete` returned them.
       tell: gets one line per change of state, and the job's address once.
-      follow: gets the names of the steps that run, in their order, again and again; on Flink clusters alone, which
-        tell them.
+      follow: gets the names of the steps that run, in their order, again and again; on Flink clusters and on PySpark,
+        which tell them.
 
     Raises:
       RuntimeError: the job failed; the message is the engine's.
@@ -136,8 +136,8 @@ def _watch(
             tell(f"job state: {state}")
             last = state
         if job is None:
-            job = flink_job(flags)
-            if job:
+            job = result if hasattr(result, "running_steps") else flink_job(flags)
+            if job and job.page:
                 tell(f"job: {job.page}")
         elif follow is not None:
             steps = job.running_steps()

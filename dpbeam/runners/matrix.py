@@ -7,6 +7,7 @@ the job would fail after minutes with a message about serialisation.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
@@ -23,6 +24,9 @@ JOB_SERVICE = "2.65.0"
 PRISM = "2.77.0"
 FLINK = "1.19.3"
 SPARK = "3.5.0"
+#: Releases of PySpark that our own runner has run on; tests/engines takes one of them.
+PYSPARK = ("3.4", "3.5", "4.0")
+PYSPARK_MINIMUM = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ TESTED = (
     Engine("PrismRunner", PRISM, "local process", "LOOPBACK"),
     Engine("FlinkRunner", FLINK, "embedded [local]", "LOOPBACK, PROCESS"),
     Engine("FlinkRunner", FLINK, "standalone cluster", "PROCESS, LOOPBACK"),
+    Engine("PySparkRunner", "3.5", "local[N], standalone cluster", "Spark's"),
     Engine("SparkRunner", SPARK, "embedded local[N]", "LOOPBACK, PROCESS"),
     Engine("SparkRunner", SPARK, "standalone cluster", "PROCESS"),
 )
@@ -72,6 +77,18 @@ def flink(version: str) -> Verdict:
         )
     return Verdict(
         "refuse", f"Beam has no runner for Flink {version}", f"use one of Flink {', '.join(published)}"
+    )
+
+
+def pyspark(version: str) -> Verdict:
+    """Judge the PySpark of this machine, which is that of the session."""
+    if minor(version) in PYSPARK:
+        return Verdict("ok", f"PySpark {version}")
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < PYSPARK_MINIMUM:
+        return Verdict("refuse", f"PySpark {version} is too old", f"use PySpark {PYSPARK[-1]}")
+    return Verdict(
+        "warn", f"PySpark {version} is not tested with dpbeam", f"use PySpark {', '.join(PYSPARK)}"
     )
 
 

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from dpbeam.errors import InputError
 from dpbeam.runners import matrix
+from dpbeam.runners.pyspark.session import ALL_CORES, is_on_this_machine, standing
 
 #: How long Flink keeps an idle Python worker of a job: longer than the gap between two stages, since starting a worker
 #: takes seconds, but shorter than the delay before a restart (1 s by default), since a kept worker may be a dead one
@@ -44,11 +45,14 @@ _ALIASES = {
     "prismrunner": "PrismRunner",
     "flinkrunner": "FlinkRunner",
     "sparkrunner": "SparkRunner",
+    "pysparkrunner": "PySparkRunner",
     "portablerunner": "PortableRunner",
     "dataflowrunner": "DataflowRunner",
     "interactiverunner": "InteractiveRunner",
     "kafkastreamsrunner": "KafkaStreamsRunner",
 }
+#: Beam finds a runner of ours by its place alone.
+_PYSPARK_RUNNER = "dpbeam.runners.pyspark.PySparkRunner"
 #: Beam lists the launcher's packages in a file that goes with the job, for a log alone. On Flink and Spark workers read
 #: such files from the disk of the job server, which those on other machines do not see.
 STAGE_NOTHING = "disable_logging_submission_environment"
@@ -70,6 +74,7 @@ class EngineFlags:
     spark_job_server_jar: str | None
     spark_submit_uber_jar: bool
     spark_rest_url: str | None
+    spark_conf: list[str] | None
     prism_location: str | None
     direct_num_workers: str | None
     direct_running_mode: str | None
@@ -103,6 +108,8 @@ class EngineFlags:
             return self.job_endpoint is None and (self.flink_master or "[auto]") in ("[local]", "[auto]")
         if self.runner == "SparkRunner":
             return self.job_endpoint is None and is_local_spark(self.spark_master_url)
+        if self.runner == "PySparkRunner":
+            return is_on_this_machine(pyspark_master(self))
         return self.runner in ("FnApiRunner", "PrismRunner")
 
     @property
@@ -119,6 +126,9 @@ class EngineFlags:
             address = self.flink_master
         elif self.runner == "SparkRunner":
             address = self.spark_rest_url or self.spark_master_url
+        elif self.runner == "PySparkRunner":
+            master = pyspark_master(self)
+            address = master if master.startswith("spark://") else None
         else:
             address = None
         address = address or self.job_endpoint
@@ -129,6 +139,8 @@ class EngineFlags:
         """Workers run where this machine's files are not seen: another machine, or a container."""
         if self.runner == "DataflowRunner":
             return True
+        if self.runner == "PySparkRunner" and not self.embedded and self.cluster_host is None:
+            return True  # YARN, Kubernetes: wherever there is room
         if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.runner == "FnApiRunner":
             return False
         if self.environment_type == "DOCKER" or (self.sdk_container_image and self.environment_type is None):
@@ -212,7 +224,12 @@ def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1)
     """
     flags = read(argv)
     cache = cache or cache_folder()
-    engines = {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}
+    engines = {
+        "PrismRunner": _prism,
+        "FlinkRunner": _flink,
+        "SparkRunner": _spark,
+        "PySparkRunner": _pyspark,
+    }
     if flags.runner == "FnApiRunner":
         return [*argv, *_in_process(flags, threads)]
     added = engines[flags.runner](flags, cache) if flags.runner in engines else []
@@ -337,6 +354,20 @@ def _spark(flags: EngineFlags, cache: str) -> list[str]:
     if flags.spark_submit_uber_jar and not flags.spark_rest_url:
         raise InputError("--spark_submit_uber_jar needs --spark_rest_url=http://HOST:6066")
     return added + _environment(flags) + _experiments(flags) + _job_name(flags)
+
+
+def pyspark_master(flags: EngineFlags) -> str:
+    """The master of the session that a job on PySpark will run on.
+
+    Raises:
+      InputError: the session that stands is one of Spark Connect.
+    """
+    found = standing()
+    return str(found.master) if found is not None else flags.spark_master_url or ALL_CORES
+
+
+def _pyspark(flags: EngineFlags, cache: str) -> list[str]:
+    return [f"--runner={_PYSPARK_RUNNER}"]
 
 
 def _environment(flags: EngineFlags) -> list[str]:

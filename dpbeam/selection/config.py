@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpbeam.accounting.budget import Budget
+from dpbeam.accounting.budget import Budget, check_share
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
@@ -147,8 +147,7 @@ class SelectionConfig:
         if self.noisy_weights:
             raise InputError("--noisy_counts and --noisy_weights exclude each other: counts say more")
         share = _DEFAULT_COUNT_SHARE if self.noisy_count_share is None else self.noisy_count_share
-        if not 0 < share < 1:
-            raise InputError(f"--noisy_count_share must lie strictly between 0 and 1, got {share}")
+        check_share("noisy_count_share", share)
         return share
 
     def public_parameters(self) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from dpbeam.accounting.events import ComposedEvent, GaussianEvent
 from dpbeam.accounting.gaussian import check_positive, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.peeling import check_rounds
-from dpbeam.accounting.tables import TableNoise
-from dpbeam.engine.program import Exact, Program, with_state
+from dpbeam.engine.program import Exact, ItemNoise, Program, with_state
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
@@ -96,7 +95,7 @@ class CountingSelection(UserRounds):
 
     def __init__(self, selection: Program, noises: CountNoises):
         super().__init__(CountedProgram(selection))
-        self.selection, self.noises_of_counts = selection, noises
+        self.noises_of_counts = noises
         self.weight_grid = 1.0
         self.add_rounds()
 
@@ -104,7 +103,7 @@ class CountingSelection(UserRounds):
     def histogram_noise(self) -> NoiseSpec:
         return NoiseSpec("gaussian", self.noises_of_counts.histogram_sigma, self.noises_of_counts.round)
 
-    def noise(self, trip: int) -> NoiseSpec | TableNoise | None:
+    def noise(self, trip: int) -> ItemNoise:
         if trip < self.trips - 1:
             return super().noise(trip)
         return NoiseSpec("gaussian", self.noises_of_counts.sigma, self.noises_of_counts.round + 1)

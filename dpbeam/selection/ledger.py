@@ -8,7 +8,13 @@ from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.selection.plan import SelectionPlan
 
-ONE_VALUE_OF_THE_USER_COLUMN = "one user: one value of the user column"
+#: Of the parameters: what a noisy count's deviation is a multiple of.
+COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"
+
+
+def one_value_of(column: str | None) -> str:
+    """The privacy unit of pairs whose users stand in this column; None: in one without a name."""
+    return f"one user: one value of the {'user column' if column is None else f'column {column!r}'}"
 
 
 def selection_ledger(
@@ -16,7 +22,7 @@ def selection_ledger(
     *,
     input_parameters: dict[str, Any] | None,
     fixed_key: bool,
-    privacy_unit: str = ONE_VALUE_OF_THE_USER_COLUMN,
+    privacy_unit: str,
     public_items: bool = False,
 ) -> Ledger:
     """What a run of `plan` costs and how.
@@ -24,7 +30,7 @@ def selection_ledger(
     Args:
       input_parameters: public settings of the input, JSON values.
       fixed_key: whether the key of the run is a fixed one of tests, which voids the guarantee.
-      privacy_unit: what one user is.
+      privacy_unit: what one user is, as `one_value_of` says it.
       public_items: whether a list of public items is released without budget.
     """
     config = plan.config
@@ -35,7 +41,7 @@ def selection_ledger(
         accounting=plan.accounting,
         events=plan.event,
         privacy_unit=privacy_unit,
-        parameters={**config.public_parameters(), **_counts(plan), "input": input_parameters},
+        parameters={**config.public_parameters(), **count_parameters(plan), "input": input_parameters},
         key_source=key_source(fixed=fixed_key),
         versions=versions(),
         code_revision=code_revision(),
@@ -43,6 +49,6 @@ def selection_ledger(
     )
 
 
-def _counts(plan: SelectionPlan) -> dict[str, Any]:
+def count_parameters(plan: SelectionPlan) -> dict[str, Any]:
     """The noise of the counts; the clip that it is multiplied by is chosen in the run and stands in the output."""
-    return {} if plan.counts is None else {"noisy_count_sd_per_sqrt_item": plan.counts[0].sigma}
+    return {} if plan.counts is None else {COUNT_DEVIATION: plan.counts[0].sigma}

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.events import ComposedEvent
-from dpbeam.accounting.noise import FilteredNoise, NoiseMismatchError, check_same_noise
-from dpbeam.engine.program import Program
+from dpbeam.accounting.events import ComposedEvent, describe, leaves
+from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
@@ -29,6 +31,29 @@ class OverspentPlanError(ValueError):
     """A selector's events cost more than the budget it was calibrated to."""
 
 
+def check_touches(program: Program, event: ComposedEvent) -> None:
+    """Hold what a program lets a user give to items against the noise and the thresholds that pay for it.
+
+    Raises:
+      NoiseMismatchError: on a trip a user touches more items, or gives them more, than the events of its round count.
+    """
+    noises = {noise.round: noise for noise in event.noises()}
+    for trip in range(program.trips):
+        noise = program.noise(trip)
+        if noise is None:
+            continue
+        items, weight = program.touches(trip)
+        for leaf in leaves(event):
+            if noise.round in leaf.noisy_rounds and not np.all(
+                admitted := leaf.admits(items, weight, noises)
+            ):
+                at = int(np.argmin(admitted))
+                raise NoiseMismatchError(
+                    f"in round {noise.round} the program lets a user add up to {weight[at]:.9g} to each of "
+                    f"{items[at]} items, which {describe(leaf)} does not count"
+                )
+
+
 @dataclass(frozen=True)
 class SelectionPlan:
     """A calibrated job.
@@ -39,10 +64,11 @@ class SelectionPlan:
       counts: the noise of the counts, and the event of selection and counts; None where none are asked for.
 
     Raises:
-      NoiseMismatchError: the events state other noise than the program draws, or noise that does not protect the
-        program's norm.
+      NoiseMismatchError: the events state other noise than the program draws, noise that does not protect the
+        program's norm, or are calibrated for fewer items of a user than the program touches.
       OverspentPlanError: the events cost more than the budget.
       InputError: noise beyond the range of the fixed point.
+      ValueError: the program does not say all that is asked of one.
     """
 
     config: SelectionConfig
@@ -50,6 +76,7 @@ class SelectionPlan:
     counts: tuple[CountNoises, ComposedEvent] | None = None
 
     def __post_init__(self):
+        check_trips(self.program)
         check_same_noise(self.event.noises(), self.program.noises())
         for row, noise in zip(self.rounds, self.calibration.program.noises(), strict=True):
             if row.noise != noise:
@@ -60,7 +87,7 @@ class SelectionPlan:
                     f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {norm}"
                 )
         for noise in self.program.noises():
-            if isinstance(noise, FilteredNoise):
+            if noise.filtered:
                 raise NoiseMismatchError(f"a selection cannot draw {noise}: its range is not known before")
             if noise.largest > LARGEST_DRAW:
                 raise InputError(
@@ -68,6 +95,7 @@ class SelectionPlan:
                     f"standard deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one "
                     "of them"
                 )
+        check_touches(self.program, self.event)
         spent = account(self.event, self.config.epsilon)
         for name in ("epsilon", "delta"):
             used, budget = getattr(spent, name), getattr(self.config, name)

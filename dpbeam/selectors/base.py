@@ -20,8 +20,7 @@ from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
-    from dpbeam.accounting.noise import NoiseSpec
-    from dpbeam.accounting.tables import TableNoise
+    from dpbeam.accounting.noise import StatedNoise
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
@@ -127,9 +126,9 @@ class RoundPlan:
       delta_threshold: probability allowed for a novel item to pass here; None where rounds share it.
     """
 
-    noise: NoiseSpec | TableNoise
+    noise: StatedNoise
     threshold: float
-    statistic: NoiseSpec | TableNoise
+    statistic: StatedNoise
     weight_factor: float = 1.0
     delta_threshold: float | None = None
 

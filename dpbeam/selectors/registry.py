@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dpbeam.errors import InputError
-from dpbeam.selectors.base import Advice, Selector, Setting, check_range
+from dpbeam.selectors.base import Advice, Selector, Setting, Settings, check_range
 
 #: module:class of every selector, in the order of help.
 _BUILT_IN = (
@@ -33,6 +33,7 @@ def _built_in() -> dict[str, Selector]:
     for entry in _BUILT_IN:
         module, name = entry.split(":")
         selector = getattr(importlib.import_module(module), name)()
+        check_selector(selector)
         found[selector.name] = selector
     return found
 
@@ -46,14 +47,37 @@ def register(selector: Selector) -> Selector:
     """Add a selector from outside of the package; returns it. Workers need none of it: programs travel as they are.
 
     Raises:
-      ValueError: its name or an alias is taken.
+      ValueError: its name or an alias is taken, or it does not say what is asked of a selector.
     """
+    check_selector(selector)
     taken = {name for known in selectors().values() for name in (known.name, *known.aliases)}
     for name in (selector.name, *selector.aliases):
         if name in taken:
             raise ValueError(f"a selector is named {name!r} already")
     _added[selector.name] = selector
     return selector
+
+
+def check_selector(selector: Selector) -> None:
+    """Refuse a selector that does not say what is asked of one.
+
+    Raises:
+      ValueError: naming its class and what is missing.
+    """
+    kind = type(selector).__name__
+    for name, wanted in (("name", str), ("summary", str), ("variants", Mapping)):
+        value = getattr(selector, name, None)
+        if not isinstance(value, wanted) or not value:
+            raise ValueError(f"selector {kind} has no {name}")
+    if not issubclass(selector.settings_type, Settings):
+        raise ValueError(f"settings_type of selector {kind} is no Settings")
+    known = {"preset", "max_items_per_user", *selector.settings_type.described()}
+    for variant, settings in selector.variants.items():
+        for name in settings:
+            if name not in known:
+                raise ValueError(
+                    f"variant {variant!r} of selector {kind} sets {name}, which it does not have"
+                )
 
 
 def find(name: str) -> Selector:

@@ -1,13 +1,14 @@
-"""The front of all filesystems: Beam's own, with others in place of those for `s3://` and `hdfs://`.
+"""The front of all filesystems: Beam's own, with others for `s3://`, `hdfs://` and Azure.
 
 Beam's S3 files make a client for each call, read through one stream, cannot give up a write, and so leave half an
 object where a writer fails; its HDFS files do the first two of these. The private folder of a run needs better:
-`dpbeam.storage.s3` and `dpbeam.storage.hdfs`. Options (`--s3_endpoint_url`, `--hdfs_host`, ...) come from Beam, on the
-launcher and on workers.
+`dpbeam.storage.s3`, `dpbeam.storage.azure` and `dpbeam.storage.hdfs`. Options (`--s3_endpoint_url`, `--hdfs_host`, ...)
+come from Beam, on the launcher and on workers.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import BinaryIO, TypeVar
 
@@ -15,10 +16,14 @@ from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dpbeam.storage import hdfs, s3
+from dpbeam.storage import azure, hdfs, s3
 from dpbeam.storage.remote import RemoteFiles
 
-_OURS = {"s3": s3.S3Files.scheme(), "hdfs": hdfs.HdfsFiles.scheme()}
+_OURS = {
+    "s3": s3.S3Files.scheme(),
+    "hdfs": hdfs.HdfsFiles.scheme(),
+    **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles.scheme()),
+}
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
 _Names = TypeVar("_Names", bound=Sequence[str])
@@ -67,6 +72,10 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def mkdirs(path: str, *, private: bool = False) -> None:
         """Make a folder, where there are folders; `private`: for its owner alone, where the store knows owners."""
+        if private and FileSystems.get_scheme(path) is None:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            os.mkdir(path, 0o700)
+            return
         found = FileSystems.get_filesystem(path)
         if private and isinstance(found, RemoteFiles):
             found.mkdirs_private(path)

@@ -66,6 +66,8 @@ class HdfsFiles(RemoteFiles):
     def mkdirs_private(self, path: str) -> None:
         client, name, _ = self._at(path)
         with _told(path):
+            # What is missing above gets the permission of the request, and may hold what others are to read.
+            patiently(lambda: client.makedirs(posixpath.dirname(name)), _passes)
             patiently(lambda: client.makedirs(name, permission="700"), _passes)
 
     def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
@@ -149,11 +151,6 @@ class HdfsFiles(RemoteFiles):
     def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
         client, name, _ = self._at(path)
         return cast(BinaryIO, Writer(client, name, path))
-
-    def _copy(self, source: str, target: str) -> None:
-        with self.open(source) as reader, self.create(target) as writer:
-            while data := reader.read(PART):
-                writer.write(data)
 
     def _rename(self, source: str, target: str) -> None:
         """Raises OSError where the target is there."""

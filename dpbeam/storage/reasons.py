@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 
 from apache_beam.io.filesystem import BeamIOError
@@ -14,6 +15,7 @@ from dpbeam.storage.remote import UNAVAILABLE
 _CLIENT_OF = {
     "s3": ("dpbeam[s3]", "boto3"),
     "gs": ("dpbeam[gcs]", "google.cloud.storage"),
+    **dict.fromkeys(("az", "abfs", "abfss"), ("dpbeam[azure]", "azure.storage.blob")),
     "azfs": ("apache-beam[azure]", "azure.storage.blob"),
     "hdfs": ("dpbeam[hdfs]", "hdfs"),
 }
@@ -29,8 +31,8 @@ def reason(error: BaseException, path: str | None = None) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether a store does not answer now and may do so a minute later."""
-    return getattr(_cause(error), "errno", None) == UNAVAILABLE
+    """Whether a store does not answer, or has no room, now and may do so a minute later."""
+    return getattr(_cause(error), "errno", None) in (UNAVAILABLE, errno.ENOSPC, errno.EDQUOT)
 
 
 def refusal(message: str, error: BaseException) -> InputError | UnavailableError:

@@ -186,8 +186,10 @@ class RemoteFiles(FileSystem):
     def rename(self, source_file_names: Sequence[str], destination_file_names: Sequence[str]) -> None:
         self._each("rename", self._rename, source_file_names, destination_file_names)
 
-    @abstractmethod
-    def _copy(self, source: str, target: str) -> None: ...
+    def _copy(self, source: str, target: str) -> None:
+        with self.open(source) as reader, self.create(target) as writer:
+            while data := reader.read(PART):
+                writer.write(data)
 
     @abstractmethod
     def _rename(self, source: str, target: str) -> None: ...
@@ -212,7 +214,7 @@ class RemoteFiles(FileSystem):
         """Size and time of the last change. Raises OSError if there is no such file."""
 
     @abstractmethod
-    def _about(self, path: str) -> dict[str, Any]:
+    def _about(self, path: str) -> Any:
         """What the store says of a file. Raises OSError if there is none."""
 
     def exists(self, path: str) -> bool:

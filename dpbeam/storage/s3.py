@@ -15,17 +15,14 @@ import errno
 import os
 import threading
 import uuid
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 
-from dpbeam.storage.remote import ATTEMPTS, PART, UNAVAILABLE, RemoteFiles, Upload, patiently
+from dpbeam.storage.objects import NewObject, ObjectFiles, Writer, refused
+from dpbeam.storage.remote import ATTEMPTS, UNAVAILABLE, patiently
 
-_UPLOADS_AT_ONCE = 4
-_PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an object of 500 GB
 _CONNECTIONS = 64
 _MARK = "dpbeam-upload"
 
@@ -33,17 +30,12 @@ _clients: dict[object, Any] = {}
 _lock = threading.Lock()
 
 
-class S3Files(RemoteFiles):
-    """Objects by `s3://bucket/key`; there are no folders."""
-
-    appears_whole = True
+class S3Files(ObjectFiles):
+    """Objects by `s3://bucket/key`."""
 
     @classmethod
     def scheme(cls) -> str:
         return "dpbeam-s3"
-
-    def has_dirs(self) -> bool:
-        return False
 
     @property
     def s3(self) -> Any:
@@ -59,8 +51,6 @@ class S3Files(RemoteFiles):
 
     def mkdirs(self, path: str) -> None:
         _parts_of(path)
-
-    mkdirs_private = mkdirs
 
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
         bucket, key = _parts_of(dir_or_prefix)
@@ -128,7 +118,7 @@ class S3Files(RemoteFiles):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
-        return cast(BinaryIO, Writer(self.s3, path))
+        return cast(BinaryIO, Writer(S3Object(self.s3, path)))
 
     def _copy(self, source: str, target: str) -> None:
         from boto3.s3.transfer import TransferConfig
@@ -140,12 +130,7 @@ class S3Files(RemoteFiles):
         with _told(source):
             self.s3.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, Config=config)
 
-    def _rename(self, source: str, target: str) -> None:
-        self._copy(source, target)
-        self.delete([source])
-
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; harmless for those that are gone. Raises BeamIOError."""
         keys: dict[str, list[str]] = {}
         for path in paths:
             bucket, key = _parts_of(path)
@@ -163,88 +148,44 @@ class S3Files(RemoteFiles):
             raise BeamIOError("delete failed", failed)
 
 
-def _put_part(s3: Any, path: str, request: dict[str, Any]) -> dict[str, Any]:
-    with _told(path):
-        done = s3.upload_part(**request)
-    return {"PartNumber": request["PartNumber"], "ETag": done["ETag"]}
-
-
-class Writer(Upload):
-    """An object that appears when it is closed, and not if it is aborted or left to the garbage."""
+class S3Object(NewObject):
+    """An object of S3 that is being made: one request, or a multipart upload."""
 
     def __init__(self, s3: Any, path: str):
-        super().__init__()
         self._s3, self._path = s3, path
-        self._bucket, self._key = _parts_of(path)
-        self._buffer = bytearray()
+        bucket, key = _parts_of(path)
+        self._name = {"Bucket": bucket, "Key": key}
         self._mark = uuid.uuid4().hex
-        self._upload: str | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._waiting: deque[Future] = deque()
-        self._sent: list[dict[str, Any]] = []
-        self._count = 0
+        self._upload: dict[str, str] = {}
 
-    def write(self, data: Any) -> int:
-        if self.closed:
-            raise ValueError("the file is closed")
-        self._buffer += data
-        while len(self._buffer) >= (size := PART << (self._count // _PARTS_OF_A_SIZE)):
-            part = bytes(memoryview(self._buffer)[:size])
-            del self._buffer[:size]
-            self._send(part)
-        return len(data)
+    def put(self, data: bytes) -> None:
+        with _told(self._path):
+            self._s3.put_object(**self._name, Body=data)
 
-    def _finish(self) -> None:
-        if self._upload is None:
-            with _told(self._path):
-                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=bytes(self._buffer))
-        else:
-            if self._buffer:
-                self._send(bytes(self._buffer))
-            self._gather(0)
-            self._complete()
-            self._upload = None
+    def begin(self) -> None:
+        with _told(self._path):
+            made = self._s3.create_multipart_upload(**self._name, Metadata={_MARK: self._mark})
+        self._upload = {**self._name, "UploadId": made["UploadId"]}
 
-    def _drop(self) -> None:
-        self._buffer = bytearray()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        if self._upload is not None:
-            with contextlib.suppress(OSError), _told(self._path):
-                self._s3.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload)
+    def put_part(self, number: int, data: bytes) -> dict[str, Any]:
+        with _told(self._path):
+            done = self._s3.upload_part(**self._upload, PartNumber=number, Body=data)
+        return {"PartNumber": number, "ETag": done["ETag"]}
 
-    def _send(self, part: bytes) -> None:
-        if self._upload is None or self._pool is None:
-            with _told(self._path):
-                mark = {_MARK: self._mark}
-                made = self._s3.create_multipart_upload(Bucket=self._bucket, Key=self._key, Metadata=mark)
-            self._upload = made["UploadId"]
-            self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE)
-        self._gather(_UPLOADS_AT_ONCE)
-        self._count += 1
-        request = {"Bucket": self._bucket, "Key": self._key, "UploadId": self._upload}
-        request |= {"PartNumber": self._count, "Body": part}
-        self._waiting.append(self._pool.submit(_put_part, self._s3, self._path, request))
-
-    def _gather(self, left: int) -> None:
-        while len(self._waiting) > left:
-            self._sent.append(self._waiting.popleft().result())
-
-    def _complete(self) -> None:
+    def complete(self, parts: Iterable[dict[str, Any]]) -> None:
         try:
             with _told(self._path):
-                self._s3.complete_multipart_upload(
-                    Bucket=self._bucket,
-                    Key=self._key,
-                    UploadId=self._upload,
-                    MultipartUpload={"Parts": self._sent},
-                )
+                self._s3.complete_multipart_upload(**self._upload, MultipartUpload={"Parts": list(parts)})
         except FileNotFoundError:
             # No such upload: gone, or completed by a request whose answer was lost.
             with _told(self._path):
-                found = self._s3.head_object(Bucket=self._bucket, Key=self._key)
+                found = self._s3.head_object(**self._name)
             if found.get("Metadata", {}).get(_MARK) != self._mark:
                 raise
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError), _told(self._path):
+            self._s3.abort_multipart_upload(**self._upload)
 
 
 def _client(
@@ -314,18 +255,9 @@ def _told(path: str) -> Iterator[None]:
 def _as_os_error(error: Any, path: str) -> OSError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    if code == "NoSuchBucket":
-        return OSError(errno.ENXIO, "no such bucket", path)
-    if code in ("404", "NoSuchKey", "NoSuchUpload", "NotFound") or status == 404:
-        return FileNotFoundError(errno.ENOENT, "no such object", path)
-    if status in (401, 403):
-        return PermissionError(errno.EACCES, f"the store denies access ({code})", path)
-    if status == 412:
-        return OSError(errno.ESTALE, "the object was replaced while it was read", path)
-    if status == 416:
-        return OSError(errno.EIO, "the object is shorter than expected", path)
-    number = UNAVAILABLE if status == 429 or (status or 0) >= 500 else errno.EIO
-    return OSError(number, f"the store answers {status} {code} to {error.operation_name}", path)
+    if code in ("404", "NoSuchKey", "NoSuchUpload", "NotFound"):
+        status = 404
+    return refused(status, code, path, f"to {error.operation_name}")
 
 
 def _is_cut_off(error: Exception) -> bool:

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
-from dpbeam.accounting.budget import split_amount
+from dpbeam.accounting.budget import MAX_DELTA, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError
@@ -317,8 +317,8 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         raise InputError("--noisy_count_share needs --noisy_counts")
     for name in ("selector_share", "noisy_count_share"):
         share = getattr(config, name)
-        if share is not None and not 0 < share < 1:
-            raise InputError(f"--{name} must lie strictly between 0 and 1, got {share}")
+        if share is not None:
+            check_share(name, share)
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
         raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
     return config
@@ -338,7 +338,7 @@ def default_share(mechanism: str, k: int) -> float:
 def _check_budget(config: TopKConfig) -> None:
     """Delta may be 0 where every stage is pure: no selection, and a choice whose guarantee needs none."""
     pure = config.delta == 0 and not config.selects and MECHANISMS[config.mechanism].pure
-    check_budget(config.epsilon, 0.5 if pure else config.delta)
+    check_budget(config.epsilon, MAX_DELTA if pure else config.delta)
 
 
 def _resolved_limited(config: TopKConfig) -> TopKConfig:

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.engine.program import Exact, Keys, Program, with_state
+from dpbeam.engine.forwarding import Forwarding, check_goes_on
+from dpbeam.engine.program import Keys, Program, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, bottom_sample
@@ -26,30 +26,33 @@ FULL_SETS = (1 << 31) - 1
 COUNT = "count"
 _SAMPLED = "sampled"
 _VIEW = "view"
+_INNER = "inner."
 
 
-class CountedProgram(Program):
-    """`selection`, with the number of holders of every item in the state of its shard.
+class CountedProgram(Forwarding):
+    """`inner`, a selection, with the number of holders of every item in the state of its shard.
 
-    The selection sees each user's bottom-`selection.cap` sample, the same one that it would get if blocks had been
+    The selection sees each user's bottom-`inner.cap` sample, the same one that it would get if blocks had been
     cut when they were built. An item that no sample holds has no weight, and `released` never holds it: it would
     otherwise be released by its noise alone, and a user may hold any number of such items.
+
+    Raises:
+      ValueError: the selection does not give its result from its shards, or they pass its first trip unseen.
     """
 
-    def __init__(self, selection: Program):
-        self.selection = selection
+    def __init__(self, inner: Program):
+        super().__init__(inner)
+        check_goes_on(inner)
+        if inner.noise(0) is None and 0 not in inner.reply_columns:
+            raise ValueError(f"shards of {type(inner).__name__} keep nothing of its first trip: no counts")
         self.cap = FULL_SETS
-        self.trips = selection.trips
-        self.norm = selection.norm
-        self.weight_grid = selection.weight_grid
-        self.reply_columns = selection.reply_columns
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
-        names = self.selection.sum_names(trip)
+        names = super().sum_names(trip)
         return (*names, COUNT, _SAMPLED) if trip == 0 else names
 
-    def noise(self, trip: int) -> NoiseSpec | None:
-        return self.selection.noise(trip)
+    def reads_block(self, trip: int) -> bool:
+        return True  # the sample is cut from it
 
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None
@@ -57,49 +60,51 @@ class CountedProgram(Program):
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        full = Csr(block.offsets, block.links)
         if trip == 0:
+            full = Csr(block.offsets, block.links)
             keep = bottom_sample(
-                block.offsets,
-                block.user_fp,
-                block.item_fp,
-                block.links,
-                keys.pairs.sample,
-                self.selection.cap,
+                block.offsets, block.user_fp, block.item_fp, block.links, keys.pairs.sample, self.inner.cap
             )
-            rows, inner = full.restrict(keep), {}
+            rows = full.restrict(keep)
+            view = replace(block, offsets=rows.offsets, links=rows.links, state={})
         else:
-            rows = Csr.from_state(block.state, _VIEW)
-            inner = {n[6:]: v for n, v in block.state.items() if n.startswith("inner.")}
-        view = replace(block, offsets=rows.offsets, links=rows.links, state=inner)
-        sums, state = self.selection.weigh(trip, view, reply, keys)
+            view = _sampled(block)
+        sums, state = super().weigh(trip, view, reply, keys)
         if trip == 0:
             sums = {
                 **sums,
                 COUNT: _holders(full, block),
                 _SAMPLED: (_holders(rows, block) > 0).astype(np.int64),
             }
-        kept = inner if state is None else state
-        return sums, {**rows.to_state(_VIEW), **{f"inner.{name}": values for name, values in kept.items()}}
+        kept = view.state if state is None else state
+        rows = Csr(view.offsets, view.links)
+        return sums, {**rows.to_state(_VIEW), **{f"{_INNER}{name}": values for name, values in kept.items()}}
 
-    def exact(self, trip: int, shard: Shard) -> Exact:
-        return self.selection.exact(trip, shard)
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        return super().summarise(trip, _sampled(part) if isinstance(part, Block) else part, keys)
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return self.selection.observe(trip, self._remember(trip, shard), noisy, present)
+        return super().observe(trip, self._remember(trip, shard), noisy, present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """Release what crosses, among the items that somebody's sample holds."""
-        shard = self.selection.threshold(trip, shard)
+        shard = super().threshold(trip, shard)
         return with_state(shard, released=shard.state["released"] & shard.state[_SAMPLED])
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return self.selection.reply(trip, self._remember(trip, shard))
+        return super().reply(trip, self._remember(trip, shard))
 
     def _remember(self, trip: int, shard: Shard) -> Shard:
         if trip or COUNT in shard.state:
             return shard
         return with_state(shard, count=shard.sums[COUNT], sampled=shard.sums[_SAMPLED] > 0)
+
+
+def _sampled(block: Block) -> Block:
+    """The block as the selection knows it, from the second trip on."""
+    rows = Csr.from_state(block.state, _VIEW)
+    own = {name.removeprefix(_INNER): v for name, v in block.state.items() if name.startswith(_INNER)}
+    return replace(block, offsets=rows.offsets, links=rows.links, state=own)
 
 
 def _holders(rows: Csr, block: Block) -> np.ndarray:

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 from dpbeam.randomness import RunKey
 from dpbeam.topk.draws import Draws
 from dpbeam.topk.histogram import check_histogram, check_k, draw_sequence, kth_largest, positions_at_ranks
+from dpbeam.topk.sums import running_sums
 
 DEFAULT_BETA = 2.0**-10
 # Wider segments save rows of the table and cost rejected sequences: 6 is about best from k = 100 on.
@@ -67,7 +68,7 @@ def fast_joint(
     """A sequence of k items by the joint exponential mechanism with pruned loss.
 
     Guarantee: epsilon-DP (pure) for every beta; privacy unit one user, neighbours add/remove one user; no
-    limit on items per user. (Replacing a user moves the loss by up to 2: twice epsilon.) Pr[loss >= tau] <=
+    limit on items per user. (Replacing a user moves the loss by up to 2: 2 epsilon, and no delta.) Pr[loss >= tau] <=
     beta.
 
     Args:
@@ -157,8 +158,8 @@ def log_group_sizes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     taken = np.arange(low.shape[-1])
     before, after = _log(low - taken), _log(high - taken)
     sizes = _log(high - low)
-    sizes[..., 1:] += np.cumsum(before[..., :-1], axis=-1)
-    sizes[..., :-1] += np.cumsum(after[..., :0:-1], axis=-1)[..., ::-1]
+    sizes[..., 1:] += running_sums(before[..., :-1])
+    sizes[..., :-1] += running_sums(after[..., :0:-1])[..., ::-1]
     return sizes
 
 

@@ -68,7 +68,7 @@ def limited_domain(
     Guarantee: with epsilon0 from `peeling_epsilon0(epsilon, delta', k)` and gap from `stop_gap(epsilon0,
     delta_stop, max_changed)`: (epsilon, delta' + delta_stop)-DP, add/remove one user; proof in the module
     docstring. With a limit D0 in the gap, the counts must come from sets of at most D0 items per user,
-    sampled independently of others. (Replacing a user is two steps: twice epsilon and more delta.)
+    sampled independently of others. (Replacing a user is two steps: 2 epsilon and (1 + e^epsilon) delta.)
 
     Args:
       counts, fingerprint: histogram of all items that somebody holds, (d,) and (d, 2); count 0 is never

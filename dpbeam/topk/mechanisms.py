@@ -5,7 +5,7 @@ cannot run without a budget. `select` wants at least k items; where the domain h
 after a selection stage), `at_most(d)` gives the same mechanism for the shorter answer: the ledger keeps the
 events of the full k, which cover it.
 
-All guarantees are for add/remove of one user. Replacing a user costs twice epsilon.
+All guarantees are for add/remove of one user. Replacing a user costs 2 epsilon and (1 + e^epsilon) delta.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, Keys, Program
+from dpbeam.engine.program import Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
@@ -152,10 +152,13 @@ class TopKProgram(Extended):
         self.plan, self.domain = plan, domain
 
     def meets(self, trip: int) -> str | None:
-        return "shards" if trip == self.trips - 1 else None
+        return "shards" if trip == self.trips - 1 else super().meets(trip)
 
-    def summarise(self, trip: int, part: Shard, keys: Keys) -> Columns:
-        mask, counts = candidates(self.first, part)
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if trip < self.trips - 1:
+            return super().summarise(trip, part, keys)
+        assert isinstance(part, Shard)
+        mask, counts = candidates(self.inner, part)
         rows = np.flatnonzero(mask)
         largest = largest_needed(self.plan.mechanism)
         if largest is not None and len(rows) > largest:
@@ -165,6 +168,8 @@ class TopKProgram(Extended):
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
+        if trip < self.trips - 1:
+            return super().decide(trip, state, summaries, draw)
         return _remembered(choose_from(self.plan, summaries, self.domain, draw.run_key)), {}
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
@@ -217,7 +222,7 @@ class RankProgram(UserRounds, TopKProgram):
     def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
         return {WAY: np.array([self.mechanism.choose_way(noisy, max(size, 1))], np.int64)}
 
-    def hub_noise(self, trip: int) -> NoiseSpec | None:
+    def hub_noise(self, trip: int) -> HubNoise:
         return self.mechanism.noise if trip == self.trips - 1 else super().hub_noise(trip)
 
     def meets(self, trip: int) -> str | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbeam.accounting.ledger import Ledger, key_source
+from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.randomness import RunKey
 from dpbeam.selection.report import plan_report
 from dpbeam.topk.config import TopKPlan
@@ -15,6 +17,44 @@ from dpbeam.topk.measures import topk_errors
 TOP_COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 _DRAWS = 30
 _MOST_SIMULATED = 1_000
+
+
+def topk_ledger(
+    plan: TopKPlan,
+    *,
+    input_parameters: dict[str, Any] | None,
+    fixed_key: bool,
+    privacy_unit: str,
+) -> Ledger:
+    """What a run of `plan` costs and how; arguments as of `selection_ledger`."""
+    config, selection = plan.config, plan.selection
+    return Ledger(
+        method="top-k",
+        epsilon=config.epsilon,
+        delta=config.delta,
+        accounting=plan.composition,
+        events=plan.event,
+        privacy_unit=privacy_unit,
+        parameters={
+            "k": config.k,
+            "mechanism": config.mechanism,
+            "choice_budget": plan.choice_budgets,
+            "selector_share": config.selector_share,
+            "noisy_count_share": config.noisy_count_share,
+            "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
+            "kbar": config.kbar,
+            **(
+                {} if config.max_items_per_user is None else {"max_items_per_user": config.max_items_per_user}
+            ),
+            "public_domain": config.public_domain,
+            "selection": None if selection is None else selection.config.public_parameters(),
+            "selector": None if selection is None else selection.config.method,
+            "input": input_parameters,
+        },
+        key_source=key_source(fixed=fixed_key),
+        versions=versions(),
+        code_revision=code_revision(),
+    )
 
 
 def topk_report(plan: TopKPlan) -> dict[str, Any]:

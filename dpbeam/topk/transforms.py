@@ -68,7 +68,7 @@ class TopKItems(beam.PTransform):
     canonical bytes, noisy_count) with the kinds in its metadata; see `SelectPartitions` for input and `run`.
 
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
-    twice as much.
+    2 epsilon and (1 + e^epsilon) delta.
 
     Memory per worker: one block or one shard, and in one worker 24 bytes and the item itself per item of the domain.
 

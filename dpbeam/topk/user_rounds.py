@@ -15,7 +15,7 @@ import numpy as np
 
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, Keys, ReplyColumn, with_state
+from dpbeam.engine.program import Draw, HubNoise, Keys, ReplyColumn, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
@@ -32,7 +32,7 @@ class UserRounds(Extended):
     """A counting program and two trips more; to be completed by what the last one is for.
 
     Attributes:
-      first: a counted selection, or `CountProgram`.
+      inner: a counted selection, or `CountProgram`.
       domain: a public domain, or None.
       found: the last trip of the counting, after which the domain is known.
     """
@@ -40,11 +40,11 @@ class UserRounds(Extended):
     domain: Columns | None = None
 
     def add_rounds(self) -> None:
-        """Add the two trips; call it once `first` is there."""
-        self.found = self.first.trips - 1
-        self.trips = self.first.trips + 2
+        """Add the two trips; call it once `inner` is there."""
+        self.found = self.inner.trips - 1
+        self.trips = self.inner.trips + 2
         told = {_DOMAIN: ReplyColumn(np.uint8, 0)}
-        self.reply_columns = {**self.first.reply_columns, self.found: told}
+        self.reply_columns = {**self.inner.reply_columns, self.found: told}
 
     @property
     @abstractmethod
@@ -63,8 +63,8 @@ class UserRounds(Extended):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return (WEIGHT,) if trip == self.trips - 1 else super().sum_names(trip)
 
-    def hub_noise(self, trip: int) -> NoiseSpec | None:
-        return self.histogram_noise if trip == self.found + 1 else None
+    def hub_noise(self, trip: int) -> HubNoise:
+        return self.histogram_noise if trip == self.found + 1 else super().hub_noise(trip)
 
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip == self.trips - 1 else super().block_state_trip(trip)
@@ -85,22 +85,26 @@ class UserRounds(Extended):
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip < self.found:
             return super().reply(trip, shard)
-        inside, counts = candidates(self.first, shard)
+        inside, counts = candidates(self.inner, shard)
         return with_state(shard, **{INSIDE: inside, COUNT: counts}), {_DOMAIN: inside.astype(np.uint8)}
 
     def meets(self, trip: int) -> str | None:
-        return {self.found: "shards", self.found + 1: "blocks"}.get(trip)
+        return {self.found: "shards", self.found + 1: "blocks"}.get(trip) or super().meets(trip)
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if trip < self.found:
+            return super().summarise(trip, part, keys)
         if isinstance(part, Block):
             rows = Csr.from_state(part.state, _DOMAIN)
             return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
-        inside, _ = candidates(self.first, part)
+        inside, _ = candidates(self.inner, part)
         return {_SIZE: np.array([np.count_nonzero(inside)], np.int64)}
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
+        if trip < self.found:
+            return super().decide(trip, state, summaries, draw)
         if trip == self.found:
             listed = None if self.domain is None else len(self.domain["items"])
             size = sum(int(part[_SIZE][0]) for part in summaries) if listed is None else listed

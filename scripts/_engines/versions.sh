@@ -8,6 +8,7 @@ PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2
 SHADE_PLUGIN_VERSION=3.6.0 # maven-shade-plugin
 SLF4J_VERSION=2.0.16
 S3_VERSION=1.8.0           # Go module github.com/versity/versitygw
+AZURITE_VERSION=3.37.0     # npm: azurite, a store that speaks the protocol of Azure Blob Storage
 HADOOP_VERSION=3.4.1       # Maven: hadoop-hdfs, hadoop-common
 DEPENDENCY_PLUGIN_VERSION=3.8.1 # maven-dependency-plugin
 SLF4J_1_VERSION=1.7.36     # slf4j-reload4j, for Hadoop

@@ -14,7 +14,7 @@ from dpbeam.errors import InputError
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.floats(-4, 2).map(lambda e: 10.0**e),
-    st.floats(-30, -0.01).map(lambda e: 10.0**e),
+    st.floats(-30, -1.01).map(lambda e: 10.0**e),
     st.lists(st.floats(1e-3, 1), min_size=1, max_size=20),
 )
 def test_parts_never_exceed_the_whole(epsilon, delta, weights):
@@ -63,6 +63,9 @@ def test_shares_within_the_tolerance_are_accepted_and_scaled_down():
         (True, 1e-5, "epsilon must be a number, got bool"),
         (1.0, 0.0, "delta must lie strictly between 0 and 1, got 0"),
         (1.0, 1, "delta must lie strictly between 0 and 1, got 1"),
+        (1.0, 0.999999, "delta must lie between 1e-200 and 0.1, got 0.999999"),
+        (50.0, 0.1000001, "delta must lie between 1e-200 and 0.1, got 0.1000001"),
+        (1.0, 1e-320, "delta must lie between 1e-200 and 0.1, got 1e-320"),
         (1.0, math.nan, "delta must lie strictly between 0 and 1, got nan"),
         (1.0, None, "delta must be a number, got NoneType"),
     ],
@@ -96,7 +99,7 @@ def test_shares_of_different_lengths():
 
 def test_part_that_underflows():
     with pytest.raises(InputError, match="leaves nothing for one of its parts"):
-        Budget(1.0, 5e-324).split([0.5, 0.5])
+        Budget(5e-324, 1e-5).split([0.5, 0.5])
 
 
 def test_frozen():

@@ -384,10 +384,45 @@ def test_a_tampered_ledger_is_refused(tamper):
         Ledger.from_json(json.dumps(values))
 
 
+def fine_ledger() -> dict:
+    """A ledger of coins whose users of 16, 40 and 90 items give each 4, 2 and 1 steps."""
+    fine = curve(90).refined(4)
+    event = BernoulliEvent(fine.corners, 90, start=fine.start, moves=((16, 4), (40, 2), (90, 1)))
+    spent = account(ComposedEvent("renyi", (event,)), 3.0)
+    return json.loads(Ledger("bits", 3.0, spent.delta, "renyi", ComposedEvent("renyi", (event,))).to_json())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_items": 10**6},
+        {"max_items": 89},
+        {"moves": [[16, 4]]},
+        {"moves": [[40, 2]]},
+        {"moves": [[90, 1]]},
+        {"moves": [[16, 4], [40, 2]]},
+        {"moves": [[40, 2], [90, 1]]},
+        {"moves": [[16, 4], [40, 4], [90, 1]]},
+        {"moves": [[16, 4], [16, 2], [90, 1]]},
+        {"moves": [[16, 5], [40, 2], [90, 1]]},
+        {"moves": []},
+    ],
+)
+def test_the_moves_of_a_ledger_are_tied_to_its_items(change):
+    """What a ledger says of users of up to max_items items covers all of them: nothing is raised or dropped unseen."""
+    values = fine_ledger()
+    Ledger.from_json(json.dumps(values))
+    values["events"]["parts"][0].update(change)
+    with pytest.raises(ValueError, match="moves must say for every number of counts"):
+        Ledger.from_json(json.dumps(values))
+
+
 def test_coins_are_held_against_what_a_program_draws():
     event = BernoulliEvent(curve().corners, 8, round=2)
-    check_same_noise([event.noise], [CoinNoise(curve(), 2)])
-    for other in (CoinNoise(curve(), 1), CoinNoise(curve(9), 2), NoiseSpec("gaussian", 1.0, 2)):
+    moves = ((8, 1),)
+    check_same_noise([event.noise], [CoinNoise(curve(), 2, moves)])
+    others = (CoinNoise(curve(), 1, moves), CoinNoise(curve(9), 2, moves), CoinNoise(curve(), 2, ((9, 1),)))
+    for other in (*others, CoinNoise(curve(), 2), NoiseSpec("gaussian", 1.0, 2)):
         with pytest.raises(ValueError, match="the ledger states coins"):
             check_same_noise([event.noise], [other])
 

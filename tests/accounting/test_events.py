@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import dp_accounting
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.bounded_range import choices_delta
 from dpbeam.accounting.events import (
+    LARGEST_CAPS,
     ComposedEvent,
     CorrelatedGaussianEvent,
     CumulativeThresholdEvent,
@@ -172,6 +174,29 @@ def test_cumulative_thresholds():
     lacking = ComposedEvent("gaussian", cumulative((first, last)).parts[1:])
     with pytest.raises(InconsistentEventError, match="lack the noise of a round"):
         account(lacking, 1.0)
+
+
+def test_the_rule_of_the_caps_is_part_of_the_event():
+    """It is not written where it is what all ledgers mean, and another rule is not believed."""
+    (*_, tests) = cumulative((None, 17.6)).parts
+    plain = event_to_dict(tests)
+    assert "caps" not in plain and event_from_dict({**plain, "caps": LARGEST_CAPS}) == tests
+    with pytest.raises(ValueError, match="caps must be 'largest admitted'"):
+        event_from_dict({**plain, "caps": "one"})
+
+
+def test_caps_are_the_largest_at_every_degree():
+    """Recomputed by hand: the drift c (.25 + .75) and one checkpoint of deviation sigma, at d items."""
+    event = cumulative((None, 17.6))
+    tests, noises = event.parts[-1], {noise.round: noise for noise in event.noises()}
+    sigma = math.sqrt((0.25 * noises[1].scale) ** 2 + (0.75 * noises[2].scale) ** 2)
+    degrees = np.arange(1, D0 + 1)
+    allowed = -np.expm1(np.log1p(-1e-3) / degrees)
+    largest = np.minimum(1.0, 17.6 + sigma * stats.norm.ppf(allowed))
+    assert largest[0] == 1.0 and largest[-1] < 0.6
+    assert tests.admits(degrees, largest * (1 - 1e-9), noises).all()
+    assert not tests.admits(degrees, largest * (1 + 1e-9), noises).any()
+    assert not tests.admits(np.array([D0 + 1]), np.array([1e-3]), noises).any()
 
 
 def gap_of(epsilon0, delta, changed):

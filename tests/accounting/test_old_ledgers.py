@@ -31,4 +31,4 @@ def test_an_old_ledger_that_declares_less_is_refused(path):
 
 
 def test_there_are_ledgers_of_every_kind():
-    assert len(LEDGERS) == 11
+    assert len(LEDGERS) == 12

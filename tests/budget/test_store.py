@@ -246,7 +246,7 @@ class TestPlaces:
         (tmp_path / "text").write_text(
             "no database, but long enough to be looked at by a reader of pages\n" * 20
         )
-        with pytest.raises(BudgetStoreError, match=r"--budget: 'sqlite:////.*/text': file is not a database"):
+        with pytest.raises(InputError, match=r"--budget: 'sqlite:////.*/text': file is not a database"):
             BudgetStore(str(tmp_path / "text"))
         sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE x (y)")
         with pytest.raises(InputError, match=r"--budget: '.*other.db' holds no budget store; make one"):

@@ -16,6 +16,7 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.account import Charge
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.cli import COMMANDS, charged, job, main
+from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import histograms, output
 
@@ -364,6 +365,76 @@ class TestCutShort:
         when_run(monkeypatch, lambda: pytest.fail("ran"))
         assert main(flags()) == 0
         assert len(shards()) == SHARDS
+
+
+class TestStaged:
+    """What an attempt has staged when it is killed is a release: nobody else reads it, and never are there two."""
+
+    RESOLVE = ("budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night")
+
+    def killed(self, monkeypatch) -> str:
+        """Dies when all is staged, just before it publishes; the staging folder."""
+        with monkeypatch.context() as patch:
+            patch.setattr(charged, "asdict", lambda owner: {k: v for k, v in DEAD.items() if k != "run"})
+            patch.setattr(charged.RunCharge, "failed", lambda *_, **__: None)
+            patch.setattr(charged.BudgetStore, "change", fails_at(charged.BudgetStore.change, {2}))
+            assert main(flags()) == 1
+        (folder,) = glob.glob("out.staging-*")
+        assert len(os.listdir(folder)) == SHARDS + 2  # its process and the ledger
+        return os.path.abspath(folder)
+
+    def test_nobody_else_reads_it_and_everybody_the_output(self, place, monkeypatch):
+        before = os.umask(0o022)
+        try:
+            folder = self.killed(monkeypatch)
+            assert os.stat(folder).st_mode & 0o777 == 0o700
+            assert main(flags()) == 0
+        finally:
+            os.umask(before)
+        modes = {os.stat(path).st_mode & 0o777 for path in (*shards(), "out.ledger.json")}
+        assert modes == {0o644} and len(shards()) == SHARDS
+
+    def test_a_takeover_removes_it_before_it_draws(self, place, monkeypatch):
+        staged = []
+        when_run(monkeypatch, lambda: (staged.extend(glob.glob("out.staging-*/shard-*")), draw()))
+        folder = self.killed(monkeypatch)
+        assert staged == []
+        assert main(flags()) == 0
+        assert staged == [] and not os.path.exists(folder)
+        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "takeover", "publish", "commit"]
+
+    def test_what_cannot_be_removed_ends_it(self, place, monkeypatch, capsys):
+        folder = self.killed(monkeypatch)
+        when_run(monkeypatch, lambda: pytest.fail("drew a second release"))
+        with monkeypatch.context() as patch:
+            patch.setattr(charged.owner, "remove", lambda path: False)
+            assert main(flags()) == 2
+        err = capsys.readouterr().err
+        assert f"'{folder}' holds what an earlier attempt of 'night' has staged, and cannot be removed" in err
+        assert "the same command removes what was staged and goes on with it" in err
+        assert release().state == "reserved" and left() == 0.4
+        when_run(monkeypatch, draw)
+        assert main(flags()) == 0 and not os.path.exists(folder)
+
+    def test_it_is_not_given_back_while_it_is_there(self, place, monkeypatch, capsys):
+        folder = self.killed(monkeypatch)
+        assert main([*self.RESOLVE]) == 2
+        err = capsys.readouterr().err
+        assert (
+            f"'night' was not published, but what it has staged is in '{folder}': give its command again"
+            in err
+        )
+        assert release().state == "reserved" and left() == 0.4
+        owner.unmark(folder)  # this process lives
+        assert main(["clean", "--output=out", f"--temp_location={place}", "--quiet"]) == 0
+        assert main([*self.RESOLVE]) == 0
+        assert release().state == "returned" and left() == 1.0
+
+    def test_a_failed_run_whose_output_stays_keeps_its_reservation(self, place, monkeypatch, capsys):
+        when_run(monkeypatch, lambda: (draw(), 1 / 0))
+        monkeypatch.setattr(output, "delete_quietly", lambda paths: None)
+        assert main(flags()) == 1
+        assert glob.glob("out.staging-*/shard-*") and release().state == "reserved" and left() == 0.4
 
 
 class TestResolve:

@@ -1,7 +1,8 @@
 """kill -9 at every step of a run that is charged to an account, then the same command again, twice.
 
 One release fits into the account. Whatever was seen of the output when the process died is in the output that the retry
-leaves, byte by byte; it is charged once; and the next retry changes nothing.
+leaves, byte by byte; it is charged once; and the next retry changes nothing. Seen is whatever others can read, in any
+file.
 """
 
 import json
@@ -50,6 +51,12 @@ def test_killed_at_every_step(how, tmp_path, store_url):  # noqa: F811
         assert retried["ledger"]["release_id"] == "night" and retried["left"] == []
         seen = {path: text for path, text in step["after"]["shards"].items() if step["old"].get(path) != text}
         assert seen.items() <= retried["shards"].items(), f"step {step['step']} drew again what was out"
+        # Of all files, wherever they lie: what could be read when it died is what was released, or was there before.
+        released = {line for text in retried["shards"].values() for line in text.split()}
+        readable = set(step["after"]["readable"]) - set(step["before"])
+        assert readable <= released, f"step {step['step']} left a release that nobody paid for"
+        assert not readable or step["after"]["state"] in ("publishing", "committed")
+        assert set(retried["readable"]) - set(step["before"]) == released
         assert not set(step["old"].items()) & set(retried["shards"].items())
         assert step["result"]["budget"] == retried["ledger"]
         assert step["at_last"] == retried

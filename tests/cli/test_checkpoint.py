@@ -1,6 +1,7 @@
 """`--checkpoint`: a command that was killed goes on when it is given again, and only where that is the same run."""
 
 import glob
+import importlib
 import os
 import pathlib
 import re
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.cli import job, main
+from dpbeam.cli import COMMANDS, job, main
+from dpbeam.cli.identity import OPERATIONAL, settings_digest
 from dpbeam.engine.beam import owner
 from tests.support.waiting import wait_until
 
@@ -25,7 +27,8 @@ def pairs(tmp_path):
     path = tmp_path / "pairs.parquet"
     users = [f"u{n}" for n in range(300) for _ in range(3)]
     items = [f"i{(n * 7 + k * k) % 11}" for n in range(300) for k in range(3)]
-    pq.write_table(pa.table({"user": users, "item": items}), path)
+    sessions = [f"s{n}" for n in range(len(users))]
+    pq.write_table(pa.table({"user": users, "session": sessions, "item": items, "other": items}), path)
     return path
 
 
@@ -100,15 +103,60 @@ class TestGoingOn:
             fail_in(broken, 1)
             assert main(flags(pairs, tmp_path / "out", kept)) == 1
         (before,) = os.listdir(kept)
-        for change in (["--epsilon=2"], ["--insecure_test_key=cd"], []):
-            if not change:
-                os.utime(pairs, (1, 1))
+
+        def refused(why: str, *change: str) -> None:
             capsys.readouterr()
             assert main(flags(pairs, tmp_path / "out", kept, *change)) == 2
-            assert "holds a run with other settings or another input" in capsys.readouterr().err
+            assert f"--checkpoint: '{kept}' holds a run {why}; take another folder" in capsys.readouterr().err
             assert os.listdir(kept) == [before]
+
+        for change in (
+            *("--epsilon=2", "--insecure_test_key=cd", "--user_column=session", "--item_column=other"),
+            *(
+                "--on_null=drop",
+                "--input_format=parquet",
+                "--item_type=string",
+                f"--output={tmp_path / 'else'}",
+            ),
+        ):
+            refused("with other settings", change)
         assert main(["clean", f"--temp_location={kept}", "--quiet"]) == 0
         assert os.listdir(kept) == []
+
+    def test_another_input_is_refused(self, pairs, tmp_path, monkeypatch, capsys):
+        """One of the same name, size and time; a file that was copied, or touched, is the same."""
+        kept, about, held = tmp_path / "kept", os.stat(pairs), pairs.read_bytes()
+        with monkeypatch.context() as broken:
+            fail_in(broken, 1)
+            assert main(flags(pairs, tmp_path / "out", kept)) == 1
+        place = held.index(b"u299")
+        for data in (held[:place] + b"u298" + held[place + 4 :], held):
+            pairs.unlink()
+            pairs.write_bytes(data)
+            os.utime(pairs, ns=(about.st_atime_ns, about.st_mtime_ns))
+            assert main(flags(pairs, tmp_path / "out", kept)) == (0 if data == held else 2)
+            said = f"--checkpoint: '{kept}' holds a run of an input that has changed since"
+            assert (said in capsys.readouterr().err) == (data != held)
+
+    def test_every_flag_is_part_of_the_run_unless_it_is_named_operational(self):
+        for command, (module, _) in COMMANDS.items():
+            parser = importlib.import_module(module).make_parser()
+            names = {action.dest for action in parser._actions} - {"help", "version", "output"}
+            if "insecure_test_key" not in names:
+                continue
+            plain = settings_digest(command, {}, "/out")
+            for name in names:
+                found = {settings_digest(command, {name: value}, "/out") for value in ("a", "b", True)} | {
+                    plain
+                }
+                assert len(found) == (1 if name in OPERATIONAL else 4), (command, name)
+        assert settings_digest("select", {}, "/out") != settings_digest("select", {}, "/out2")
+
+    def test_operational_flags_are_flags(self):
+        known = set()
+        for module, _ in COMMANDS.values():
+            known |= {action.dest for action in importlib.import_module(module).make_parser()._actions}
+        assert set(OPERATIONAL) <= known
 
     def test_a_living_run_is_left_alone(self, pairs, tmp_path, monkeypatch, capsys):
         kept = tmp_path / "kept"

@@ -131,7 +131,9 @@ class TestSynth:
 
     def test_bad_value(self, tmp_path, capsys):
         code, _, err = run(capsys, "synth", f"--output={tmp_path / 's'}", "--users=0", "--items=5")
-        assert code == 2 and err == "dpbeam synth: error: --users: must be at least 1, got 0\n"
+        assert (
+            code == 2 and err == "dpbeam synth: error: --users: must be from 1 to 9007199254740992, got 0\n"
+        )
 
 
 class TestCheck:

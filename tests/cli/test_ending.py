@@ -144,7 +144,7 @@ class TestWarnings:
         [told] = self.warnings(capsys, *dry, "--delta=1.1e-3", "--users_at_least=1000")
         assert told.startswith("--delta=0.0011 is above 1/1000: ") and "at most 0.0001" in told
         assert self.warnings(capsys, *dry, "--delta=1e-3", "--users_at_least=1000") == []
-        assert self.warnings(capsys, *dry, "--delta=0.5") == []
+        assert self.warnings(capsys, *dry, "--delta=0.05") == []
 
     def test_fixed_key_also_under_quiet(self, pairs, tmp_path, capsys):
         [told] = self.warnings(capsys, *job(pairs, tmp_path, "--quiet", "--insecure_test_key=00"))
@@ -234,7 +234,7 @@ class TestResultFile:
         def full(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("dpbeam.cli.result.open", full, raising=False)
+        monkeypatch.setattr("dpbeam.io.new_files.open", full, raising=False)
         result = tmp_path / "result.json"
         assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
         assert capsys.readouterr().err == (

@@ -150,3 +150,18 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path):
     shell = line.split("remove it: ")[1].replace("dpbeam", f"{sys.executable} -m dpbeam.cli", 1)
     assert subprocess.run(["sh", "-c", shell], capture_output=True).returncode == 0
     assert os.listdir(temp) == [] and len(os.listdir(out)) == 2
+
+
+def test_empty_folders_of_beam(tmp_path, capsys):
+    """They name no process: an empty one that is a day old is no living run's, one with anything in it may be."""
+    for name in ("old", "young", "full"):
+        (tmp_path / f"beam-pipeline-temp{name}").mkdir()
+    (tmp_path / "beam-pipeline-tempfull" / "x").write_text("")
+    for name in ("old", "full"):
+        os.utime(tmp_path / f"beam-pipeline-temp{name}", (0, 0))
+    (tmp_path / "dpbeam-evaluate-x").mkdir()
+    owner.unmark(str(tmp_path / "dpbeam-evaluate-x"))
+    assert main(["clean", f"--temp_location={tmp_path}"]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["beam-pipeline-tempfull", "beam-pipeline-tempyoung"]
+    assert main(["clean", f"--temp_location={tmp_path}", "--force", "--quiet"]) == 0
+    assert os.listdir(tmp_path) == ["beam-pipeline-tempfull"]

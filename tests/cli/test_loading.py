@@ -1,12 +1,17 @@
 """What a command loads: nothing that it does not use; and a program that calls it keeps all of its own."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
 
 import pyarrow.parquet as pq
+import pytest
 
 from dpbeam.cli import main
-from dpbeam.cli.loading import UNUSED
+from dpbeam.cli.loading import UNUSED, importing
+from dpbeam.signals import interrupting
 from tests.support.instances import popular_table
 
 PROGRAM = """
@@ -36,3 +41,44 @@ def test_a_program_that_calls_a_command_loads_what_it_likes(capsys):
     import pandas
 
     assert pandas.DataFrame({"a": [1]}).shape == (1, 1)
+
+
+STOPPED_WHILE_IMPORTING = """
+import os, signal, sys
+from dpbeam.cli import main
+
+class Stop:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1] and sys.argv[2]:
+            os.kill(os.getpid(), int(sys.argv[2]))
+            sys.argv[2] = ""
+
+sys.meta_path.insert(0, Stop())
+code = main(sys.argv[3:])
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "module,number", [("apache_beam.transforms", "SIGTERM"), ("dpbeam.io.sinks", "SIGHUP")]
+)
+def test_stopped_while_modules_load(module, number, tmp_path):
+    """Beam takes a second to import; whoever stops the run then still gets its result."""
+    (tmp_path / "pairs.csv").write_text("user,item\na,b\n")
+    flags = ["--input=pairs.csv", "--user_column=user", "--item_column=item", "--epsilon=1", "--delta=1e-5"]
+    argv = [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module, str(int(signal.Signals[number]))]
+    argv += ["select", *flags, "--output=out/x", "--result_file=r.json"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "dpbeam select: error: interrupted\n")
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert (found["status"], found["exit_code"], found["error"]) == ("failed", 1, "interrupted")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.csv", "r.json"]
+
+
+def test_a_signal_waits_for_imports(monkeypatch):
+    monkeypatch.delitem(sys.modules, "dpbeam.cli.job", raising=False)
+    seen = []
+    with interrupting(), pytest.raises(KeyboardInterrupt), importing():
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append("to the end")
+    assert seen

@@ -60,7 +60,9 @@ def pack(folder, *arguments, agents="agents.parquet", output="out"):
 
 def allocations(folder, output="out") -> dict:
     rows = [
-        row for path in glob.glob(f"{folder / output}-*.parquet") for row in pq.read_table(path).to_pylist()
+        row
+        for path in glob.glob(f"{folder / output}.not_for_publication-*.parquet")
+        for row in pq.read_table(path).to_pylist()
     ]
     return {row["agent"]: row["allocation"] for row in rows}
 
@@ -115,10 +117,35 @@ def test_its_settings_are_calibrated_anew(folder, capsys):
     assert said == {**holding, "key": False, "contents": None}
 
 
-def test_the_file_warns_whoever_opens_it(folder):
-    pack(folder)
-    (path,) = glob.glob(str(folder / "out-*.parquet"))
-    assert b"own agent alone" in pq.ParquetFile(path).metadata.metadata[b"dpbeam"]
+@pytest.mark.parametrize(
+    "form, ending", [("parquet", "parquet"), ("csv", "csv"), ("jsonl", "jsonl"), ("text", "txt")]
+)
+def test_the_file_of_shares_is_its_owners_and_says_so_by_its_name(form, ending, folder):
+    """In every format; the prices beside it are everybody's."""
+    before = os.umask(0o022)
+    try:
+        assert pack(folder, f"--output_format={form}") == 0
+    finally:
+        os.umask(before)
+    (path,) = glob.glob(str(folder / "out*0000*"))
+    assert os.path.basename(path) == f"out.not_for_publication-00000-of-00001.{ending}"
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.stat(folder / "out.prices.parquet").st_mode & 0o777 == 0o644
+    ledger = json.loads((folder / "out.ledger.json").read_text())
+    assert [shard["name"] for shard in ledger["release"]["outputs"]] == [os.path.basename(path)]
+    if form == "parquet":
+        assert b"own agent alone" in pq.ParquetFile(path).metadata.metadata[b"dpbeam"]
+
+
+def test_output_of_before_such_names_is_replaced(folder):
+    assert pack(folder) == 0
+    (path,) = glob.glob(str(folder / "out.not_for_publication-*"))
+    os.rename(path, folder / "out-00000-of-00001.parquet")
+    ledger = json.loads((folder / "out.ledger.json").read_text())
+    del ledger["parameters"]["output"]["public"]
+    (folder / "out.ledger.json").write_text(json.dumps(ledger))
+    assert pack(folder, "--overwrite") == 0
+    assert [os.path.basename(p) for p in glob.glob(str(folder / "out*0000*"))] == [os.path.basename(path)]
 
 
 def test_output_is_replaced_whole_prices_included(folder, capsys):
@@ -281,7 +308,9 @@ def test_no_supplies_no_agents(folder, capsys):
     assert "--supplies: cannot read" in refused(capsys, folder)
     (folder / "supplies.yaml").write_text(json.dumps(SUPPLIES))
     pq.write_table(pa.table(columns()).slice(0, 0), folder / "none.parquet")
-    assert refused(capsys, folder, agents="none.parquet") == "--agents: there are no agents"
+    assert refused(capsys, folder, agents="none.parquet") == (
+        "--agents: there are no agents; pass --allow_empty if that may be so"
+    )
 
 
 def test_a_plan_needs_no_data(folder, capsys):

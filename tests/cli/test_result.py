@@ -151,7 +151,7 @@ class TestInTheWay:
         assert main(flags(FILE, "--overwrite")) == 0 and result()["status"] == "released"
 
     @pytest.mark.parametrize(
-        "name", ["pairs.csv", "out.ledger.json", "out-00000-of-00002.parquet", "no/r.json", "."]
+        "name", ["pairs.csv", "out.ledger.json", "out-00000-of-00002.parquet", "pairs.csv/r.json", "."]
     )
     def test_a_name_that_is_taken(self, name, place):  # noqa: F811
         before = {path: pathlib.Path(path).read_bytes() for path in os.listdir() if os.path.isfile(path)}
@@ -165,10 +165,15 @@ class TestInTheWay:
     def test_a_disk_that_is_full_leaves_no_old_result(self, place, monkeypatch, capsys):  # noqa: F811
         assert main(flags(FILE)) == 0
         with monkeypatch.context() as full:
-            full.setattr("dpbeam.cli.result.json.dump", no_room)
+            full.setattr("dpbeam.io.new_files.NewFile._put", no_room)
             assert main(flags(FILE)) == 0
         assert "warning: --result_file: cannot write 'r.json': No space left" in capsys.readouterr().err
         assert not [path for path in os.listdir() if path.startswith("r.json")]
+
+
+def test_its_folder_is_made(place):  # noqa: F811
+    assert main(flags("--result_file=new/folder/r.json")) == 0
+    assert result("new/folder/r.json")["status"] == "released"
 
 
 def test_a_file_named_in_a_config(place):  # noqa: F811

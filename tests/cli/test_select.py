@@ -195,7 +195,9 @@ class TestEdges:
         path = tmp_path / "empty.parquet"
         pq.write_table(pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}), path)
         out = str(tmp_path / "items")
-        code, told, err = select(capsys, "--input", str(path), *COLUMNS, *BUDGET, f"--output={out}")
+        flags = ["--input", str(path), *COLUMNS, *BUDGET, f"--output={out}"]
+        assert select(capsys, *flags)[0] == 2
+        code, told, err = select(capsys, *flags, "--allow_empty")
         assert code == 0
         assert err == (
             "dpbeam select: warning: 0 items released: at this budget an item needs about 9 users (1 item each) to be "
@@ -436,7 +438,7 @@ class TestBadInput:
             (["--epsilon=1", "--delta=0"], r"--delta must lie strictly between 0 and 1, got 0\.0"),
             (["--epsilon=1", "--delta=1"], r"--delta must lie strictly between 0 and 1, got 1\.0"),
             (["--epsilon=1", "--delta=nan"], r"--delta must lie strictly between 0 and 1, got nan"),
-            (["--epsilon=x", "--delta=1e-5"], r"argument --epsilon: invalid float value: 'x'"),
+            (["--epsilon=x", "--delta=1e-5"], r"argument --epsilon: expected a number, got 'x'"),
             (["--delta=1e-5"], r"--epsilon is required"),
             (["--epsilon=1"], r"--delta is required"),
             (
@@ -538,11 +540,11 @@ class TestConfig:
     @pytest.mark.parametrize(
         "text,message",
         [
-            ("epsilonn: 1\n", r".*job\.yaml: unknown flag --epsilonn; did you mean --epsilon\?"),
+            ("epsilonn: 1\n", r".*job\.yaml:1: unknown flag --epsilonn; did you mean --epsilon\?"),
             ("- a\n", r"--config: .*job\.yaml' must map flag names to values"),
-            ("a: [\n", r"--config: .*job\.yaml' is not valid YAML"),
-            ("method:\n", r".*job\.yaml: method has no value"),
-            ("method: {a: 1}\n", r".*job\.yaml: method must be a value or a list of values"),
+            ("a: [\n", r"--config: .*job\.yaml' is not valid YAML, line 2: .*"),
+            ("method:\n", r".*job\.yaml:1: method has no value"),
+            ("method: {a: 1}\n", r".*job\.yaml:1: method must be a value or a list of values"),
             ("config: other.yaml\n", r".*job\.yaml: a config file cannot name another one \(config\)"),
         ],
     )

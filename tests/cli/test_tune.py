@@ -122,8 +122,8 @@ def test_a_model_may_be_fitted_to_data(pairs, capsys):
         ([*MODEL, "--time_limit=-1"], "--time_limit must be a number from 0.001 to 1e+09, got -1.0"),
         ([*MODEL, "--item_exponent=9"], "--item_exponent: must be from 0 to 5, got 9.0"),
         (
-            [*MODEL, "--output=no/such/folder.yaml"],
-            "--output: 'no/such/folder.yaml' is not a file in an existing",
+            [*MODEL, "--output=/dev/null/pick.yaml"],
+            "--output: cannot write '/dev/null/pick.yaml': '/dev/null' is no folder that can be written",
         ),
         (
             [*MODEL, "--plot=figure.pdf"],
@@ -151,6 +151,12 @@ def test_a_file_is_not_replaced_unasked(tmp_path, capsys):
     assert yaml.safe_load(job.read_text())["epsilon"] == 1
 
 
-def test_little_time_is_said(capsys):
-    code, out, _ = run(capsys, *MODEL, "--method=gsu", "--time_limit=0.001")
-    assert code == 0 and "1 choices; 23 more were not run, for lack of time" in out
+def test_little_time_is_said(capsys, tmp_path):
+    """A whole method that did not run is named: in the table, on stderr, in the file and in JSON."""
+    job, late = tmp_path / "job.yaml", "choices were not run for lack of time, nothing at all of "
+    short = [*MODEL, "--method=gsu", "--method=basic", "--time_limit=0.001", f"--output={job}"]
+    code, out, err = run(capsys, *short)
+    assert code == 0 and late in out and err.count(late) == 1 and f"# 29 of 30 {late}" in job.read_text()
+    code, out, _ = run(capsys, *short, "--overwrite", "--json")
+    found = json.loads(out)
+    assert found["methods_not_run"] in (["gsu"], ["basic"]) and found["not_run"] == 29

@@ -1,5 +1,6 @@
 """`dpbeam verify` and `dpbeam report` on what `dpbeam select` wrote: what they see and refuse, and their exit codes."""
 
+import html
 import json
 import os
 import shutil
@@ -104,6 +105,26 @@ class TestLedger:
         text = (tmp_path / "x.ledger.json").read_text()
         assert "user39" not in text and json.loads(text)["release"]["inputs"] is None
 
+    @pytest.mark.parametrize("column", ["user", "session"])
+    def test_who_is_protected_stands_in_ledger_and_page(self, column, tmp_path):
+        """Whoever signs sees whether people are protected or their sessions."""
+        pq.write_table(popular_table(300).rename_columns([column, "item"]), tmp_path / "pairs.parquet")
+        flags = ["--item_column=item", "--epsilon=2", "--delta=1e-3", "--quiet", f"--user_column={column}"]
+        inputs = ["--input", str(tmp_path / "pairs.parquet")]
+        for command, more in [
+            ("select", ["--method=vote"]),
+            ("top-k", ["--k=3"]),
+            ("hitting-set", ["--k=2"]),
+        ]:
+            out = tmp_path / command
+            assert main([command, *inputs, *flags, *more, f"--output={out}"]) == 0
+            assert json.loads(Path(f"{out}.ledger.json").read_text())["privacy_unit"] == (
+                f"one user: one value of the column '{column}'"
+            )
+            assert main(["report", f"{out}.ledger.json", "--quiet"]) == 0
+            page = html.unescape(Path(f"{out}.report.html").read_text())
+            assert f"one user: one value of the column '{column}'" in page
+
     def test_names_are_one_of_three(self, capsys):
         argv = ["select", "--input=x.parquet", *FLAGS, "--output=y", "--input_names=all"]
         assert main(argv) == 2 and "--input_names" in capsys.readouterr().err
@@ -164,7 +185,7 @@ class TestVerify:
     @pytest.mark.parametrize(
         "change,failing",
         [
-            (lambda v: v.update(epsilon=1.9), "guarantee"),
+            (lambda v: v.update(epsilon=1.9, code_revision="another"), "guarantee"),
             (lambda v: v.update(key_source="NOT PRIVATE: fixed test key"), "key"),
             (lambda v: v["release"]["outputs"].pop(), "output"),
             (lambda v: v["release"]["outputs"][0].update(rows=1), "contents"),
@@ -321,8 +342,8 @@ class TestReport:
         [
             ([], "name the ledger of a run"),
             (["out.ledger.json", "--output=."], "is a folder"),
-            (["out.ledger.json", "--output=none/x.html"], "no folder that can be written"),
-            (["out.ledger.json", "--output=out.ledger.json", "--overwrite"], "is the ledger"),
+            (["out.ledger.json", "--output=out.ledger.json/x.html"], "no folder that can be written"),
+            (["out.ledger.json", "--output=out.ledger.json", "--overwrite"], "is an input of this run"),
             (["out.ledger.json", "--output=gs://b/x.html"], "must be a file of this machine"),
             (["out.ledger.json", "--output=x", "--pdf=./x"], "--pdf: name another file than --output"),
             (["none.ledger.json"], "cannot read 'none.ledger.json': No such file"),

@@ -5,6 +5,7 @@ Fixtures for any test in this folder:
     engine(name)     -> Engine for a name in ENGINES; starts what it needs, once per session
     flink_cluster    -> Cluster: the standalone Flink cluster of scripts/flink, on ports of its own
     spark_cluster    -> Cluster: the standalone Spark cluster of scripts/spark, on ports of its own
+    pyspark_cluster  -> Cluster: a standalone cluster of PySpark's own jars
 
 `Engine.flags` are the flags that a user would give; `Engine.run(argv)` runs a program with them appended, as
 `engine("flink-cluster").run([sys.executable, "-m", "pipelines.select_items", "--input", ...])`. The job server is
@@ -17,6 +18,7 @@ network, the tests are skipped with a line that says what they need, except wher
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import pathlib
@@ -33,7 +35,16 @@ from typing import NoReturn
 import pytest
 
 from dpbeam.runners import options
-from tests.support.stores import Store, free_port, hadoop, operator_schema, quiet_ports, running, s3_server
+from tests.support.stores import (
+    Store,
+    azurite,
+    free_port,
+    hadoop,
+    operator_schema,
+    quiet_ports,
+    running,
+    s3_server,
+)
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,12 +55,20 @@ ENGINES = (
     "flink-embedded",
     "flink-cluster",
     "flink-cluster-in-turns",
+    "pyspark-local",
+    "pyspark-cluster",
+    "pyspark-twice",
     "spark-embedded",
     "spark-cluster",
     "spark-cluster-uncached",
     "spark-cluster-kept",
     "spark-cluster-uncached-kept",
 )
+#: With a second copy of whatever takes long, on another host.
+_SPECULATION = [
+    f"--spark_conf=spark.speculation{setting}"
+    for setting in ("=true", ".interval=100ms", ".multiplier=1.5", ".quantile=0.25", ".minTaskRuntime=2s")
+]
 RUN_SECONDS = 600
 _TAG = "DPBEAM_TEST_CLUSTER"
 _SPARK_OPENS = (
@@ -60,8 +79,8 @@ _SPARK_OPENS = (
 )
 
 
-_REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster"}
-_STORES = {"s3_store", "hdfs_store", "kubernetes_tools"}
+_REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster", "pyspark_cluster"}
+_STORES = {"s3_store", "azure_store", "hdfs_store", "object_store", "kubernetes_tools"}
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -131,7 +150,7 @@ class Engine:
 
     def python_workers(self) -> dict[int, str]:
         """Python worker processes that this engine started and that still live."""
-        return tagged_processes(self.tag, "dpbeam-worker")
+        return tagged_processes(self.tag, "pyspark.daemon" if "pyspark" in self.name else "dpbeam-worker")
 
 
 @dataclass
@@ -177,6 +196,11 @@ def _fetch(script: str) -> str:
             _refuse(
                 f"needs Go 1.24 or later, to build {'Prism' if script == 'prism' else 'the S3 server'} once"
             )
+    elif script == "azure":
+        if shutil.which("node") is None:
+            _refuse("needs Node.js, for Azurite")
+        if not os.path.exists(azurite(cache)) and shutil.which("npm") is None:
+            _refuse("needs npm, to fetch Azurite once")
     else:
         java()
         fetched = {
@@ -231,8 +255,46 @@ def s3_store(aws_keys, tmp_path_factory) -> Iterator[Store]:
     _fetch("s3")
     port = quiet_ports(1)
     store = Store("s3", "s3://dpbeam", f"127.0.0.1:{port}", {"S3_PORT": str(port), **aws_keys})
+    store.finding = {"AWS_ENDPOINT_URL": "http://{}"}
     with running(store, options.cache_folder(), tmp_path_factory.mktemp("s3") / "store"):
         yield store
+
+
+@pytest.fixture(scope="session")
+def azure_account() -> Iterator[dict[str, str]]:
+    """Where the Azure store will be and its credentials, in the environment of all that is started here."""
+    port, key = quiet_ports(1), base64.b64encode(uuid.uuid4().bytes).decode()
+    text = (
+        f"DefaultEndpointsProtocol=http;AccountName=dpbeam;AccountKey={key};BlobEndpoint=http://{{}}/dpbeam;"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AZURE_STORAGE_CONNECTION_STRING", text.replace("{}", f"127.0.0.1:{port}"))
+        yield {"port": str(port), "key": key, "connection": text}
+
+
+@pytest.fixture(scope="session")
+def azure_store(azure_account, tmp_path_factory) -> Iterator[Store]:
+    """The server of scripts/azure on a port of its own."""
+    _fetch("azure")
+    port = azure_account["port"]
+    settings = {
+        "AZURE_PORT": port,
+        "AZURE_STORAGE_ACCOUNT": "dpbeam",
+        "AZURE_STORAGE_KEY": azure_account["key"],
+    }
+    store = Store("azure", "az://dpbeam", f"127.0.0.1:{port}", settings)
+    store.finding = {"AZURE_STORAGE_CONNECTION_STRING": azure_account["connection"]}
+    with running(store, options.cache_folder(), tmp_path_factory.mktemp("azure") / "store"):
+        yield store
+
+
+@pytest.fixture
+def object_store(request, monkeypatch) -> Store:
+    """The store that the test's parameter names, which clients find."""
+    store = request.getfixturevalue(f"{request.param}_store")
+    for name, text in store.variables().items():
+        monkeypatch.setenv(name, text)
+    return store
 
 
 @pytest.fixture(scope="session")
@@ -254,17 +316,58 @@ def kubernetes_tools() -> tuple[pathlib.Path, pathlib.Path]:
 
 
 @pytest.fixture(scope="session")
-def flink_cluster(aws_keys) -> Iterator[Cluster]:
-    port = free_port()
-    yield from _cluster("flink", {"FLINK_PORT": port, "FLINK_RPC_PORT": free_port()}, f"localhost:{port}")
+def flink_cluster(aws_keys, azure_account) -> Iterator[Cluster]:
+    port = quiet_ports(2)
+    yield from _cluster("flink", {"FLINK_PORT": port, "FLINK_RPC_PORT": port + 1}, f"localhost:{port}")
 
 
 @pytest.fixture(scope="session")
-def spark_cluster(aws_keys) -> Iterator[Cluster]:
+def spark_cluster(aws_keys, azure_account) -> Iterator[Cluster]:
     # Workers take the two ports after the UI's; a pair below the ephemeral range stays free.
     ui = 20000 + os.getpid() % 4000 * 3
     port = free_port()
     yield from _cluster("spark", {"SPARK_PORT": port, "SPARK_UI_PORT": ui}, f"spark://localhost:{port}")
+
+
+@pytest.fixture(scope="session")
+def pyspark_cluster(aws_keys, tmp_path_factory) -> Iterator[Cluster]:
+    """A standalone cluster of PySpark's own jars: two workers of a core each, on hosts of different names."""
+    java()
+    home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent
+    folder, tag, port = tmp_path_factory.mktemp("pyspark"), uuid.uuid4().hex, free_port()
+    address = f"spark://127.0.0.1:{port}"
+    deploy = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    started = []
+
+    def start(role: str, *flags: str) -> None:
+        with open(folder / f"{len(started)}.log", "wb") as log:
+            started.append(
+                subprocess.Popen(
+                    [deploy[0], f"{deploy[1]}.{role.lower()}.{role}", *flags, "--webui-port", "0"],
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, _TAG: tag, "SPARK_LOCAL_DIRS": str(folder), "SPARK_HOME": str(home)},
+                )
+            )
+
+    def says(number: int, what: str) -> bool:
+        assert started[number].poll() is None, (folder / f"{number}.log").read_text()[-2000:]
+        return what in (folder / f"{number}.log").read_text()
+
+    try:
+        start("Master", "--host", "127.0.0.1", "--port", str(port))
+        wait_until(lambda: says(0, "elected leader"), 90, "Spark's master")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            start("Worker", "--host", host, "-c", "1", "-m", "1g", "-d", str(folder / host), address)
+        wait_until(lambda: says(1, "registered with") and says(2, "registered with"), 90, "Spark's workers")
+        yield Cluster("", address, tag, {})
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(30)
+        wait_until(lambda: not tagged_processes(tag), 30, "end of every process of Spark")
 
 
 @pytest.fixture(scope="session")
@@ -352,6 +455,14 @@ def _make(name: str, request, job_servers) -> Engine:
         return Engine(name, ["--direct_num_workers=2", "--direct_running_mode=multi_processing"], tag)
     if name == "prism":
         return Engine(name, ["--runner=PrismRunner", f"--prism_location={_fetch('prism')}"], tag)
+    if name == "pyspark-local":
+        java()
+        pytest.importorskip("pyspark")
+        return Engine(name, ["--runner=PySparkRunner", "--spark_master_url=local[2]"], tag)
+    if name.startswith("pyspark"):
+        cluster = request.getfixturevalue("pyspark_cluster")
+        flags = ["--runner=PySparkRunner", f"--spark_master_url={cluster.address}"]
+        return Engine(name, [*flags, *_SPECULATION * name.endswith("twice")], cluster.tag)
     if name == "flink-embedded":
         _fetch("flink")
         return Engine(name, ["--runner=FlinkRunner", "--flink_master=[local]", "--parallelism=2"], tag)

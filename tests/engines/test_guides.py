@@ -1,13 +1,20 @@
 """The commands of the runners' pages, as they stand but for the cluster's address, on the engines that they name."""
 
+import os
 import re
+import sys
 
 import pytest
 
 from tests.support.examples import ROOT, Workspace, blocks
 
-PAGES = {"prism": "docs/prism.md", "flink-cluster": "docs/flink.md", "spark-cluster": "docs/spark.md"}
-_ADDRESS = re.compile(r"(?<==)(?:spark://)?localhost:\d+")
+PAGES = {
+    "prism": "docs/prism.md",
+    "flink-cluster": "docs/flink.md",
+    "spark-cluster": "docs/spark.md",
+    "pyspark-cluster": "docs/spark.md",
+}
+_ADDRESS = re.compile(r"(?<=[= ])(?:spark://)?localhost:\d+")
 
 
 def test_every_block_for_an_engine_is_run():
@@ -26,9 +33,12 @@ def test_the_commands_of_the_page(name, engine, tmp_path):
     flags = " ".join(engine(name).flags)
     address = re.search(r"--(?:flink_master|spark_master_url)=(\S+)", flags)
     workspace = Workspace(tmp_path)
+    # As after `activate`, and with dpbeam beside the workers' Python.
+    workspace.environment["PATH"] += os.pathsep + os.path.dirname(sys.executable)
+    workspace.environment["PYSPARK_PYTHON"] = sys.executable
     (block,) = [b for b in blocks((ROOT / PAGES[name]).read_text()) if b.mark == f"run on {name}"]
     code = _ADDRESS.sub(address[1], block.code) if address else block.code
-    assert code.count("dpbeam ") == 2
+    assert len(re.findall(r"^ *(?:dpbeam |spark-submit )", code, re.M)) == 2
     done = workspace.run(type(block)(block.line, block.language, code, block.mark), 400, apart=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "out" / "queries.ledger.json").exists()

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.budget.store import BudgetStore
@@ -24,8 +26,9 @@ from tests.support.examples import ROOT
 SECONDS = 1500
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 MORE = "2026-11-04"
-PLAIN, BEAM = "dpbeam_nightly", "dpbeam_nightly_beam"
+PLAIN, BEAM, SERIES = "dpbeam_nightly", "dpbeam_nightly_beam", "dpbeam_series"
 EPSILON = 0.5  # of one release, configs/nightly
+MONTH = 1.0  # of a window
 PUBLIC = {
     *("command", "status", "dataset", "release_id", "charge", "epsilon", "delta"),
     *("items_released", "private", "outputs", "ledger", "software"),
@@ -37,7 +40,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.slow]
 class Place:
     """Input of some days, an account for so many releases, and dpbeam as an installation of its own."""
 
-    def __init__(self, folder: pathlib.Path, releases: int):
+    def __init__(self, folder: pathlib.Path, releases: int, months: int = 0):
         self.folder, self.budget = folder, str(folder / "budget.db")
         with gzip.open(ROOT / "dpbeam/data/wordnet_glosses.txt.gz", "rb") as sample:
             lines = list(itertools.islice(sample, 4_000))
@@ -45,13 +48,19 @@ class Place:
             (folder / "input" / day).mkdir(parents=True)
             part = b"".join(lines[number * 1_000 : (number + 1) * 1_000])
             (folder / "input" / day / "lines.txt.gz").write_bytes(gzip.compress(part, 1))
+            if day in (DAYS[0], DAYS[2]):  # for the series; on the second day nothing comes
+                pairs = {
+                    "user": [f"u{u}" for u in range(800)],
+                    "item": [f"{number} {u % 4}" for u in range(800)],
+                }
+                pq.write_table(pa.table(pairs), folder / "input" / day / "pairs.parquet")
             (folder / "input" / day / "_SUCCESS").touch()
         for name in ("bin", "temp"):
             (folder / name).mkdir()
         for name, module in {"python": "", "dpbeam": " -m dpbeam.cli"}.items():
             (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
             (folder / "bin" / name).chmod(0o755)
-        limit = [f"--epsilon={releases * EPSILON}", "--delta=1e-6", "--quiet"]
+        limit = [f"--epsilon={releases * EPSILON + months * MONTH}", "--delta=1e-6", "--quiet"]
         assert main(["budget", "create", f"--budget={self.budget}", "--dataset=logs", *limit]) == 0
         self.environment = {
             **os.environ,
@@ -61,6 +70,7 @@ class Place:
             "DPBEAM_CONFIGS": str(ROOT / "configs" / "nightly"),
             "DPBEAM_INPUT": str(folder / "input"),
             "DPBEAM_OUTPUT": str(folder / "out"),
+            "DPBEAM_SERIES": str(folder / "series"),
             "DPBEAM_BUDGET": self.budget,
             "DPBEAM_RETRY_SECONDS": "1",
             "AIRFLOW_RUN": str(folder / "airflow"),
@@ -117,9 +127,9 @@ def fetch(script: str) -> None:
 
 
 def test_airflow(tmp_path):
-    """Three days by both DAGs, two tasks killed half-way; a day again; a day that no budget is left for."""
+    """Three days by all DAGs, two tasks killed half-way; a day again; a day that no budget is left for."""
     fetch("airflow")
-    place = Place(tmp_path, releases=12)
+    place = Place(tmp_path, releases=12, months=1)
     killed = {f"{PLAIN}.select.{DAYS[1]}", f"{BEAM}.top_k.{DAYS[2]}"}
     stop, kills = threading.Event(), []
     threads = [
@@ -127,7 +137,9 @@ def test_airflow(tmp_path):
     ]
     for thread in threads:
         thread.start()
-    wanted = [[dag, f"{day}T00:00:00+00:00"] for dag in (PLAIN, BEAM) for day in DAYS]
+    wanted = [[SERIES, f"{day}T00:00:00+00:00"] for day in (*DAYS, DAYS[0])]
+    wanted[-1][1] = f"{DAYS[0]}T13:37:11+00:00"  # a day again
+    wanted += [[dag, f"{day}T00:00:00+00:00"] for dag in (PLAIN, BEAM) for day in DAYS]
     # The same day at an odd hour, given again when all is out; and one day too many.
     wanted += [[PLAIN, f"{DAYS[2]}T13:37:11+00:00"], [BEAM, f"{MORE}T00:00:00+00:00"]]
     try:
@@ -145,8 +157,9 @@ def test_airflow(tmp_path):
         for thread in threads:
             thread.join()
     found = json.loads(said.splitlines()[-1])
-    assert found["errors"] == {} and found["dags"] == [PLAIN, BEAM]
-    *filled, again, refused = found["runs"]
+    assert found["errors"] == {} and found["dags"] == [PLAIN, BEAM, SERIES]
+    check_series(place, found["runs"][:4])
+    *filled, again, refused = found["runs"][4:]
     assert kills == [True, True] and {run["state"] for run in (*filled, again)} == {"success"}
 
     for run in filled:
@@ -175,10 +188,25 @@ def test_airflow(tmp_path):
     assert result["status"] == "refused" and "the limit of dataset 'logs' would be passed" in result["error"]
 
     account = place.account()
-    assert len([e for e in account.entries if e.kind == "reserve"]) == len(account.releases) == 12
+    assert len([e for e in account.entries if e.kind == "reserve"]) == len(account.releases) == 13
     assert {release.state for release in account.releases.values()} == {"committed"}
     (standing,) = account.touched(next(iter(account.releases.values())).charge)
     assert standing.left["epsilon"] == 0
+
+
+def check_series(place: Place, runs) -> None:
+    """Three nights of one window, the first of them again; one charge; what is out stays out."""
+    assert {run["state"] for run in runs} == {"success"}
+    assert {task["tries"] for run in runs for task in run["tasks"].values()} == {1}
+    assert place.kinds(f"{SERIES}.2026-11") == ["reserve", "publish", "commit"]
+    charge = place.account().releases[f"{SERIES}.2026-11"].charge
+    assert float(charge.amounts("basic")["epsilon"]) == MONTH
+    output = place.folder / "out" / SERIES / "2026-11"
+    so_far = pq.read_table(output / f"items-{DAYS[2]}.released.parquet").to_pydict()
+    new = [pq.read_table(output / f"items-{day}-00000-of-00001.parquet")["item"].to_pylist() for day in DAYS]
+    assert so_far["item"] == [item for items in new for item in items]
+    assert {"0 0", "0 1", "0 2", "0 3"} <= set(so_far["item"])
+    assert all((output / f"items-{day}.report.html").exists() for day in DAYS)
 
 
 def test_dagster(tmp_path):

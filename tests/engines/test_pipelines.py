@@ -39,8 +39,9 @@ PIPELINES = {
 SELECTING = (
     *("direct-2", "prism", "flink-embedded", "flink-cluster", "flink-cluster-in-turns"),
     *("spark-embedded", "spark-cluster", "spark-cluster-uncached-kept"),
+    *("pyspark-local", "pyspark-cluster", "pyspark-twice"),
 )
-RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster-kept")
+RANKING = ("direct-2", "prism", "flink-cluster", "spark-cluster-kept", "pyspark-cluster")
 
 
 def combinations() -> list:
@@ -161,7 +162,7 @@ def test_the_flags_of_the_job_servers_are_known(engine):
     assert beam_flags.table_of_job_servers(*servers) == beam_flags.of_job_servers()
 
 
-@pytest.mark.parametrize("name", ["prism", "flink-cluster"])
+@pytest.mark.parametrize("name", ["prism", "flink-cluster", "pyspark-cluster"])
 def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
     (tmp_path / "a.csv").write_text("user,item\n" + "u,i\n" * 50 + "only one\n")
     run = engine(name).run(command(str(tmp_path / "a.csv"), tmp_path, "basic", 1), tmp_path / "log")
@@ -185,7 +186,7 @@ def kill_one(processes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster"])
+@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster", "pyspark-cluster"])
 def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, released, tmp_path):
     on = engine(name)
     before = set(on.python_workers())
@@ -195,12 +196,15 @@ def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, releas
     assert_done(on.finish(process, tmp_path / "log"), tmp_path, released("mad2r"))
 
 
-def test_a_cancelled_job_leaves_nothing_and_runs_again(engine, pairs, released, tmp_path):
-    on = engine("flink-cluster")
+@pytest.mark.parametrize(
+    ("name", "number"), [("flink-cluster", signal.SIGINT), ("pyspark-cluster", signal.SIGTERM)]
+)
+def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pairs, released, tmp_path):
+    on = engine(name)
     argv = command(pairs, tmp_path, "gsu", 4)
     process = on.start(argv, tmp_path / "log")
     in_rounds(tmp_path)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     run = on.finish(process, tmp_path / "log")
     assert run.code == 1, run.log[-4000:]
     assert run.log.strip().endswith("dpbeam select: error: interrupted")
@@ -216,7 +220,7 @@ def full_disk(tmp_path):
         yield folder
 
 
-@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster"])
+@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster", "pyspark-local"])
 def test_a_full_disk_fails_clearly_and_leaves_no_output(name, engine, pairs, full_disk, tmp_path):
     run = engine(name).run(command(pairs, tmp_path, "mad", 2), tmp_path / "log")
     assert run.code == 1, run.log[-4000:]

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["flink-cluster"])
+@pytest.mark.parametrize("name", ["flink-cluster", "pyspark-cluster"])
 def test_a_killed_launcher_is_resumed_by_another(name, engine, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     argv = [sys.executable, resumable_job.__file__, str(tmp_path)]
@@ -32,7 +32,7 @@ def test_a_killed_launcher_is_resumed_by_another(name, engine, tmp_path, monkeyp
     assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
 
 
-@pytest.mark.parametrize("name", ["flink-cluster"])
+@pytest.mark.parametrize("name", ["flink-cluster", "pyspark-cluster"])
 def test_a_killed_hitting_set_goes_on(name, engine, tmp_path):
     """The rounds run between blocks and hub in several jobs; the launcher is killed once there is a checkpoint."""
     pairs, kept, out = tmp_path / "pairs.parquet", tmp_path / "kept", tmp_path / "out" / "set"

@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from tests.engines.conftest import tagged_processes
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,7 @@ def no_new_workers(job, before):
         pytest.param("direct-2", marks=pytest.mark.engines),
         "prism",
         "flink-cluster",
+        "pyspark-local",
     ],
 )
 def test_same_bytes_on_every_engine(name, rounds_job, expected):
@@ -55,6 +57,8 @@ def test_same_bytes_on_every_engine(name, rounds_job, expected):
         ("flink-cluster", "kill"),
         ("spark-cluster-uncached", "raise"),
         ("spark-cluster", "kill"),
+        ("pyspark-cluster", "raise"),
+        ("pyspark-cluster", "kill"),
     ],
 )
 def test_a_fault_of_one_worker_does_not_change_the_result(name, fault, rounds_job, expected):
@@ -65,7 +69,7 @@ def test_a_fault_of_one_worker_does_not_change_the_result(name, fault, rounds_jo
     no_new_workers(job, before)
 
 
-@pytest.mark.parametrize("name", ["prism", "flink-cluster"])
+@pytest.mark.parametrize("name", ["prism", "flink-cluster", "pyspark-local"])
 def test_a_lasting_fault_fails_with_its_reason(name, rounds_job):
     job = rounds_job(name)
     assert_failed_clearly(job, job.run("--fault=always"), "planted fault: always")
@@ -96,6 +100,31 @@ def test_spark_survives_an_executor(rounds_job, expected):
     wait_until(
         lambda: not pathlib.Path(f"/proc/{worker}").exists(), 20, "the end of the lost executor's worker"
     )
+
+
+def test_pyspark_survives_an_executor_and_its_shuffle_files(rounds_job, expected):
+    job = rounds_job("pyspark-cluster")
+    before = job.engine.python_workers()
+    process = job.start("--fault=hold")
+    worker = job.reached()
+    executor = parent(parent(worker))
+    assert "CoarseGrainedExecutorBackend" in tagged_processes(job.engine.tag)[executor]
+    os.kill(executor, signal.SIGKILL)
+    job.go_on()
+    assert_same(job, job.finish(process), expected)
+    no_new_workers(job, before)
+
+
+def test_pyspark_runs_a_task_twice_at_once(rounds_job, expected):
+    """Speculation: the copy that holds and a second one run side by side, and either may win."""
+    job = rounds_job("pyspark-twice")
+    process = job.start("--fault=hold")
+    job.reached()
+    wait_until(
+        lambda: len(list(job.state.glob("reached.*"))) > 1, 120, "a second copy of the task that holds"
+    )
+    job.go_on()
+    assert_same(job, job.finish(process), expected)
 
 
 def test_ctrl_c_cancels_the_job_on_the_cluster(rounds_job, flink_cluster):

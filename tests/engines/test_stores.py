@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +22,10 @@ from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.store import RunFolder
+from dpbeam.io.output import OutputTarget
 from dpbeam.runners import options
-from dpbeam.storage import FileSystems
+from dpbeam.storage import FileSystems, azure
+from dpbeam.storage.remote import patiently
 from tests.support.long_items import write_long_items
 from tests.support.stores import KEY, ROOT, Proxy, comparable, put, s3_server
 from tests.support.stores import selection as flags
@@ -31,7 +35,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.engines]
 
 #: engine -> the stores that it is tried on
 RUNS = [
-    *(("direct", "s3"), ("flink-cluster", "s3")),  # Spark: test_hosts
+    *(("direct", "s3"), ("flink-cluster", "s3"), ("pyspark-cluster", "s3")),  # Spark: test_hosts
+    *(("direct", "azure"), ("flink-cluster", "azure"), ("spark-cluster-kept", "azure")),
     *(("direct", "hdfs"), ("flink-cluster", "hdfs"), ("spark-cluster-kept", "hdfs")),
 ]
 CHANGES = ("put", "part", "complete", "delete")
@@ -73,7 +78,26 @@ def fresh_options():
 def s3(s3_store, monkeypatch, request):
     """(the store, a place of this test's own in it)."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_store.address}")
-    return s3_store, f"{s3_store.url}/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}"
+    return s3_store, _place(s3_store, request)
+
+
+@pytest.fixture
+def objects(object_store, request):
+    """As `s3`, on each store of objects."""
+    return object_store, _place(object_store, request)
+
+
+def _place(store, request) -> str:
+    return f"{store.url}/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}"
+
+
+def hurry(monkeypatch, attempts: int) -> None:
+    """Let clients of object stores try so often."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", str(attempts))
+    monkeypatch.setattr(azure, "patiently", partial(patiently, attempts=attempts))
+
+
+OBJECT_STORES = pytest.mark.parametrize("object_store", ["s3", "azure"], indirect=True)
 
 
 @pytest.mark.parametrize(("name", "store"), RUNS)
@@ -82,13 +106,15 @@ def test_same_bytes_as_on_this_machine(name, store, engine, pairs, expected, req
     place = f"{found.url}/{name}"
     # The address goes with the job, the credentials never do: workers find them in their environment.
     address = [f"--s3_endpoint_url=http://{found.address}"] if store == "s3" else []
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    for variable, text in found.variables().items():
+        monkeypatch.setenv(variable, text)
     put(pairs, place)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     argv = [sys.executable, "-m", "dpbeam.cli", *flags(place, place, *address)]
     run = engine(name).run(argv, tmp_path / "log")
     assert run.code == 0, run.log[-4000:]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    if store == "s3":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
     assert output(place) == expected
     assert FileSystems.folders(f"{place}/temp", "", "") == [], "private intermediates were left behind"
     assert FileSystems.folders(f"{place}/out", "", "") == []
@@ -141,6 +167,7 @@ class TestCommands:
         }
         for name, command in commands.items():
             named = [] if name == "pack" else ["--user_column=user", "--item_column=item", "--num_shards=2"]
+            stem = "x.not_for_publication" if name == "pack" else "x"
             found = []
             for where in (str(tmp_path), place):
                 argv = [part.format(where) if "{}" in part else part for part in command]
@@ -153,10 +180,12 @@ class TestCommands:
                 ]
                 assert main(argv) == 0, (name, where)
                 if where == place:
-                    found.append(sorted(map(FileSystems.read, FileSystems.list_prefix(f"{where}/{name}/x-"))))
+                    found.append(
+                        sorted(map(FileSystems.read, FileSystems.list_prefix(f"{where}/{name}/{stem}-")))
+                    )
                 else:
                     found.append(
-                        sorted(pathlib.Path(p).read_bytes() for p in glob.glob(f"{where}/{name}/x-*"))
+                        sorted(pathlib.Path(p).read_bytes() for p in glob.glob(f"{where}/{name}/{stem}-*"))
                     )
             assert found[0] == found[1] and found[0], name
         assert FileSystems.folders(f"{place}/temp", "", "") == []
@@ -200,6 +229,7 @@ class TestCommands:
         assert main(cleaning) == 0
         assert owner.folders(f"{place}/again/temp", owner.RUN_FOLDER) == [alive]
         assert owner.folders(f"{place}/again/out", "x.staging-") == []
+        assert owner.folders(f"{place}/again/temp", owner.STAGING) == []
         assert output(f"{place}/again") == expected
 
     def test_errors_name_the_flag(self, s3, pairs, capsys, monkeypatch):
@@ -224,9 +254,10 @@ def _objects(pattern: str) -> list:
     return FileSystems.match([pattern])[0].metadata_list
 
 
-def test_credentials_are_nowhere(s3, aws_keys, pairs, tmp_path):
+@OBJECT_STORES
+def test_credentials_are_nowhere(objects, pairs, tmp_path):
     """Not in what a run says, not in its ledger, and not in any object that it leaves or leaves behind."""
-    _, place = s3
+    store, place = objects
     argv = [
         *flags(str(pairs), place, "--verbose", f"--result_file={tmp_path}/result"),
         f"--checkpoint={place}/kept",
@@ -250,20 +281,24 @@ def test_credentials_are_nowhere(s3, aws_keys, pairs, tmp_path):
     said = process.communicate()[0]
     assert process.returncode == 0, said
     assert any("/kept/" in name for name in found) and any(name.endswith("ledger.json") for name in found)
-    secret = aws_keys["AWS_SECRET_ACCESS_KEY"].encode()
+    secrets = [value.encode() for name, value in store.environment.items() if "KEY" in name]
+    assert secrets
     for text in (said.encode(), (tmp_path / "result").read_bytes(), *found.values()):
-        assert secret not in text and aws_keys["AWS_ACCESS_KEY_ID"].encode() not in text
+        assert not any(secret in text for secret in secrets)
 
 
+@pytest.fixture
+def proxied(objects, monkeypatch):
+    store, place = objects
+    with Proxy(store.address) as proxy:
+        for name, text in store.variables(f"127.0.0.1:{proxy.port}").items():
+            monkeypatch.setenv(name, text)
+        yield proxy, place
+
+
+@OBJECT_STORES
 class TestFaults:
     """The store misbehaves: the output is the same, or the run says why there is none."""
-
-    @pytest.fixture
-    def proxied(self, s3, monkeypatch):
-        store, place = s3
-        with Proxy(store.address) as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-            yield proxy, place
 
     @pytest.mark.parametrize(
         "fault",
@@ -273,7 +308,7 @@ class TestFaults:
                 lambda r: "cut" if r.kind in ("put", "part") and r.number % 3 == 0 else None, id="cut-put"
             ),
             pytest.param(
-                lambda r: "cut answer" if r.kind == "get" and r.number % 2 == 0 else None, id="cut-get"
+                lambda r: "cut answer" if r.kind == "get" and r.number % 4 == 0 else None, id="cut-get"
             ),
             pytest.param(
                 lambda r: "lose answer" if r.kind in CHANGES and r.number % 3 == 0 else None, id="lost-answer"
@@ -293,8 +328,10 @@ class TestFaults:
     def test_lasting_faults_are_one_line(self, proxied, pairs, capsys, monkeypatch):
         """A store that takes no message any more: exit code 1, no output, and what is in place is not half of one."""
         proxy, place = proxied
-        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-        proxy.rule = lambda r: 503 if r.kind in ("put", "begin") and f"/{FILE_PREFIX}" in r.path else None
+        hurry(monkeypatch, 2)
+        proxy.rule = lambda r: (
+            503 if r.kind in ("put", "begin", "part") and f"/{FILE_PREFIX}" in r.path else None
+        )
         assert main(flags(str(pairs), place)) == 1
         told = capsys.readouterr().err
         assert "503" in told and "Traceback" not in told
@@ -304,7 +341,7 @@ class TestFaults:
     def test_a_store_that_dies_before_the_run(self, proxied, pairs, capsys, monkeypatch):
         """Whatever it takes no more, from a probe of the private folder to its key: a later run may do better."""
         proxy, place = proxied
-        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        hurry(monkeypatch, 1)
         for last in range(4):
             proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None
             proxy.seen.clear()
@@ -313,33 +350,39 @@ class TestFaults:
             assert "503" in told and "Traceback" not in told
             assert output(place) == {}
 
-    def test_a_listing_that_lags(self, proxied, pairs, expected, capsys):
-        """Where listings do not show what was just written, a run may fail, and never releases other bytes."""
-        proxy, place = proxied
-        put(pairs, place)
-        time.sleep(3)
-        proxy.lag = 2.5
-        code = main(flags(place, place, f"--checkpoint={place}/kept", "--passes_per_job=1"))
-        told = capsys.readouterr().err
-        proxy.lag = 0
-        if code:
-            assert code == 1 and "does not hold one whole set of shards" in told, told
-            assert output(place) == {}
-        else:
-            assert output(place) == expected
+
+@pytest.mark.parametrize("object_store", ["s3"], indirect=True)
+def test_a_listing_that_lags(proxied, pairs, expected, capsys):
+    """Where listings do not show what was just written, a run may fail, and never releases other bytes."""
+    proxy, place = proxied
+    put(pairs, place)
+    time.sleep(3)
+    proxy.lag = 2.5
+    code = main(flags(place, place, f"--checkpoint={place}/kept", "--passes_per_job=1"))
+    told = capsys.readouterr().err
+    proxy.lag = 0
+    if code:
+        assert code == 1 and ("not hold one whole set of shards" in told or "does not list yet" in told), told
+        assert output(place) == {}
+    else:
+        assert output(place) == expected
 
 
-@pytest.mark.parametrize("name", ["s3", "hdfs"])
+@pytest.mark.parametrize("name", ["s3", "azure", "hdfs"])
 def test_a_server_that_starts_anew(name, request, pairs, expected, monkeypatch):
-    """kill -9 in the middle of the rounds, of HDFS its name node; what was written is there again when it is back."""
+    """kill -9 in the middle of the rounds, of HDFS its name node; what was written is there again when it is back.
+
+    Azurite forgets what it took in the seconds before its end by force, so it ends by request.
+    """
     store = request.getfixturevalue(f"{name}_store")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{store.address}")
+    for variable, text in store.variables().items():
+        monkeypatch.setenv(variable, text)
     place = f"{store.url}/starts-anew"
     argv = [sys.executable, "-m", "dpbeam.cli", *flags(str(pairs), place)]
     run = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: run.poll() is not None or _messages(f"{place}/temp"), 120, "messages in files")
     assert run.poll() is None, run.communicate()[1]
-    store.kill()
+    store.call("down") if name == "azure" else store.kill()
     back = []
     starting = threading.Timer(2, lambda: back.append(store.call("up")))
     starting.start()
@@ -356,12 +399,14 @@ def _messages(temp: str) -> list:
     return [path for run in FileSystems.folders(temp, "", "") for path in _objects(f"{run}/{FILE_PREFIX}*")]
 
 
-def test_large_objects_are_whole_or_absent(s3, tmp_path):
+@OBJECT_STORES
+def test_large_objects_are_whole_or_absent(objects, tmp_path):
     """Uploads of many parts: cut, lost, left by their writer; ranges of what is there."""
-    store, place = s3
+    store, place = objects
     data = np.random.default_rng(1).bytes(21 << 20)
     with Proxy(store.address) as proxy, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        for name, text in store.variables(f"127.0.0.1:{proxy.port}").items():
+            patch.setenv(name, text)
         faults = {"part": "cut", "complete": "lose answer", "get": "cut answer"}
         proxy.rule = lambda r: None if r.number else faults.get(r.kind)
         with FileSystems.create(f"{place}/whole") as file:
@@ -404,11 +449,48 @@ def test_what_a_killed_writer_began_is_removed_with_its_folder(s3):
     client.abort_multipart_upload(Bucket=bucket, Key=f"{key}/run2/half", UploadId=other["UploadId"])
 
 
-@pytest.mark.parametrize("store", ["s3", "hdfs"])
+@pytest.mark.parametrize("object_store", ["azure"], indirect=True)
+def test_blocks_of_a_killed_writer_are_removed_with_their_folder(objects):
+    """They are no blob, yet take room and hold private data for a week."""
+    _, place = objects
+    for name in ("run/half", "run2/half"):
+        file = FileSystems.create(f"{place}/{name}")
+        file.write(bytes(9 << 20))
+        file.abort()
+
+    def begun() -> list[str]:
+        blobs = FileSystems.get_filesystem(place)._blobs(f"{place}/", "uncommittedblobs")
+        return [url for _, url, _ in blobs]
+
+    assert (
+        begun() == [f"{place}/run/half", f"{place}/run2/half"]
+        and FileSystems.list_prefix(f"{place}/run/") == []
+    )
+    FileSystems.remove_folder(f"{place}/run")
+    assert begun() == [f"{place}/run2/half"]
+
+
+@OBJECT_STORES
+def test_an_object_that_is_replaced_while_it_is_read(objects):
+    """A reader keeps to one version, and says so where there is another."""
+    _, place = objects
+    size = 20 << 20
+    for text in (b"a", b"b"):
+        with FileSystems.create(f"{place}/x") as file:
+            file.write(text * size)
+        if text == b"a":
+            reader = FileSystems.open(f"{place}/x")
+            assert reader.read(5) == b"aaaaa"
+    with pytest.raises(OSError, match="the object was replaced while it was read"):
+        reader.read()
+
+
+@pytest.mark.parametrize("store", ["s3", "azure", "hdfs"])
 def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch):
     """What it writes after the end of the run would be private data that nobody removes."""
     found = request.getfixturevalue(f"{store}_store")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+    for variable, text in found.variables().items():
+        monkeypatch.setenv(variable, text)
     place = f"{found.url}/late"
     folder = RunFolder(place)
     assert owner.state_of(folder.path) == "alive"
@@ -417,7 +499,7 @@ def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch)
     folder.store.write_bytes("block-2", small)
     assert folder.store.names("block-") == ["block-1", "block-2"]
     assert folder.store.read_bytes("block-1") == large and folder.store.read_bytes("block-2") == small
-    if store == "s3":  # HDFS itself refuses, after half a minute
+    if store != "hdfs":  # which refuses by itself, after half a minute
         with pytest.raises(OSError), folder.store.create("late-1") as late:
             late.write(large)
             folder.remove()
@@ -427,6 +509,33 @@ def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch)
         with pytest.raises(OSError):
             folder.store.write_bytes("late-2", data)
     assert FileSystems.folders(place, "", "") == []
+
+
+@pytest.mark.parametrize("store", ["s3", "azure", "hdfs"])
+def test_a_place_is_bound_once(store, request, monkeypatch):
+    """What a run's noise is added to, by workers that know of each other through the store alone."""
+    found = request.getfixturevalue(f"{store}_store")
+    for variable, text in found.variables().items():
+        monkeypatch.setenv(variable, text)
+    with RunFolder(f"{found.url}/bound") as folder:
+        assert folder.store.bind("a", b"1" * 32) and folder.store.bind("a", b"1" * 32)
+        assert not folder.store.bind("a", b"2" * 32)
+        with ThreadPoolExecutor(8) as pool:
+            digests = [bytes([n % 3]) * 32 for n in range(8)]
+            won = {
+                d for d, may in zip(digests, pool.map(lambda d: folder.store.bind("b", d), digests)) if may
+            }
+        assert len(won) <= 1
+
+
+def test_staged_output_on_hdfs_is_its_owners_and_the_output_is_not(hdfs_store):
+    target = OutputTarget(f"{hdfs_store.url}/staged/new/out")
+    about = FileSystems.get_filesystem(target.staging)._about
+    with FileSystems.create(FileSystems.join(target.prepare(), "shard-00000-of-00001.parquet")) as file:
+        file.write(b"x")
+    assert about(target.staging)["permission"] == "700"
+    assert about(FileSystems.split(target.prefix)[0])["permission"] != "700"
+    target.abort()
 
 
 def test_hdfs_answers_late(hdfs_store, pairs, expected):

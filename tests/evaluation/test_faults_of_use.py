@@ -16,7 +16,6 @@ from dpbeam.engine.beam import messages
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
-from dpbeam.evaluation import likelihood
 from dpbeam.evaluation.confidence import proportion_bounds
 from dpbeam.evaluation.faults import plan_of
 from dpbeam.evaluation.likelihood import Likelihood
@@ -182,9 +181,8 @@ def test_the_coarsest_table_off_by_one_step_is_refuted(method, level, monkeypatc
     One step of the coarsest lattice is a fiftieth of a standard deviation. Finer ones are below what draws can show:
     tests/randomness/test_discrete_gaussian.py sees them in exact convolutions.
     """
-    monkeypatch.setattr(likelihood, "_SAMPLES", 2_000_000)
     if level is not None:
         plant_step(method, level, monkeypatch)
     keys = Keys(RunKey.insecure_fixed("tables"))
-    measured = Likelihood.measure(plan_of(method).program, keys, LEVEL)
+    measured = Likelihood.measure(plan_of(method).program, keys, LEVEL, samples=2_000_000)
     assert bool(measured.fault) == (level is not None), measured.fault

@@ -8,32 +8,48 @@ import pytest
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1, L2, NoiseSpec
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, ReplyColumn, with_state
 from dpbeam.evaluation import likelihood
 from dpbeam.evaluation.faults import OneLabelKeys, OtherKindKeys, plan_of
 from dpbeam.evaluation.likelihood import Likelihood
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import RunKey
 
 LEVEL = 1e-6
 
 
 class Noisy(Program):
-    """A program of which only the noise is looked at."""
+    """A weight of 1 for every pair in every round, and nothing released: only the noise is looked at."""
 
-    cap, weight_grid, reply_columns = 1, 1.0, {}
+    cap, weight_grid = 1, 1.0
 
     def __init__(self, kind: str, scales: tuple[float, ...]):
-        self.specs = [NoiseSpec(kind, scale, number) for number, scale in enumerate(scales, start=1)]
-        self.trips, self.norm = len(scales), {"gaussian": L2, "laplace": L1}[kind]
+        self.states([NoiseSpec(kind, scale, number) for number, scale in enumerate(scales, start=1)])
+        self.norm = {"gaussian": L2, "laplace": L1}[kind]
+
+    def states(self, specs):
+        self.specs, self.trips = specs, len(specs)
+        self.reply_columns = {trip: {"nothing": ReplyColumn(np.uint8, 0)} for trip in range(self.trips - 1)}
 
     def sum_names(self, trip):
         return ("weight",)
 
     def weigh(self, trip, block, reply, keys):
-        raise NotImplementedError
+        rows = Csr(block.offsets, block.links)
+        return {"weight": rows.item_sums(np.full(len(rows.links), UNITS), block.num_items)}, None
 
     def noise(self, trip):
         return self.specs[trip]
+
+    def observe(self, trip, shard, noisy, present):
+        return shard
+
+    def threshold(self, trip, shard):
+        return with_state(shard, released=np.zeros(len(shard), bool), weight=np.zeros(len(shard), np.int64))
+
+    def reply(self, trip, shard):
+        return shard, {"nothing": np.zeros(len(shard), np.uint8)}
 
 
 def keys(seed, kind=Keys) -> Keys:
@@ -41,27 +57,25 @@ def keys(seed, kind=Keys) -> Keys:
 
 
 @pytest.mark.parametrize("rounds", [2, 8])
-def test_measured_gaussian_noise_is_never_below_the_true_one(rounds, monkeypatch):
+def test_measured_gaussian_noise_is_never_below_the_true_one(rounds):
     """The inverse covariance is dominated by the true one, also when few samples are drawn.
 
     Each of the five draws fails with probability 1e-6.
     """
-    monkeypatch.setattr(likelihood, "_SAMPLES", 2_000)
     program = plan_of("gsu", rounds=rounds).program
     truth = np.diag(np.square(1.0 / np.array([spec.scale for spec in program.noises()])))
     for seed in range(5):
-        measured = Likelihood.measure(program, keys(seed), LEVEL)
+        measured = Likelihood.measure(program, keys(seed), LEVEL, samples=2_000)
         assert measured.trips == list(range(rounds))
         assert not measured.fault
         assert np.linalg.eigvalsh(truth - measured.inverse).min() > 0
 
 
-def test_measured_laplace_noise_is_never_below_the_true_one(monkeypatch):
+def test_measured_laplace_noise_is_never_below_the_true_one():
     """Each of the ten scales fails with probability 1e-6; without widening half of them would."""
-    monkeypatch.setattr(likelihood, "_SAMPLES", 2_000)
     program = Noisy("laplace", (1.0, 3.0))
     for seed in range(5):
-        measured = Likelihood.measure(program, keys(seed), LEVEL)
+        measured = Likelihood.measure(program, keys(seed), LEVEL, samples=2_000)
         assert not measured.fault
         assert (measured.scales > [1.0, 3.0]).all() and (measured.scales < [1.3, 3.9]).all()
 
@@ -88,21 +102,21 @@ def test_noise_of_another_kind_is_a_fault(kind):
     program = Noisy(kind, (2.0, 2.0))
     assert not Likelihood.measure(program, keys(0), LEVEL).fault
     fault = Likelihood.measure(program, keys(0, OtherKindKeys), LEVEL).fault
-    assert fault == f"noise of round 1 is not {kind}"
+    assert fault == "noise of items in round 1 is not as stated"
 
 
 class NoisyCounts(Noisy):
     """Count noise in every round."""
 
     def __init__(self, *budgets: tuple[float, float]):
-        self.specs = [CountNoise(*budget, number) for number, budget in enumerate(budgets, start=1)]
-        self.trips, self.norm = len(budgets), L1
+        self.states([CountNoise(*budget, number) for number, budget in enumerate(budgets, start=1)])
+        self.norm = L1
 
 
 class OtherCounts(Keys):
     """Planted fault: count noise of twice the stated epsilon."""
 
-    def noise(self, spec, fp):
+    def noise(self, spec, fp, place="noise", **below):
         return super().noise(replace(spec, epsilon=2 * spec.epsilon), fp)
 
 
@@ -127,7 +141,7 @@ def test_count_noise_of_another_budget_is_a_fault():
     program = NoisyCounts((1.0, 1e-2))
     assert not Likelihood.measure(program, keys(1), LEVEL).fault
     fault = Likelihood.measure(program, keys(1, OtherCounts), LEVEL).fault
-    assert fault == "noise of round 1 is not as stated"
+    assert fault == "noise of items in round 1 is not as stated"
 
 
 def test_repeated_count_noise_is_a_fault():
@@ -152,6 +166,5 @@ def test_repeated_gaussian_noise_makes_the_loss_large():
 
 def test_unknown_kinds_have_no_likelihood(monkeypatch):
     monkeypatch.setattr(likelihood, "_KINDS", dict.fromkeys(likelihood._KINDS, ("gaussian",)))
-    monkeypatch.setattr(likelihood, "_SAMPLES", 10)
     with pytest.raises(ValueError, match="no likelihood is known for noise of kinds"):
-        Likelihood.measure(Noisy("laplace", (1.0,)), keys(0), math.exp(-1))
+        Likelihood.measure(Noisy("laplace", (1.0,)), keys(0), LEVEL, samples=100)

@@ -52,7 +52,7 @@ WRONG = {
     "datasets.zipf: input: unknown flag --user_colum; did you mean --user_column?": changed(
         datasets={"zipf": {"input": ["x.parquet"], "user_colum": "u"}}
     ),
-    "datasets.zipf: --user_column": changed(datasets={"zipf": {"input": ["x.parquet"], "item_column": "i"}}),
+    "datasets.zipf: --user_column": changed(datasets={"zipf": {"input": ["x.parquet"], "user_column": ""}}),
     "budgets: delta is missing": changed(budgets={"epsilon": 1}),
     "budgets[1].epsilon: must be a number, got 'one'": changed(
         budgets=[{"epsilon": 1, "delta": 0.1}, {"epsilon": "one", "delta": 0.1}]

@@ -125,6 +125,7 @@ def test_a_plan_whose_events_state_other_choices_is_refused():
         ({"epsilon": -1.0}, "--epsilon"),
         ({"share": 1.0}, "--selector_share must lie strictly between 0 and 1, got 1.0"),
         ({"share": 0.0}, "--selector_share must lie strictly between 0 and 1, got 0.0"),
+        ({"share": 1e-320}, "--selector_share leaves next to nothing for one of the parts, got 1e-320"),
     ],
 )
 def test_settings_out_of_range(settings, message):
@@ -140,7 +141,7 @@ def test_a_public_domain_takes_no_selection():
 
 def test_the_ledger_says_what_was_done_and_verifies():
     plan = planned()
-    ledger = hitting_set_ledger(plan, input_parameters=None, fixed_key=False)
+    ledger = hitting_set_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert (ledger.method, ledger.accounting) == ("hitting-set", "first-hit")
     assert ledger.neighbouring_relation == "add/remove one user"

@@ -80,7 +80,7 @@ def test_trips_are_a_function_of_settings_alone():
 
 def test_no_trip_after_the_restriction_reads_blocks_again():
     program = HittingSetProgram(plan_of(k=4))
-    first = program.first.trips
+    first = program.inner.trips
     assert [program.reads_block(trip) for trip in range(program.trips)] == [True] * (first + 1) + [False] * 3
     assert program.block_state_trip(first + 1) == program.block_state_trip(first + 2) == first
 
@@ -216,3 +216,20 @@ def test_the_audit_of_the_peeling_sees_planted_faults(fault, seen, tools):
     plan = plan_of(k=3, epsilon=EPSILON, delta=DELTA, public=True)
     program = fault(plan, domain_of(*ITEMS), gather=fault is HittingSetProgram)
     assert refuted(program, [], ("item 0",), tools) == seen
+
+
+@pytest.mark.parametrize("label, same", [("sample", True), ("sample/round 1", True), ("users", False)])
+def test_the_coin_of_users_has_a_key_of_its_own(label, same, tools, monkeypatch):
+    """The order of samples says which items of a user a selection saw; who takes part must not follow from it."""
+    plan = plan_hitting_set(HittingSetConfig(0.5, 1e-4, 8, public_domain=True))
+    assert plan.rate < 1
+    program = HittingSetProgram(plan, domain_of(*(f"item {n}" for n in range(40))), gather=True)
+
+    def takes_part():
+        keys = Keys(RunKey.insecure_fixed(KEY))
+        return taking_part(plan.rate, np.arange(400, dtype=np.uint64).reshape(-1, 2), keys).tolist()
+
+    before = takes_part(), tools.run_program(program, PAIRS)
+    derive = RunKey.derive
+    monkeypatch.setattr(RunKey, "derive", lambda key, name: derive(key, name + "!" * (name == label)))
+    assert ((takes_part(), tools.run_program(program, PAIRS)) == before) == same

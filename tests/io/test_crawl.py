@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.errors import InputError
-from dpbeam.io import crawl
-from dpbeam.io.files import open_input
+from dpbeam.io.formats import crawl
+from dpbeam.io.formats.base import Piece
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import open_input
+from dpbeam.kernels.canonical import Kinds
 from tests.support.crawls import warc, wet
 
 A, B, C = "https://www.one.co.uk/a", "http://news.one.co.uk:8080/b", "https://two.org/"
@@ -24,6 +26,12 @@ def spec(path, **options):
 
 def pairs(pages, user):
     return Counter((user(uri), word) for uri, text in pages for word in text.split())
+
+
+def read_rows(chosen, file):
+    """All rows of a crawl, from a file that is open."""
+    piece = Piece(chosen.patterns[0], 0, 1 << 62)
+    yield from chosen.file_format.read(piece, file, chosen, Kinds(None, ("string",)), Counts())
 
 
 @pytest.mark.parametrize("name", ["x.warc.wet", "x.warc.wet.gz"])
@@ -188,7 +196,7 @@ def test_no_file_cut_off_anywhere_is_taken_for_whole(tmp_path, format, compresse
         chosen = spec(str(path), on_bad_row="skip")
         try:
             with open_input(str(path)) as file:
-                list(crawl.read(str(path), file, chosen, Counts()))
+                list(read_rows(chosen, file))
             whole.append(end)
         except InputError as error:
             assert str(error).startswith(str(path)) and "\n" not in str(error)
@@ -208,7 +216,7 @@ def test_damaged_files_are_read_or_refused(tmp_path_factory, changes, cut):
     path.write_bytes(data[: len(data) - cut])
     try:
         with open_input(str(path)) as file:
-            list(crawl.read(str(path), file, spec(str(path)), Counts()))
+            list(read_rows(spec(str(path)), file))
     except InputError as error:
         assert str(error).startswith(str(path)) and "\n" not in str(error)
 
@@ -239,7 +247,7 @@ def test_flags_of_other_formats():
 
 
 def test_what_is_no_crawl(read, tmp_path, write_file):
-    with pytest.raises(InputError, match="is no WET file: it does not begin with WARC/"):
+    with pytest.raises(InputError, match="is not a WET file: it does not begin like one"):
         read(spec(write_file("x.wet", "hello\n")))
     assert read(spec(write_file("empty.wet", ""))) == (Counter(), {})
 

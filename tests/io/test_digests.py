@@ -8,7 +8,9 @@ import stat
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io.digests import digest_input, digest_key
+from dpbeam.io.digests import content_digest, digest_input, digest_key
+from dpbeam.storage import FileSystems
+from tests.support import objects
 
 KEY = bytes(range(32))
 
@@ -26,6 +28,22 @@ def test_the_definition(files):
     parts = b"".join(hashlib.sha256(data).digest() for data in (b"one", b"two", b""))
     assert found.hmac_sha256 == hmac.new(key, parts, hashlib.sha256).hexdigest()
     assert digest_input(reversed(files), KEY, bytes.fromhex(found.nonce)) == found
+
+
+def test_a_store_without_checksums_is_read(files, tmp_path):
+    """`dpfake` gives the size for a checksum, as some of Beam's own do."""
+    paths = ["dpfake://bucket/x", files[1]]
+    found = []
+    for data in (b"one", b"two"):
+        objects.STORE[paths[0]] = data
+        (tmp_path / "a").write_bytes(data)
+        found.append([content_digest(path) for path in paths])
+    assert found == [[hashlib.sha256(data).hexdigest()] * 2 for data in (b"one", b"two")]
+
+
+def test_the_checksum_of_a_store_that_keeps_one_is_taken(monkeypatch):
+    monkeypatch.setattr(FileSystems, "checksum", staticmethod(lambda path: f"checksum of {path}"))
+    assert content_digest("s3://bucket/x") == "checksum of s3://bucket/x"
 
 
 def test_two_runs_and_two_keys_differ(files):

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import open_input
 from dpbeam.io.lines import chunks
+from dpbeam.io.streams import open_input
 
 CONTENT = st.lists(
     st.sampled_from([b"a", b"\n", b"\r\n", b"long line", b"\xc3\xa9", b"\n\n"]), max_size=30
@@ -18,7 +18,7 @@ CONTENT = st.lists(
 
 def lines_of(path, start, end, chunk_bytes):
     with open_input(str(path)) as file:
-        for chunk in chunks(str(path), file, "text", start, end, chunk_bytes):
+        for chunk in chunks(str(path), file, start, end, chunk_bytes):
             bounds = chunk.bounds().tolist()
             for a, b in pairwise(bounds):
                 yield chunk.line_number(a), chunk.data[a:b]

@@ -6,10 +6,11 @@ import pathlib
 
 import pytest
 
+from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.io import output
-from dpbeam.io.formats import shard_name
 from dpbeam.io.output import OutputTarget, read_ledger, shards_named
+from dpbeam.io.output_formats import shard_name
 
 
 def stage(target, shards, text="x"):
@@ -271,6 +272,41 @@ def test_a_set_of_shards_that_is_not_whole(tmp_path, names):
     with pytest.raises(RuntimeError, match=r"does not hold one whole set of shards"):
         target.commit("{}")
     assert finished(f"{tmp_path}/out") is None
+
+
+def test_a_staging_folder_that_cannot_be_looked_into_may_hold_output(tmp_path, monkeypatch):
+    """That of another user, say."""
+    target = OutputTarget(str(tmp_path / "x"))
+    assert not output.holds_output(target.staging)
+    owner.mark(target.prepare())
+    assert not output.holds_output(target.staging)
+    pathlib.Path(target.staging, "shard-00000-of-00001.txt").touch()
+    assert output.holds_output(target.staging)
+
+    def closed(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(output.os, "listdir", closed)
+    assert output.holds_output(target.staging)
+
+
+@pytest.mark.parametrize(
+    "prefix, temp, below",
+    [
+        ("s3://b/out/x", "s3://b/temp", True),
+        ("s3://b/out/x", "s3://b/temp/", True),
+        ("s3://b/out/x", "s3://b2/temp", False),
+        ("s3://b/out/x", "/tmp", False),
+        ("hdfs://n:1/out/x", "hdfs://n:1/temp", False),  # which closes folders itself
+        ("/b/out/x", "/b/temp", False),
+    ],
+)
+def test_what_a_store_cannot_close_is_staged_where_runs_lie(prefix, temp, below):
+    target = OutputTarget(prefix)
+    beside = target.staging
+    target.stage_below(temp)
+    assert target.staging.startswith("s3://b/temp/dpbeam-staging-") if below else target.staging == beside
+    assert target.staging[-16:] == beside[-16:]
 
 
 def test_staging_of_two_runs_is_apart():

@@ -1,19 +1,23 @@
 """Every format, layout and compression reads the same pairs, whole or in ranges."""
 
+import datetime
+import decimal
 import json
+import uuid
 from collections import Counter
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io import delimited
-from dpbeam.io.files import open_input
+from dpbeam.io.formats.delimited import Csv
 from dpbeam.io.readers import Piece, WorkUnit, read_complete, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
 
 USERS = ["u1", "u2", "ü", "u1", "a b", "u1", "x'y"]
@@ -58,7 +62,11 @@ def test_csv_newlines_in_quotes(read, write_file):
     # Records that straddle what is read at once.
     with open_input(path) as file:
         spec = pairs_spec(path, csv_multiline=True)
-        rows = list(delimited.read(path, file, 0, 1 << 62, spec, Counts(), block_bytes=16))
+        rows = list(
+            Csv().read(
+                Piece(path, 0, 1 << 62), file, spec, Kinds("string", ("string",)), Counts(), block_bytes=16
+            )
+        )
     assert [v for row in rows for v in row.items[0].to_pylist()] == items and len(rows) > 1
 
 
@@ -248,6 +256,81 @@ def test_a_file_without_a_byte_lacks_its_header(read, write_file, name):
     assert str(error.value) == (
         f"{path}: an empty file, without even a {lacks}; remove it, or leave it out of --input"
     )
+
+
+@pytest.mark.parametrize("split", [None, 50])
+def test_dates_numbers_and_uuids_of_parquet_and_avro_are_the_same(read, tmp_path, split):
+    day, time = (
+        datetime.date(2026, 11, 1),
+        datetime.datetime(2026, 11, 1, 9, 30, tzinfo=datetime.timezone.utc),
+    )
+    amount, name = decimal.Decimal("12.50"), uuid.UUID(int=7)
+    columns = {
+        "user": pa.array([name.bytes] * 3, pa.uuid()),
+        "day": [day] * 3,
+        "time": pa.array([time] * 3, pa.timestamp("us", "UTC")),
+        "amount": pa.array([amount] * 3, pa.decimal128(9, 3)),
+    }
+    expected = {(str(name), ("2026-11-01", "2026-11-01T09:30:00Z", "12.5")): 3}
+    options = {"user_column": "user", "item_columns": ["day", "time", "amount"]}
+    path = write_parquet(tmp_path, columns)
+    assert read(InputSpec.create([path], **options), split)[0] == expected
+    logical = {
+        "user": {"type": "string", "logicalType": "uuid"},
+        "day": ["null", {"type": "int", "logicalType": "date"}],
+        "time": {"type": "long", "logicalType": "timestamp-micros"},
+        "amount": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in logical.items()]
+    row = {"user": name, "day": day, "time": time, "amount": amount}
+    with open(tmp_path / "a.avro", "wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, [row] * 3, codec="snappy")
+    assert read(InputSpec.create([f"{tmp_path}/a.avro"], **options), split)[0] == expected
+
+
+def test_what_avro_has_besides(read, tmp_path):
+    """Unions with null, enums used twice, strings that are no UTF-8; other types are named where they are asked for."""
+    suit = {"type": "enum", "name": "suit", "symbols": ["HEARTS", "CLUBS"]}
+    fields = [
+        {"name": "user", "type": ["null", "long"]},
+        {"name": "item", "type": suit},
+        {"name": "second", "type": "suit"},
+        {"name": "text", "type": "string"},
+        {"name": "both", "type": ["long", "string"]},
+        {"name": "share", "type": "double"},
+        {"name": "items", "type": {"type": "array", "items": ["null", "string"]}},
+    ]
+    rows = [
+        {
+            "user": n,
+            "item": "CLUBS",
+            "second": "HEARTS",
+            "text": "x",
+            "both": 1,
+            "share": 0.5,
+            "items": ["a", None],
+        }
+        for n in (1, None, 3)
+    ]
+    path = tmp_path / "a.avro"
+    with open(path, "wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
+    path.write_bytes(path.read_bytes().replace(b"\x02x", b"\x02\xff", 1))
+
+    def found(**options):
+        return read(InputSpec.create([str(path)], on_null="drop", on_bad_row="skip", **options))
+
+    assert found(item_columns=["item", "second"]) == (
+        {(1, ("CLUBS", "HEARTS")): 1, (3, ("CLUBS", "HEARTS")): 1},
+        {"null_rows": 1},
+    )
+    assert found(item_columns=["text"]) == ({(3, "x"): 1}, {"null_rows": 1, "bad_rows": 1})
+    assert found(layout="grouped", item_columns=["items"]) == ([["a"]] * 3, {"null_rows": 3})
+    for column in ("both", "share"):
+        with pytest.raises(InputError, match=f"column '{column}' has type "):
+            found(item_columns=[column])
+    with pytest.raises(InputError, match=r"--item_column: .* has no column 'none', only user, item, second"):
+        found(item_columns=["none"])
 
 
 def test_parquet_without_rows(read, tmp_path):

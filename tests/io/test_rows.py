@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ KINDS = Kinds(None, ("int",))
 
 def blocks_of(degrees, cuts, target):
     """Blocks of users with these numbers of items, added in batches cut at the given users."""
-    maker = BlockMaker("unit", KINDS, target)
+    maker = BlockMaker(0, KINDS, target)
     found = []
     bounds = sorted({0, len(degrees), *(cut % (len(degrees) + 1) for cut in cuts)})
     item = 0
@@ -45,8 +46,11 @@ def test_blocks_depend_on_users_alone(degrees, cuts, target):
     assert lengths == [degree for degree in degrees if degree]
 
 
-def test_block_ids_are_fixed():
-    assert block_id("unit", 0) == block_id("unit", 0)
-    numbers = {block_id(label, ordinal) for label in ("a", "b", "1\na") for ordinal in range(1000)}
-    assert len(numbers) == 3000 and min(numbers) > 0 and max(numbers) < 2**63
-    assert type(block_id("a", 0)) is int
+def test_blocks_are_numbered_and_never_share_a_number():
+    """A hash of 63 bits could name two blocks alike, and with them users."""
+    numbers = [block_id(unit, ordinal) for unit in (0, 1, 2**31 - 2) for ordinal in (0, 1, 2**32 - 1)]
+    assert [(number >> 32) - 1 for number in numbers[::3]] == [0, 1, 2**31 - 2]
+    assert numbers == sorted(set(numbers)) and numbers[0] > 0 and numbers[-1] < 2**63
+    for unit, ordinal in ((2**31 - 1, 0), (0, 2**32), (-1, 0)):
+        with pytest.raises(ValueError, match="no block has the number"):
+            block_id(unit, ordinal)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io import sinks
-from dpbeam.io.formats import OUTPUT_FORMATS, shard_name
 from dpbeam.io.item_lists import read_items
+from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name
 from dpbeam.io.released import describe
 from dpbeam.io.sinks import (
     OutputColumns,

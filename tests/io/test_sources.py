@@ -97,7 +97,14 @@ def test_home_and_file_urls(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "scheme, package",
-    [("s3", "dpbeam[s3]"), ("gs", "dpbeam[gcs]"), ("azfs", "apache-beam[azure]"), ("hdfs", "dpbeam[hdfs]")],
+    [
+        ("s3", "dpbeam[s3]"),
+        ("gs", "dpbeam[gcs]"),
+        ("az", "dpbeam[azure]"),
+        ("abfss", "dpbeam[azure]"),
+        ("azfs", "apache-beam[azure]"),
+        ("hdfs", "dpbeam[hdfs]"),
+    ],
 )
 def test_a_filesystem_without_its_client(scheme, package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -213,7 +220,7 @@ def test_plan_covers_every_byte_once(sizes, split, format):
             assert piece.start == covered.get(piece.path, 0)
             covered[piece.path] = piece.end
     assert covered == {file.path: file.size for file in files if file.size or format == "parquet"}
-    assert len({unit.label() for unit in units}) == len(units)
+    assert len({unit.number for unit in units}) == len(units)
     if format == "csv multiline":
         assert all(piece.start == 0 for unit in units for piece in unit.pieces)
     else:
@@ -351,7 +358,7 @@ def test_row_groups_are_dealt_out_evenly(tmp_path, workers):
     size = os.path.getsize(tmp_path / "00.parquet")
     spec = InputSpec.create([f"{tmp_path}/*.parquet"], user_column="user", item_columns=["item"])
     read = ReadInput(spec, desired_split_bytes=size // 2)
-    starts = [unit[0][1] for unit in read._units]
+    starts = [pieces[0][1] for _, pieces in read._units]
     assert len(starts) == 24 and starts.count(0) == 12
     dealt = [starts[worker::workers].count(0) for worker in range(workers)]
     assert max(dealt) - min(dealt) <= 1

@@ -11,7 +11,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.files import match_files
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
@@ -165,7 +165,7 @@ def test_a_full_disk(stdin, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("dpbeam.io.spool.NewFile.write", full)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(UnavailableError) as error:
         preflight(spec("-"), temp_location=str(tmp_path))
     assert str(error.value) == "--input: cannot copy '-' to the temp location: No space left on device"
     assert os.listdir(tmp_path) == []

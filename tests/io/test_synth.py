@@ -58,16 +58,21 @@ def test_reproducible_and_seeded(tmp_path):
     assert data("a", 1) == data("b", 1) != data("c", 2)
 
 
+MEAN = "must be positive and give at most 2^53 rows"
+
+
 def test_refusals(tmp_path):
     good = {"users": 5, "items": 5, "mean_items_per_user": 2.0}
     for change, message in (
-        ({"users": 0}, "--users: must be at least 1, got 0"),
-        ({"items": 0}, "--items: must be at least 1, got 0"),
-        ({"item_bytes": -1}, "--item_bytes: must be at least 0, got -1"),
-        ({"shards": 0}, "--shards: must be at least 1, got 0"),
-        ({"mean_items_per_user": 0.0}, "--mean_items_per_user: must be positive, got 0.0"),
-        ({"mean_items_per_user": float("nan")}, "--mean_items_per_user: must be positive, got nan"),
-        ({"item_exponent": -1.0}, "--item_exponent: must be at least 0, got -1.0"),
+        ({"users": 0}, f"--users: must be from 1 to {2**53}, got 0"),
+        ({"items": 0}, f"--items: must be from 1 to {2**53}, got 0"),
+        ({"item_bytes": -1}, "--item_bytes: must be from 0 to 4096, got -1"),
+        ({"shards": 0}, "--shards: must be from 1 to 99999, got 0"),
+        ({"seed": -1}, f"--seed: must be from 0 to {2**63}, got -1"),
+        ({"mean_items_per_user": 0.0}, f"--mean_items_per_user: {MEAN}, got 0.0"),
+        ({"mean_items_per_user": float("nan")}, f"--mean_items_per_user: {MEAN}, got nan"),
+        ({"mean_items_per_user": 1e300}, f"--mean_items_per_user: {MEAN}, got 1e+300"),
+        ({"item_exponent": -1.0}, "--item_exponent: must be from 0 to 100, got -1.0"),
         ({"format": "orc"}, "--output_format: expected one of parquet, jsonl, csv, tsv, got 'orc'"),
     ):
         with pytest.raises(InputError) as error:

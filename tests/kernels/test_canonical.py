@@ -131,9 +131,8 @@ def test_integers_in_decimal():
         pa.array([True]),
         pa.array([1.0]),
         pa.array([1.0], pa.float32()),
-        pa.array([datetime.datetime(2020, 1, 1)]),
-        pa.array([datetime.date(2020, 1, 1)]),
-        pa.array([decimal.Decimal("1.5")]),
+        pa.array([datetime.time(12)]),
+        pa.array([datetime.timedelta(1)]),
         pa.array([["a"]]),
         pa.array([{"a": 1}]),
         pa.array([True]).dictionary_encode(),
@@ -146,6 +145,54 @@ def test_other_types_refused(array):
         f"f.parquet: column 'u' has type {array.type}; users and items are strings, integers or bytes; "
         "convert the column to one of these"
     )
+
+
+D, T = decimal.Decimal, datetime.datetime(2026, 11, 1, 9, 30, 0, 250_000)
+PARIS = "Europe/Paris"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "texts"),
+    [
+        (
+            [
+                pa.array([D("12.50"), D("-3.00"), D("100"), D("0"), None], pa.decimal128(20, 2)),
+                pa.array([D("12.5"), D("-3"), D("100"), D("0"), None], pa.decimal256(60, 18)),
+            ],
+            ["12.5", "-3", "100", "0", None],
+        ),
+        ([pa.array([D("0.000000000000000001")], pa.decimal128(38, 30))], ["0.000000000000000001"]),
+        ([pa.array([D("9" * 38)], pa.decimal128(38, 0))], ["9" * 38]),
+        (
+            [pa.array([datetime.date(2026, 11, 1), None], kind) for kind in (pa.date32(), pa.date64())],
+            ["2026-11-01", None],
+        ),
+        (
+            [pa.array([T, None], pa.timestamp(unit)) for unit in ("ms", "us", "ns")],
+            ["2026-11-01T09:30:00.25", None],
+        ),
+        (
+            [
+                pa.array([T.replace(microsecond=0)], pa.timestamp(unit, zone))
+                for unit in ("s", "ms", "us", "ns")
+                for zone in ("UTC", PARIS, "+02:00")
+            ],
+            ["2026-11-01T09:30:00Z"],
+        ),
+        (
+            [pa.array([datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23)])],
+            ["0001-01-01T00:00:00", "9999-12-31T23:00:00"],
+        ),
+        ([pa.array([bytes(range(16)), None], pa.uuid())], ["00010203-0405-0607-0809-0a0b0c0d0e0f", None]),
+    ],
+)
+def test_one_text_for_each_value_whatever_its_type(arrays, texts):
+    for array in arrays:
+        for form in (array, pa.chunked_array([array, array]).slice(len(array))):
+            encoded, kind = canonical.encode(form)
+            assert kind == "string" and canonical.plain(encoded).cast(pa.string()).to_pylist() == texts
+    encoded, _ = canonical.encode(arrays[0].dictionary_encode() if len(arrays) > 1 else arrays[0])
+    assert canonical.plain(encoded).cast(pa.string()).to_pylist() == texts
 
 
 def test_large_unsigned_refused():

@@ -74,6 +74,7 @@ def test_a_result_says_what_it_is():
     assert repr(found) == "Packed(120 agents, epsilon=8, delta=0.0001, NOT PRIVATE)"
     assert len(found) == AGENTS and b"own agent alone" in found.table.schema.metadata[b"dpbeam"]
     assert set(found.prices.average()) == {"x", "y"} and found.ledger.verify().delta <= 1e-4
+    assert found.ledger.privacy_unit.endswith("agents stand in the column 'agent'")
     with pytest.raises(InputError, match="lacks the metadata"):
         Posted.from_table(pa.table({"round": [1]}))
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpbeam.engine.program import Keys
+from dpbeam.engine.program import Draw, Keys
 from dpbeam.packing.market import Rows, demand_units, value_units
 from dpbeam.packing.program import PRICES, PackingProgram
-from tests.support.markets import market, plan, random_rows
+from tests.support.markets import market, packed, plan, random_rows
 from tests.support.running import key
 
 ONE = 1 << 30
@@ -122,3 +122,19 @@ def test_state_that_is_not_public_stays_at_the_hub(blind):
         summary = {"demand": np.array([part, part]) << 22, "agents": np.array([100])}
         said.append(program.decide(0, {}, [summary], Draw())[1][PRICES])
     assert (said[0] == said[1]).all()
+
+
+def test_no_round_draws_the_noise_of_another(monkeypatch):
+    """More rounds of one share than a job has trips: equal scales, so noise that repeats itself is equal."""
+    made = plan(market([30, 30, 30], 100), alpha=0.2, start_rounds=80)
+    values, demands = random_rows(50, 3, 0)
+    drawn, sound = [], Draw.filtered_noise
+
+    def watched(draw, share, fp):
+        drawn.append((share, tuple(sound(draw, share, fp).tolist())))
+        return np.array(drawn[-1][1])
+
+    monkeypatch.setattr(Draw, "filtered_noise", watched)
+    packed(made, values, demands)
+    assert len(drawn) > 100 and len({share for share, _ in drawn[:80]}) == 1
+    assert len({noise for _, noise in drawn}) == len(drawn)

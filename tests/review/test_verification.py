@@ -7,9 +7,15 @@ import pytest
 
 from dpbeam.accounting.events import EVENT_TYPES, ComposedEvent, Event
 from dpbeam.accounting.ledger import KEY_FIXED_TEST
+from dpbeam.accounting.versions import MODIFIED
+from dpbeam.review import verification
 from dpbeam.review.verification import check_ledger, not_proved
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.ledger import selection_ledger
+from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.report import topk_ledger
 from tests.support.releases import ledger_of
 
 
@@ -90,6 +96,93 @@ def test_other_settings_are_no_lie_but_are_not_reproduced():
 @pytest.mark.parametrize("change", [{"method": "unheard-of"}, {"parameters": {"nonsense": 1}}])
 def test_settings_that_are_not_known(change):
     assert statements(replace(ledger_of(), **change).to_json())["settings"] is None
+
+
+class TestOwnRevision:
+    """What the very revision wrote that verifies, it would write again."""
+
+    @pytest.fixture
+    def ledger(self, revision):
+        return ledger_of(code_revision=revision)
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"max_items_per_user": 99},  # less noise would do
+            {"max_items_per_user": 101},
+            {"max_items_per_user": "many"},
+            {"nonsense": 1},
+        ],
+    )
+    def test_settings_that_do_not_give_its_events_fail(self, ledger, parameters):
+        assert statements(ledger.to_json())["settings"] is True
+        ledger.parameters.update(parameters)
+        found = statements(ledger.to_json())
+        assert [name for name, holds in found.items() if holds is False] == ["settings"]
+
+    @pytest.mark.parametrize("name", ["dpbeam", "numpy", "scipy"])
+    def test_others_may_calibrate_otherwise(self, ledger, name):
+        ledger.parameters["max_items_per_user"] = 99
+        ledger.versions[name] = "0.0.1"
+        assert statements(ledger.to_json())["settings"] is None
+
+    def test_changed_files_are_another_revision(self, ledger, monkeypatch):
+        ledger.parameters["max_items_per_user"] = 99
+        changed = ledger.code_revision + MODIFIED
+        monkeypatch.setattr(verification, "code_revision", lambda: changed)
+        assert statements(replace(ledger, code_revision=changed).to_json())["settings"] is None
+
+    def test_a_kind_that_is_not_known_is_not_judged(self, ledger):
+        assert statements(replace(ledger, method="unheard-of").to_json())["settings"] is None
+
+
+def top_k_values(**settings) -> dict:
+    """A ledger of top-k as the command writes it."""
+    plan = plan_topk(TopKConfig(1.0, settings.pop("delta", 1e-6), 5, **settings))
+    ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    return json.loads(ledger.to_json())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"noisy_counts": True},
+        {"public_domain": True, "mechanism": "pnf-peel", "delta": 0.0, "noisy_counts": True},
+        {"mechanism": "fast-joint", "beta": 1e-3},
+        {"mechanism": "limited-domain"},
+        {"mechanism": "limited-domain", "kbar": 0},
+        {"mechanism": "limited-domain", "kbar": 0, "max_items_per_user": 7},
+    ],
+)
+def test_settings_of_top_k_give_its_events(settings):
+    """Whatever is set stands in the ledger: an honest one would fail otherwise."""
+    assert statements(top_k_values(**settings))["settings"] is True
+
+
+@pytest.mark.parametrize("method", ["mad2r", "laplace"])
+def test_settings_of_noisy_counts_give_its_events(method):
+    plan = make_plan(SelectionConfig(1.0, 1e-6, method, noisy_counts=True))
+    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    assert statements(ledger.to_json())["settings"] is True
+    ledger.parameters["noisy_count_sd_per_sqrt_item"] *= 1.01
+    assert statements(ledger.to_json())["settings"] is None
+
+
+def test_moves_of_coins_that_do_not_cover_their_items():
+    for change in (
+        {"max_items": 10**6},
+        {"moves": events_of(values_of("bits"), "BernoulliEvent")[0]["moves"][:1]},
+    ):
+        values = values_of("bits")
+        events_of(values, "BernoulliEvent")[0].update(change)
+        ledger, found = check_ledger(json.dumps(values))
+        assert ledger is None and [(s.name, s.holds) for s in found] == [("thresholds", False)]
+        assert "moves must say" in found[0].text
+
+
+def values_of(method: str) -> dict:
+    return json.loads(ledger_of(method).to_json())
 
 
 def test_an_event_of_a_family_to_come():

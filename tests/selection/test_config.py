@@ -225,16 +225,15 @@ REFUSALS = [
     ({"method": "gsu", "gsu_cap": 1.5}, "--gsu_cap must be a number above 0 and at most 1, got 1.5"),
     (
         {"method": "gsu", "gsu_delta_share": 1.0},
-        "--gsu_delta_share must be a number strictly between 0 and 1, got 1.0",
+        "--gsu_delta_share must lie strictly between 0 and 1, got 1.0",
     ),
     (
         {"method": "gsu", "gsu_delta_share": 0.0},
-        "--gsu_delta_share must be a number strictly between 0 and 1, got 0.0",
+        "--gsu_delta_share must lie strictly between 0 and 1, got 0.0",
     ),
     (
-        {"method": "gsu", "delta": 0.9, "gsu_delta_share": 0.1},
-        "--delta (0.9) leaves a threshold share of 1/2 or more, at which gsu says nothing; lower it, or raise "
-        "--gsu_delta_share",
+        {"method": "gsu", "delta": 0.11},
+        "--delta must lie between 1e-200 and 0.1, got 0.11: a run may fail to protect with this probability",
     ),
     ({"method": "gsu", "gsu_growth": 101.0}, "--gsu_growth must be a number from -100 to 100, got 101.0"),
     (

@@ -1,6 +1,8 @@
 """Plans: noise and thresholds against an independent recomputation, ledgers, budgets, golden numbers."""
 
+import copy
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import dp_accounting
@@ -10,8 +12,8 @@ from scipy import optimize, special, stats
 
 from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
-from dpbeam.accounting.noise import KINDS, NoiseSpec
-from dpbeam.engine.program import Keys
+from dpbeam.accounting.noise import KINDS, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
+from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import LAWS, RunKey
@@ -20,8 +22,10 @@ from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
 from dpbeam.selectors.multi_round import POOL
+from dpbeam.selectors.recast import recast
 from dpbeam.selectors.registry import selectors
 from dpbeam.selectors.uniform.program import UniformProgram
+from dpbeam.selectors.vote.program import VoteProgram
 
 BUDGETS = [(1.0, 1e-5), (0.1, 1e-10), (4.0, 1e-3), (0.5, 1e-15)]
 
@@ -229,6 +233,86 @@ def test_programs_carry_the_numbers_of_their_plan():
     assert (gsu.score, gsu.cap, gsu.trips) == (None, 300, 8)
 
 
+def recalibrated(found: SelectionPlan, program) -> SelectionPlan:
+    """The plan anew, with another program in its calibration."""
+    return SelectionPlan(found.config, replace(found.calibration, program=program))
+
+
+def with_cap(program, degree: int, factor: float):
+    """A gsu whose users of `degree` items may put a little more on one."""
+    program = copy.copy(program)
+    program.caps = program.caps.copy()
+    program.caps[degree] *= factor
+    return program
+
+
+class Votes(VoteProgram):
+    """Does not say that one count moves by one."""
+
+    def touches(self, trip):
+        return Program.touches(self, trip)
+
+
+class TestTouches:
+    """What a program lets a user give is held against what its events count."""
+
+    def test_a_threshold_for_one_item_and_a_program_of_a_hundred(self):
+        """P(novel item released) would be 33 times too large; nothing else differs but D0."""
+        one, hundred = (plan(method="basic", max_items_per_user=n) for n in (1, 100))
+        program = copy.copy(hundred.program)
+        program.thresholds = one.program.thresholds
+        with pytest.raises(
+            NoiseMismatchError,
+            match=r"^in round 1 the program lets a user add up to 1 to each of 100 items, which an event of type "
+            r"ThresholdEvent does not count$",
+        ):
+            recalibrated(one, program)
+        recalibrated(hundred, plan(method="basic", max_items_per_user=99).program)  # fewer are safe
+
+    @pytest.mark.parametrize("method", [m for m in selectors() if m not in ("laplace", "vote")])
+    def test_no_method_takes_more_items_than_it_is_calibrated_for(self, method):
+        few, many = (plan(method=method, max_items_per_user=n) for n in (20, 40))
+        stated = copy.copy(few.program)
+        stated.touches = many.program.touches
+        with pytest.raises(NoiseMismatchError, match=r"which an event of type \w+ does not count"):
+            recalibrated(few, stated)
+
+    def test_coins_hold_for_the_weights_of_every_number_of_items(self):
+        found = plan(method="bits", max_items_per_user=200, budget_split=(1.0,))
+        (event,) = found.event.parts
+        assert len(event.moves) > 2
+        program = copy.copy(found.program)
+        program.moves = (tuple((n, event.curve.grid) for n, _ in event.moves),)
+        with pytest.raises(NoiseMismatchError, match=f"add up to 1 to each of {event.moves[1][0]} items"):
+            recalibrated(found, program)
+
+    @pytest.mark.parametrize("degree", [1, 2, 37, 150, 299, 300])
+    def test_the_caps_of_every_degree_are_held_against_the_event(self, degree):
+        found = plan(method="gsu")
+        recalibrated(found, with_cap(found.program, degree, 0.9))
+        event = "Cumulative" if found.program.caps[degree] < 1 else "Gaussian"  # more than 1 is nobody's
+        with pytest.raises(
+            NoiseMismatchError, match=f"to each of {degree} items, which an event of type {event}"
+        ):
+            recalibrated(found, with_cap(found.program, degree, 1.001))
+
+    def test_what_a_program_does_not_say_is_all_that_it_keeps(self):
+        """Count noise holds for one count of one item."""
+        found = plan(method="vote")
+        program = recast(found.program, Votes)
+        with pytest.raises(
+            NoiseMismatchError, match="to each of 100 items, which an event of type CountEvent"
+        ):
+            recalibrated(found, program)
+
+    def test_an_event_that_does_not_say_it_is_refused(self, monkeypatch):
+        found = plan(method="basic")
+        monkeypatch.setattr(GaussianEvent, "noisy_rounds", (1,))
+        monkeypatch.setattr(NoiseSpec, "admits", StatedNoise.admits)
+        with pytest.raises(NotStatedError, match="'gaussian' does not say for how many items of a user"):
+            recalibrated(found, found.program)
+
+
 # Golden numbers: roots of Balle and Wang's equation and the closed form of the thresholds, computed with 40 digits.
 GOLDEN = {
     ("basic", None): [(3.88414080460436124, 20.7897438550826249)],
@@ -257,7 +341,7 @@ def test_golden_numbers(key, expected):
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 20.0, 1000.0])
-@pytest.mark.parametrize("delta", [1e-15, 0.5, 0.9999])
+@pytest.mark.parametrize("delta", [1e-15, 1e-5, 0.1])
 def test_the_adaptive_threshold_is_at_least_one_at_every_budget(epsilon, delta):
     """A precondition of MAD's proof: the threshold of a single item is at least 1 as long as delta / 2 < 1/2."""
     for method in ("mad", "mad2r"):

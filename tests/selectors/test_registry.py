@@ -1,21 +1,26 @@
 """The registry is the only list of methods, and what it holds agrees with itself."""
 
+import copy
+import importlib
+import inspect
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors import registry
-from dpbeam.selectors.base import Request, Settings
+from dpbeam.selectors.base import Request, Selector, Settings
 from dpbeam.selectors.registry import advised, all_settings, defaults, find, register, selectors, variants
 from tests.selectors.case import cases
 
 ROOT = Path(__file__).resolve().parents[2]
+SELECTORS = Path(registry.__file__).parent  # installed, or beside the tests
 # A place may name one method, or two to compare them; three names within a few lines are a list.
 _WITHIN = 300
 _OWN = (Path("dpbeam/selectors"), Path("tests/selectors"))
@@ -106,6 +111,85 @@ def test_names_are_taken_once(monkeypatch):
 
     with pytest.raises(ValueError, match="a selector is named 'wgm' already"):
         register(Namesake())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"variants": {}}, "selector Other has no variants"),
+        ({"name": ""}, "selector Other has no name"),
+        ({"summary": None}, "selector Other has no summary"),
+        ({"settings_type": dict}, "settings_type of selector Other is no Settings"),
+        (
+            {"variants": {"other": {"rounds": 4}}},
+            "variant 'other' of selector Other sets rounds, which it does not have",
+        ),
+    ],
+)
+def test_a_selector_that_does_not_say_enough_is_not_registered(changed, message, monkeypatch):
+    monkeypatch.setattr(registry, "_added", {})
+    other = type("Other", (type(find("basic")),), {"name": "other", "aliases": (), **changed})
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        register(other())
+    assert not registry._added
+
+
+def test_a_selector_without_variants_is_not_registered(monkeypatch):
+    """Benchmarks, audit and tests walk them: it would be tested nowhere."""
+    monkeypatch.setattr(registry, "_added", {})
+    basic = find("basic")
+
+    class Bare(Selector):
+        name, summary, plan, weight = "bare", "says little", basic.plan, basic.weight
+
+    with pytest.raises(ValueError, match="selector Bare has no variants"):
+        register(Bare())
+
+
+def orphans(folder: Path) -> set[str]:
+    """Selectors that a folder's packages define and no line of the registry names."""
+    listed = set(registry._BUILT_IN)
+    found = set()
+    for path in folder.glob("*/__init__.py"):
+        module = importlib.import_module(f"dpbeam.selectors.{path.parent.name}")
+        found |= {
+            f"{module.__name__}:{name}"
+            for name, value in vars(module).items()
+            if isinstance(value, type)
+            and issubclass(value, Selector)
+            and value.__module__ == module.__name__
+            and not inspect.isabstract(value)
+        }
+    return {entry for entry in found if not entry.rpartition(":")[2].startswith("_")} - listed
+
+
+def test_every_folder_has_its_line():
+    """A selector whose line is forgotten would be tested nowhere and offered nowhere."""
+    assert orphans(SELECTORS) == set()
+
+
+def test_a_forgotten_line_is_seen(monkeypatch):
+    *kept, forgotten = registry._BUILT_IN
+    monkeypatch.setattr(registry, "_BUILT_IN", tuple(kept))
+    assert orphans(SELECTORS) == {forgotten}
+
+
+@pytest.mark.parametrize("name", ["trips", "norm", "cap", "weight_grid", "reply_columns"])
+def test_a_program_that_does_not_say_enough_is_noticed_by_the_plan(name):
+    found = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
+    program = copy.copy(found.program)
+    delattr(program, name)
+    with pytest.raises(ValueError, match=f"^UniformProgram does not say its {name}: None$"):
+        SelectionPlan(found.config, replace(found.calibration, program=program))
+
+
+@pytest.mark.parametrize(("name", "value"), [("cap", 0), ("trips", 0), ("weight_grid", 0.0)])
+def test_nothing_is_kept_of_nobody(name, value):
+    found = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
+    program = copy.copy(found.program)
+    setattr(program, name, value)
+    with pytest.raises(ValueError, match="of UniformProgram must be positive"):
+        SelectionPlan(found.config, replace(found.calibration, program=program))
 
 
 def test_the_registry_is_cheap_to_import():

@@ -5,8 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpbeam.engine.program import Keys
+from dpbeam.engine.program import Keys, Touches
 from dpbeam.kernels.grid import UNITS
+from dpbeam.selectors.bits.program import BitsProgram
 from dpbeam.selectors.gsu.faults import CurrentDegreeCap, MovingSample
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.faults import KeepAbsent
@@ -59,6 +60,14 @@ def replay(chosen, pairs, extra, run_key, sizes=(1, 1), other_sizes=None):
     return differences, after
 
 
+def hold_to_touches(chosen, trip, own) -> None:
+    """Asserts that the newcomer touches no more items than the program states, and gives them no more."""
+    items, weight = chosen.touches(trip)
+    assert len(own) <= items[-1], f"trip {trip}: {len(own)} items, {items[-1]} are stated"
+    most = Fraction(float(weight[np.searchsorted(items, len(own))])) if own else 0
+    assert max(map(abs, own.values()), default=0) <= most * ONE, f"trip {trip}: more weight than stated"
+
+
 def check(chosen, extra, run_key, differences, after) -> float:
     """Asserts what replay promises; returns the largest squared norm seen."""
     keys = Keys(run_key)
@@ -67,11 +76,14 @@ def check(chosen, extra, run_key, differences, after) -> float:
         norm = NORMS[chosen.norm](moved.values())
         assert norm <= 1, f"trip {trip}: {chosen.norm} norm {float(norm)}"
         largest = max(largest, norm)
+        # What nobody else holds moves by the newcomer's own part alone; it keeps to what the program states.
+        hold_to_touches(chosen, trip, {item: v for item, v in moved.items() if item.startswith(b"own ")})
         if any(chosen.noise(t) is None for t in range(chosen.trips)):
             continue  # others' weights may move with the newcomer's: the norm is all that is promised
         alone = whole_block(extra, keys, chosen.cap)
         sent = own_contribution(chosen, after, trip, alone, keys)
         assert moved == {item: units << 46 for item, units in sent.items()}
+        hold_to_touches(chosen, trip, moved)
         if isinstance(chosen, GsuProgram):
             sample = sample or sent.keys()
             assert len(sample) <= len(chosen.caps) - 1  # D0
@@ -156,6 +168,21 @@ class RoundedUp(UniformProgram):
         return super().weigh(trip, block, reply, keys)
 
 
+class FewerStated(UniformProgram):
+    """Planted fault: a statement of half the items that a user gives weight to."""
+
+    def touches(self, trip):
+        return Touches.of((self.max_items // 2, 1.0))
+
+
+class LighterStated(BitsProgram):
+    """Planted fault: a statement of half the weight."""
+
+    def touches(self, trip):
+        items, weight = super().touches(trip)
+        return Touches(items, weight / 2)
+
+
 def seen(chosen, seeds, extra_of, pairs_of) -> bool:
     for seed in seeds:
         extra = extra_of(seed)
@@ -170,7 +197,15 @@ def seen(chosen, seeds, extra_of, pairs_of) -> bool:
 
 @pytest.mark.parametrize(
     ("fault", "name"),
-    [(GlobalScore, "gsu2"), (MovingSample, "gsu8"), (CurrentDegreeCap, "gsu8"), (RoundedUp, "basic")],
+    [
+        (GlobalScore, "gsu2"),
+        (MovingSample, "gsu8"),
+        (CurrentDegreeCap, "gsu8"),
+        (RoundedUp, "basic"),
+        (FewerStated, "basic"),
+        (FewerStated, "dp-sips gaussian resampled"),
+        (LighterStated, next(name for name in VARIANTS if name.startswith("bits"))),
+    ],
 )
 def test_planted_fault_is_seen(fault, name):
     faulty, good = recast(program(name), fault), program(name)

@@ -1,5 +1,7 @@
 """What a writer of HDFS hands to its client; a real store: `tests/engines/test_stores.py`."""
 
+from pathlib import PurePosixPath
+
 import pytest
 
 from dpbeam.storage import hdfs
@@ -20,6 +22,21 @@ class Client:
         except ConnectionAbortedError:
             self.gave_up = True
             raise
+
+    def makedirs(self, name, permission=None):
+        """As a name node does: folders that are missing above get the same permission."""
+        for folder in reversed([name, *(str(path) for path in PurePosixPath(name).parents)]):
+            self.files.setdefault(folder, permission or "755")
+
+
+def test_a_private_folder_leaves_the_one_above_to_others(monkeypatch):
+    """Staged output lies beside the output, in a folder that may be new."""
+    client = Client()
+    monkeypatch.setattr(
+        hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
+    )
+    hdfs.HdfsFiles(None).mkdirs_private("hdfs://new/out/x.staging-1")
+    assert client.files == {"/": "755", "/new": "755", "/new/out": "755", "/new/out/x.staging-1": "700"}
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from dpbeam.storage import FileSystems, s3
-from dpbeam.storage.s3 import S3Files, Writer
+from dpbeam.storage import FileSystems, objects, s3
+from dpbeam.storage.objects import Writer
+from dpbeam.storage.s3 import S3Files, S3Object
 from tests.support.uploads import WAYS, give_up, write
 
 
@@ -57,12 +58,12 @@ def failure(status: int, code: str = "") -> ClientError:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(s3, "PART", 10)
-    monkeypatch.setattr(s3, "_PARTS_OF_A_SIZE", 3)
+    monkeypatch.setattr(objects, "PART", 10)
+    monkeypatch.setattr(objects, "_PARTS_OF_A_SIZE", 3)
 
 
 def written(client: Client, data: bytes) -> Writer:
-    writer = Writer(client, "s3://b/k")
+    writer = Writer(S3Object(client, "s3://b/k"))
     write(writer, data)
     return writer
 
@@ -128,7 +129,7 @@ def test_a_lost_answer_to_the_last_request():
 )
 def test_errors(error, kind, text):
     with pytest.raises(kind, match=text):
-        Writer(Client(put=error), "s3://b/k").close()
+        Writer(S3Object(Client(put=error), "s3://b/k")).close()
 
 
 @pytest.mark.parametrize("path", ["s3://", "s3:///k", "s3://key:secret@b/k"])

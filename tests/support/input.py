@@ -20,7 +20,7 @@ def read(spec, split=None, target=1_000_000):
     """Everything that a spec reads: scattered input as a Counter of (user, item), complete input as a list of
     each user's sorted items, in order of users within blocks; and the counts of what was dropped."""
     summary = preflight(spec)
-    counts = Counts()
+    spec, counts = summary.spec or spec, Counts()
     pairs, users = Counter(), []
     for unit in plan_units(summary.files, spec, split):
         if spec.complete_users:

@@ -13,6 +13,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,7 @@ from dpbeam.engine.beam import owner
 from dpbeam.io import output
 
 SHARDS = 2
+_DRAWN = re.compile(rb"^[0-9a-f]{16}$", re.MULTILINE)
 _STEPS = [
     (BudgetStore, "change"),
     *((job, name) for name in ("run_and_wait", "count_released")),
@@ -81,8 +83,19 @@ def in_child(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def readable() -> list[str]:
+    """Lines that were drawn and that others than the owner can read, wherever they lie."""
+    found: set[bytes] = set()
+    for folder, folders, files in os.walk("."):
+        folders[:] = [name for name in folders if os.stat(f"{folder}/{name}").st_mode & 0o001]
+        for name in files:
+            if os.stat(f"{folder}/{name}").st_mode & 0o004:
+                found |= set(_DRAWN.findall(pathlib.Path(folder, name).read_bytes()))
+    return sorted(line.decode() for line in found)
+
+
 def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
-    """What somebody outside sees: of the account, and of the output."""
+    """What somebody outside sees: of the account, of the output, and of all else that was drawn."""
     account = BudgetStore(store).account(dataset)
     release = account.releases.get("night")
     charged = [entry for entry in account.entries if entry.kind == "reserve"]
@@ -95,6 +108,7 @@ def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
         "charged": len(charged),
         "shards": shards,
         "ledger": ledger.exists() and json.loads(ledger.read_text())["parameters"].get("account"),
+        "readable": readable(),
         "left": sorted(glob.glob(f"{prefix}.commit.json")),
     }
 
@@ -117,6 +131,7 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
         for path in glob.glob("old[-.]*"):
             shutil.copy(path, name + path.removeprefix("old"))
         charged.append("--overwrite")
+    before = readable()
     old = {path: pathlib.Path(path).read_text() for path in glob.glob(f"{name}-*.txt")}
     limit = ["--epsilon=0.5", "--delta=1e-6", "--quiet"]  # one release fits, and no other
     assert main(["budget", "create", f"--budget={store}", f"--dataset={name}", *limit]) == 0
@@ -128,7 +143,7 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
     code = in_child(killed)
     if code == 0:
         return None
-    found = {"step": step, "killed": code, "old": old, "after": state(store, name, name)}
+    found = {"step": step, "killed": code, "old": old, "before": before, "after": state(store, name, name)}
     found["retry"] = in_child(lambda: main(charged))
     found["retried"] = state(store, name, name)
     result = pathlib.Path(f"{name}.json")
@@ -140,6 +155,7 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
+    os.umask(0o022)
     job.run_and_wait = draw
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
     steps: list[dict[str, Any]] = []

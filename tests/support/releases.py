@@ -8,7 +8,7 @@ from typing import Any
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Release, Shard
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.ledger import selection_ledger
+from dpbeam.selection.ledger import one_value_of, selection_ledger
 from dpbeam.selection.plan import make_plan
 
 RELEASE = Release(
@@ -24,7 +24,7 @@ RELEASE = Release(
 def ledger_of(method: str = "basic", release: Release | None = RELEASE, **changes: Any) -> Ledger:
     """The ledger of a selection with epsilon 1 and delta 1e-6, as committed."""
     plan = make_plan(SelectionConfig(1.0, 1e-6, method))
-    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False)
+    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit=one_value_of("user"))
     shards = 1 if release is None else len(release.outputs)
     ledger.parameters["output"] = {"format": "parquet", "shards": shards}
     return replace(ledger, release=release, **changes)

@@ -66,6 +66,11 @@ def comparable(found: dict[str, bytes]) -> dict[str, bytes]:
     return {**found, "x.ledger.json": json.dumps(values).encode()}
 
 
+def azurite(cache: str) -> str:
+    """Where scripts/azure keeps its programs."""
+    return os.path.join(cache, f"azurite-{_version('AZURITE_VERSION')}")
+
+
 def operator_schema(cache: str) -> str:
     """Where scripts/kubernetes keeps the schema of Flink's operator."""
     return os.path.join(
@@ -79,15 +84,21 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+_taken: set[int] = set()
+
+
 def quiet_ports(number: int) -> int:
-    """The first of so many free ports in a row, below those that outgoing connections take: a server that is killed and
-    starts again finds them free, though clients try to reach it meanwhile.
+    """The first of so many free ports in a row, below those that outgoing connections take: a server that starts later,
+    or is killed and starts again, finds them free, though clients try to reach it meanwhile. None is named twice.
     """
     for first in range(10_000 + os.getpid() % 2_000 * 10, 32_000, number):
+        if not _taken.isdisjoint(range(first, first + number)):
+            continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
             for port in range(first, first + number):
                 probe = probes.enter_context(socket.socket())
                 probe.bind(("127.0.0.1", port))
+            _taken.update(range(first, first + number))
             return first
     raise OSError("no free ports")
 
@@ -102,6 +113,7 @@ class Store:
       address: HOST:PORT of its service.
       environment: what the script needs to find it again.
       enter: begins its commands, where it runs in another network.
+      finding: the variables by which clients find it, with "{}" for HOST:PORT.
     """
 
     script: str
@@ -109,6 +121,11 @@ class Store:
     address: str
     environment: dict[str, str]
     enter: list[str] = field(default_factory=list)
+    finding: dict[str, str] = field(default_factory=dict)
+
+    def variables(self, address: str = "") -> dict[str, str]:
+        """What the environment of clients says, of it or of a proxy before it."""
+        return {name: text.replace("{}", address or self.address) for name, text in self.finding.items()}
 
     def call(self, command: str, seconds: float = 900) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -160,7 +177,9 @@ Fault = int | str | None
 
 @dataclass
 class Request:
-    """What a rule sees: `kind` is the S3 operation (put, part, complete, get, head, list, delete) or the method."""
+    """What a rule sees: `kind` is what an object store is asked for (put, begin, part, complete, get, head, list,
+    delete), elsewhere the method.
+    """
 
     kind: str
     path: str
@@ -277,8 +296,10 @@ class Proxy:
 
 def _kind(method: str, path: str) -> str:
     query = path.partition("?")[2]
-    if "list-type" in query:
+    if "list-type" in query or "comp=list&" in f"{query}&":
         return "list"
+    if "comp=block" in query:  # of Azure
+        return "complete" if "comp=blocklist" in query else "part"
     if method == "PUT":
         return "part" if "partNumber" in query else "put"
     if method == "POST":

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpbeam.engine.program import Exact, Keys, Program, alone
+from dpbeam.engine.forwarding import Forwarding
+from dpbeam.engine.program import Exact, Keys, Program
 from dpbeam.kernels.grid import UNIT_BITS
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -36,60 +37,39 @@ class Round:
     released: set[bytes] = field(default_factory=set)
 
 
-class Watched(Program):
+class Watched(Forwarding):
     """Runs `inner` and records it; with `history`, the noisy sums of each round are replaced by the recorded one."""
 
     def __init__(self, inner: Program, history: Mapping[int, Round] | None = None):
-        self.inner = inner
+        super().__init__(inner)
         self.history = history
         self.rounds: dict[int, Round] = {}
         self.replies: dict[int, dict[str, dict[bytes, float]]] = {}
-        self.samples: dict[int, list[np.ndarray]] = {}
-        self.trips, self.cap, self.norm = inner.trips, inner.cap, inner.norm
-        self.weight_grid, self.reply_columns = inner.weight_grid, inner.reply_columns
-
-    def sum_names(self, trip):
-        return self.inner.sum_names(trip)
-
-    def block_state_trip(self, trip):
-        return self.inner.block_state_trip(trip)
-
-    def noise(self, trip):
-        return self.inner.noise(trip)
-
-    def exact(self, trip, shard):
-        return self.inner.exact(trip, shard)
-
-    def weigh(self, trip, block, reply, keys):
-        return self.inner.weigh(trip, block, reply, keys)
-
-    def released(self, shard):
-        return self.inner.released(shard)
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         names = shard.items.to_pylist()
-        exact = self.inner.exact(trip, shard)
+        exact = self.exact(trip, shard)
         here = self.rounds.setdefault(trip, Round())
         here.exact.update(zip(names, in_finest_units(exact)))
         here.present.update(n for n, p in zip(names, present) if p)
         if self.history is not None:
             known = self.history[trip].noisy
-            pure = alone(self.noise(trip), noisy, exact.units).tolist()  # where the history has no such item
+            pure = self.noise(trip).alone(noisy, exact.units).tolist()  # where the history has no such item
             noisy = np.array([known.get(n, a) for n, a in zip(names, pure)], np.int64)
         here.noisy.update(zip(names, noisy.tolist()))
-        after = self.inner.observe(trip, shard, noisy, present)
+        after = super().observe(trip, shard, noisy, present)
         for name in set(_STATISTICS) & set(after.state):
             here.state.setdefault(name, {}).update(zip(names, after.state[name].tolist()))
         return after
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
-        after = self.inner.threshold(trip, shard)
+        after = super().threshold(trip, shard)
         names = shard.items.to_pylist()
         self.rounds[trip].released.update(n for n, r in zip(names, after.state["released"]) if r)
         return after
 
     def reply(self, trip: int, shard: Shard):
-        after, values = self.inner.reply(trip, shard)
+        after, values = super().reply(trip, shard)
         here = self.replies.setdefault(trip, {})
         for name, column in values.items():
             here.setdefault(name, {}).update(zip(shard.items.to_pylist(), column.tolist()))

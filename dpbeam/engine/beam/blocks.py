@@ -13,7 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.messages import receive, send
-from dpbeam.engine.beam.run import RunDoFn
+from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
@@ -206,6 +206,7 @@ class SubsamplePerUser(beam.PTransform):
         self._complete, self._ranges = complete, ranges
 
     def expand(self, pcoll):
+        bind_settings(self._store, "sizes", sorted(self.display_data().items()))
         if self._complete and self._ranges:
             pcoll = pcoll | "NameUsers" >> beam.ParDo(_NameUsers()).with_output_types(pa.RecordBatch)
         elif self._complete:

@@ -28,7 +28,6 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.sweep import sweep
 from dpbeam.engine.beam.trips import ended_before
 from dpbeam.engine.program import Program
-from dpbeam.errors import InputError
 from dpbeam.kernels.relays import Relays
 
 TRIPS_PER_JOB = 32
@@ -74,22 +73,18 @@ class Checkpoint:
     Attributes:
       trip: the next trip.
       blocks: (blocks,) int64, those that have messages waiting.
-      digest: of the program.
     """
 
     trip: int
     blocks: np.ndarray
-    digest: str
 
     def save(self, store: RunStore) -> None:
-        digest = np.frombuffer(bytes.fromhex(self.digest), np.uint8)
-        store.write(_name(self.trip), {"blocks": self.blocks, "digest": digest})
+        store.write(_name(self.trip), {"blocks": self.blocks})
 
     @classmethod
     def read(cls, store: RunStore, trip: int) -> Checkpoint:
         """The checkpoint before a trip. Raises OSError or BeamIOError if there is none."""
-        columns = store.read(_name(trip))
-        return cls(trip, columns["blocks"], columns["digest"].tobytes().hex())
+        return cls(trip, store.read(_name(trip))["blocks"])
 
     @classmethod
     def last(cls, store: RunStore, trips: int) -> Checkpoint | None:
@@ -115,12 +110,11 @@ def _name(trip: int) -> str:
 class _Save(beam.DoFn):
     """Block ids of the whole job -> the checkpoint; after everything that it stands for is stored."""
 
-    def __init__(self, stored: StoredProgram, trip: int):
-        self._stored, self._trip = stored, trip
+    def __init__(self, store: RunStore, trip: int):
+        self._store, self._trip = store, trip
 
     def process(self, blocks: list[int]) -> None:
-        blocks = np.array(sorted(blocks), np.int64)
-        Checkpoint(self._trip, blocks, self._stored.digest).save(self._stored.store)
+        Checkpoint(self._trip, np.array(sorted(blocks), np.int64)).save(self._store)
 
 
 def run_in_jobs(
@@ -145,7 +139,7 @@ def run_in_jobs(
       relays: between blocks and shards; None: they speak directly.
 
     Raises:
-      InputError: the checkpoint in the folder is of another program.
+      InputError: the folder is that of another program, or its key would meet other data (`dpbeam.engine.binding`).
       ValueError: fewer than one trip per job.
     """
     if trips_per_job < 1:
@@ -153,8 +147,6 @@ def run_in_jobs(
     stored = StoredProgram.put(store, program, relays)
     at = Checkpoint.last(store, program.trips)
     while True:
-        if at is not None and at.digest != stored.digest:
-            raise InputError("the checkpoint is of a run with other settings; take another folder")
         first = 0 if at is None else at.trip
         if at is not None:
             sweep(store, program, first)
@@ -180,7 +172,7 @@ def run_in_jobs(
             _ = (
                 blocks
                 | "AllBlocks" >> beam.combiners.ToList()
-                | "SaveCheckpoint" >> beam.ParDo(_Save(stored, last))
+                | "SaveCheckpoint" >> beam.ParDo(_Save(store, last))
             )
 
         run(build)

@@ -30,7 +30,7 @@ from dpbeam.engine.beam.trips import (
     stored_block,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
-from dpbeam.engine.program import Program
+from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.columns import Columns, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.relays import Relays
@@ -114,7 +114,7 @@ class RunProgram(beam.PTransform):
         self._store, self._program, self._one_step, self._relays = store, program, one_step, relays
 
     def expand(self, blocks):
-        stored = StoredProgram.put(self._store, self._program, self._relays)
+        stored = StoredProgram.put(self._store, self._program, self._relays, one_step=self._one_step)
         if not self._one_step:
             return blocks | "Trips" >> RunTrips(stored, self._program)
         gathered = blocks | "SendBlock" >> beam.ParDo(_SendBlock(self._store)).with_output_types(
@@ -144,7 +144,10 @@ class _AllTrips(TripDoFn):
         blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
-        finished = run_trips(self._program, blocks, self._keys)
+        self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
+        finished = run_trips(
+            self._program, blocks, Keys(self._store.run_key())
+        )  # which draws for these blocks alone
         del blocks
         if finished.broadcast:
             self._store.write(broadcast_name(finished.trip), finished.broadcast)

@@ -24,6 +24,7 @@ from dpbeam.engine.beam.trips import (
     load_block,
     sliced,
 )
+from dpbeam.engine.program import decide_at_hub
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.shards import Shard
 
@@ -72,9 +73,9 @@ class _Decide(TripDoFn):
         state, spent = self._state(parts)
         if ended_before(program, self._store, trip) is not None:
             return state, parts
-        draw = self._keys.hub(program.hub_noise(trip), trip, spent)
-        state, broadcast = program.decide(trip, state, [summaries[part] for part in parts], draw)
-        ours = {_PARTS: np.array(parts, np.int64), _SPENT: np.array(draw.spent, np.float64)}
+        told = [summaries[part] for part in parts]
+        state, broadcast, spent = decide_at_hub(program, trip, state, told, self._keys, spent)
+        ours = {_PARTS: np.array(parts, np.int64), _SPENT: np.array(spent, np.float64)}
         self._store.write(hub_state_name(trip), {**state, **ours})
         self._store.write(broadcast_name(trip), broadcast)
         if program.may_end and program.done(trip, broadcast):

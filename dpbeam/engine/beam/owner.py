@@ -21,6 +21,10 @@ from dpbeam.storage import FileSystems
 
 #: How the names of run folders begin.
 RUN_FOLDER = "dpbeam-run-"
+#: How those of staged output begin that lie beside run folders.
+STAGING = "dpbeam-staging-"
+#: Those of data that are evaluated.
+EVALUATION_FOLDER = "dpbeam-evaluate-"
 FILE = "owner.json"
 
 

@@ -13,11 +13,23 @@ import apache_beam as beam
 import cloudpickle
 
 from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.binding import OTHER_DATA
 from dpbeam.engine.program import Keys, Program, check_trips, replies_by_link
+from dpbeam.errors import InputError
 from dpbeam.kernels.relays import Relays
 
 _loaded: dict[tuple[str, str], Program] = {}
 _KEPT = 4
+
+
+def bind_settings(store: RunStore, what: str, settings: object) -> None:
+    """Commit a run's folder to settings that say which noise meets which sums.
+
+    Raises:
+      InputError: it is bound to others.
+    """
+    if not store.bind(what, hashlib.sha256(repr(settings).encode()).digest()):
+        raise InputError(OTHER_DATA)
 
 
 @dataclass(frozen=True)
@@ -25,31 +37,35 @@ class StoredProgram:
     """A program in the run's folder.
 
     Attributes:
-      store: the folder; name: of the file; digest: of the program and the relays.
+      store: the folder; name: of the file.
       relays: between blocks and shards; None: they speak directly.
     """
 
     store: RunStore
     name: str
-    digest: str
     relays: Relays | None = None
 
     @classmethod
-    def put(cls, store: RunStore, program: Program, relays: Relays | None = None) -> StoredProgram:
+    def put(
+        cls, store: RunStore, program: Program, relays: Relays | None = None, *, one_step: bool = False
+    ) -> StoredProgram:
         """Store a program; the same program twice is one file.
 
         Args:
           relays: left out where blocks are told different things about an item: a relay knows sums alone.
+          one_step: all trips are made in one step, which binds its noise in a place of its own.
 
         Raises:
           ValueError: its trips do not hang together (`check_trips`).
+          InputError: the folder is that of another program, or of another way through it.
         """
         check_trips(program)
         if replies_by_link(program):
             relays = None
         data = cloudpickle.dumps(program)
         digest = hashlib.sha256(data + (repr(relays).encode() if relays else b"")).hexdigest()
-        stored = cls(store, f"program-{digest[:16]}", digest, relays)
+        bind_settings(store, "program", (digest, one_step))
+        stored = cls(store, f"program-{digest[:16]}", relays)
         store.write_bytes(stored.name, data)
         return stored
 
@@ -64,7 +80,7 @@ class StoredProgram:
 
 
 class RunDoFn(beam.DoFn):
-    """A DoFn with the run's keys."""
+    """A DoFn with the run's keys, which draw for the data alone that they were bound to in the run's folder."""
 
     _keys: Keys  # from `setup` on
 
@@ -72,7 +88,7 @@ class RunDoFn(beam.DoFn):
         self._store = store
 
     def setup(self) -> None:
-        self._keys = Keys(self._store.run_key())
+        self._keys = Keys(self._store.run_key(), self._store.bind)
 
 
 class TripDoFn(RunDoFn):

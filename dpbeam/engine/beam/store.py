@@ -25,12 +25,14 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.seal import Seal, unwrap, wrap
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
 
 _KEY_FILE = "key"
+_BOUND = "bound-"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TEMPORARY = ".tmp-"
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
@@ -88,6 +90,54 @@ class RunStore:
         """
         with self.create(name) as file:
             file.write(data)
+
+    def bind(self, place: str, digest: bytes) -> bool:
+        """Whether a place is bound to this digest; the first call for a place binds it, for good.
+
+        Of several calls at once with different digests at most one returns true, on every store that lists what is
+        there: files of this machine and of HDFS cannot be made twice; elsewhere every digest is a file of its own, and
+        who has written one looks afterwards whether there are others.
+
+        Raises:
+          OSError, BeamIOError: as for `create`, or the store does not answer: nothing may be drawn then.
+          UnavailableError: its listing lags behind, so it cannot tell.
+        """
+        name = f"{_BOUND}{place}"
+        if self._write_once(name, digest):
+            return self.read_bytes(name) == digest
+        own = f"{name}.{digest.hex()}"
+        self.write_bytes(own, digest)
+        there = self.names(f"{name}.")
+        if own not in there:
+            raise UnavailableError(
+                f"{self.path}: the store does not list yet what was just written; start again when it does"
+            )
+        return there == [own]
+
+    def _write_once(self, name: str, data: bytes) -> bool:
+        """Write a file that appears whole, unless it is there; false where the filesystem cannot tell."""
+        if not self.is_local:
+            if FileSystems.get_scheme(self.path) != "hdfs":
+                return False
+            self.write_bytes(name, data)  # HDFS renames onto no file that is there
+            return True
+        if self.exists(name):
+            return True
+        final = FileSystems.join(self.path, name)
+        new = NewFile(f"{final}{_TEMPORARY}{uuid.uuid4().hex}", name=name, seal=self._seal(name))
+        try:
+            new.write(data)
+            new.close()
+            os.link(new.path, final)
+        except FileExistsError:
+            return True
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        finally:
+            new.remove()
+        return True
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
@@ -167,6 +217,7 @@ class RunStore:
         if self.encrypted:
             data = unwrap(FileSystems.split(self.path)[1], data)
         insecure = data.startswith(_INSECURE)
+        # It has a folder, and so no run may be begun with it.
         return RunKey(data[len(_INSECURE) :] if insecure else data, insecure=insecure)
 
 
@@ -238,12 +289,14 @@ class RunFolder:
 
     Args:
       temp_location: a folder that every worker can reach, on any Beam filesystem.
-      key: the run's key; default a fresh one from the operating system. Never reuse a key.
+      key: the run's key; default a fresh one from the operating system. One that has served a run, or was made from
+        bytes, is refused.
       encrypt: encrypt the folder, under the key in the variable DPBEAM_FOLDER_KEY of launcher and workers
         (`dpbeam.engine.beam.seal`).
 
     Raises:
       InputError: `encrypt`, and there is no such key.
+      ValueError: the key may have served a run.
     """
 
     def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
@@ -257,32 +310,29 @@ class RunFolder:
             kept = wrap(name, kept)
         self.path = FileSystems.join(temp_location, name)
         self.store = RunStore(self.path, encrypted=encrypt)
-        if _is_local(self.path):
-            os.makedirs(temp_location, exist_ok=True)
-            os.mkdir(self.path, 0o700)
-            try:
-                owner.mark(self.path)
+        FileSystems.mkdirs(self.path, private=True)
+        try:
+            owner.mark(self.path)
+            if _is_local(self.path):
                 _write_private(os.path.join(self.path, _KEY_FILE), kept)
-            except BaseException:
-                self.remove()
-                raise
-        else:
-            FileSystems.mkdirs(self.path, private=True)
-            try:
-                owner.mark(self.path)
+            else:
                 self.store.write_bytes(_KEY_FILE, kept)
-            except BaseException:
-                with contextlib.suppress(OSError, BeamIOError):
-                    self.remove()
-                raise
+        except BaseException:
+            with contextlib.suppress(OSError, BeamIOError):
+                self.remove()
+            raise
 
     @classmethod
     def resume(cls, path: str, *, encrypted: bool = False) -> RunFolder:
         """The folder of a run that did not come to its end, with its key.
 
+        It goes on with the data and the settings that it began with: others are refused before noise is drawn for them.
+
         Raises:
-          InputError: it is no run's folder.
+          InputError: it is no run's folder, or its process lives (`leave` says that it is done with it).
         """
+        if owner.state_of(path) == "alive":
+            raise InputError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
         folder._claimed = False
         folder.path, folder.store = path, RunStore(path, encrypted=encrypted)
@@ -294,6 +344,10 @@ class RunFolder:
             raise InputError(f"'{path}' is not the private folder of a run") from None
         owner.mark(path)  # it is this process's now
         return folder
+
+    def leave(self) -> None:
+        """Let another run, also of this process, go on with this one, which has failed; the folder stays."""
+        owner.unmark(self.path)
 
     def claim(self) -> RunStore:
         """The store, for the one transform that this folder serves.

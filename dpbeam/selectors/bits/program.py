@@ -12,7 +12,7 @@ import numpy as np
 
 from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.noise import LINF
-from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
+from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
@@ -48,6 +48,10 @@ class BitsProgram(Program):
 
     def noise(self, trip: int) -> CoinNoise:
         return self.coins[trip]
+
+    def touches(self, trip: int) -> Touches:
+        grid = self.coins[trip].grid
+        return Touches.of(*((most, steps / grid) for most, steps in self.moves[trip]))
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys

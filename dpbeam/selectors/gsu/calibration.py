@@ -27,9 +27,9 @@ from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sig
 from dpbeam.accounting.threshold import item_allowance
 from dpbeam.selectors.gsu.presets import check_round_count
 
-_SLACK = 1 - 1e-9
-_ROUND_UP = 1e-13
-_CAP_STEPS = 60  # halvings of an interval of length below 1
+SLACK = 1 - 1e-9
+ROUND_UP = 1e-13
+CAP_STEPS = 60  # halvings of an interval of length below 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class GsuCalibration:
         return ComposedEvent("gaussian", (*noises, tests), label="gsu")
 
 
-def _checked_fractions(fractions: Sequence[float]) -> np.ndarray:
+def checked_fractions(fractions: Sequence[float]) -> np.ndarray:
     """Fractions with an exact sum of at most 1 (and at least 1 - 1e-9)."""
     values = [check_positive("fractions", value) for value in fractions]
     check_round_count(len(values))
@@ -100,7 +100,8 @@ def _checked_fractions(fractions: Sequence[float]) -> np.ndarray:
     return np.array(values)
 
 
-def _checked_spending(shares: Sequence[float], rounds: int) -> np.ndarray:
+def checked_spending(shares: Sequence[float], rounds: int) -> np.ndarray:
+    """Shares of delta_threshold per checkpoint, (rounds,), sum 1."""
     values = np.array([float(value) for value in shares])
     if len(values) != rounds:
         raise ValueError(f"spending must have one share per round, got {len(values)} for {rounds} rounds")
@@ -111,7 +112,7 @@ def _checked_spending(shares: Sequence[float], rounds: int) -> np.ndarray:
     return values
 
 
-def _split_delta(delta: float, gauss_share: float) -> tuple[float, float]:
+def split_delta(delta: float, gauss_share: float) -> tuple[float, float]:
     """(delta_gauss, delta_threshold), their exact sum at most delta."""
     gauss_share = check_delta(gauss_share, "delta_gauss_share")
     gauss = delta * gauss_share
@@ -171,7 +172,7 @@ def _caps(thresholds, G, deviations, delta: float, max_items: int, c0: float) ->
     # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
     good, bad = np.full(max_items, c0), np.ones(max_items)
     whole = fits(bad)
-    for _ in range(_CAP_STEPS):
+    for _ in range(CAP_STEPS):
         middle = (good + bad) / 2
         ok = fits(middle)
         good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
@@ -191,7 +192,7 @@ def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> tu
         quantile = -special.ndtri(_checkpoint_allowance(m, shares, delta, max_items))
         tested = np.isfinite(quantile)
         noise = deviations * np.where(tested, quantile, 0.0)
-        thresholds = np.where(tested, c0 * G + noise + _ROUND_UP * (c0 * G + np.abs(noise)), np.inf)
+        thresholds = np.where(tested, c0 * G + noise + ROUND_UP * (c0 * G + np.abs(noise)), np.inf)
         if crossing_bound(thresholds, G, deviations, c0) <= allowed:
             return m, thresholds
         m, step = m * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
@@ -234,9 +235,9 @@ def calibrate_gsu(
     if isinstance(max_items, bool) or int(max_items) != max_items or not 1 <= max_items <= 10**6:
         raise ValueError(f"max_items must be an integer from 1 to 1000000, got {max_items}")
     max_items = int(max_items)
-    f = _checked_fractions(fractions)
-    shares = _checked_spending(spending, len(f))
-    delta_gauss, delta_threshold = _split_delta(delta, delta_gauss_share)
+    f = checked_fractions(fractions)
+    shares = checked_spending(spending, len(f))
+    delta_gauss, delta_threshold = split_delta(delta, delta_gauss_share)
     sigma = gaussian_sigma(epsilon, delta_gauss)
 
     raw = np.exp(eta * (np.cumsum(f) - f / 2))
@@ -245,7 +246,7 @@ def calibrate_gsu(
     V = np.cumsum(a * a * f)
     V[-1] = 1.0
 
-    target = delta_threshold * _SLACK
+    target = delta_threshold * SLACK
     deviations = sigma * np.sqrt(V)
     m, thresholds = _thresholds_that_admit_c0(shares, target, max_items, c0, G, deviations)
     caps = _caps(thresholds, G, deviations, target, max_items, c0)

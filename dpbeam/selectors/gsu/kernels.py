@@ -15,31 +15,38 @@ _SMALLEST_SCORE = 1e-3
 
 
 def fill_weights(rows: Csr, score: np.ndarray, caps: np.ndarray) -> np.ndarray:
-    """x = min(cap, s score) per pair, with the largest s for which each user's l2 norm is at most one.
+    """`fill_to` with one cap for all items of a user.
+
+    Args:
+      caps: (rows,) float64 in (0, 1], the cap of each user's *original* degree.
+    """
+    return fill_to(rows, score, rows.per_pair(caps))
+
+
+def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
+    """x = min(bar, s score) per pair, with the largest s for which each user's l2 norm is at most one.
 
     Args:
       rows: users' items with a positive score.
       score: (pairs,) float64 > 0.
-      caps: (rows,) float64 in (0, 1], the cap of each user's *original* degree.
+      bar: (pairs,) float64 in (0, 1], the cap of each pair.
 
     Returns:
       (pairs,) int64 units, at most the cap rounded down, and exact l2 norm at most one per user.
     """
-    rows, _ = rows.select_rows(full := rows.degrees > 0)
-    caps = caps[full]
+    rows, _ = rows.select_rows(rows.degrees > 0)
     if not len(rows.links):
         return np.zeros(0, np.int64)
-    bar = rows.per_pair(caps)
     squares = np.square(score)
     scale = 1.0 / np.sqrt(rows.row_sums(squares))
     weight = score * rows.per_pair(scale)
-    _settle_capped(rows, weight, score, squares, caps, bar)
+    _settle_capped(rows, weight, score, squares, bar)
     units = floor_to_unit_norm(np.minimum(np.minimum(weight, bar), 1.0), rows.offsets)
     return np.minimum(units, np.floor(bar * 2.0**30).astype(np.int64))
 
 
 def _settle_capped(
-    rows: Csr, weight: np.ndarray, score: np.ndarray, squares: np.ndarray, caps: np.ndarray, bar: np.ndarray
+    rows: Csr, weight: np.ndarray, score: np.ndarray, squares: np.ndarray, bar: np.ndarray
 ) -> None:
     """Fix items at their cap and share the rest of the norm among the others, in place, until none exceeds.
 
@@ -48,30 +55,29 @@ def _settle_capped(
     over = rows.row_sums((weight > bar).astype(np.int64)) > 0
     pairs = np.flatnonzero(rows.per_pair(over))
     active, _ = rows.select_rows(over)
-    caps = caps[over]
     while len(pairs):
         capped = weight[pairs] >= bar[pairs]
-        at_cap = active.row_sums(capped.astype(np.int64)).astype(np.float64)
+        used = active.row_sums(np.where(capped, np.square(bar[pairs]), 0.0))
         free = active.row_sums(np.where(capped, 0.0, squares[pairs]))
-        room = np.maximum(1.0 - at_cap * np.square(caps), 0.0)
+        room = np.maximum(1.0 - used, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = np.where(free > 0.0, np.sqrt(room / free), 0.0)
         weight[pairs] = np.where(capped, bar[pairs], score[pairs] * active.per_pair(scale))
         still = active.row_sums(((weight[pairs] > bar[pairs]) & ~capped).astype(np.int64)) > 0
-        caps = caps[still]
         active, kept = active.select_rows(still)
         pairs = pairs[kept]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Public numbers at a checkpoint k: G_k, V_k, G_R, rho_R and sigma."""
+    """Public numbers at a checkpoint k: G_k, V_k, those of the checkpoint that it aims at, rho there, and sigma."""
 
     drift: float
     variance: float
     final_drift: float
     final_threshold: float
     sigma: float
+    final_variance: float = 1.0
 
 
 def score_units(
@@ -88,15 +94,30 @@ def score_units(
     Raises:
       ValueError: a score is not a number.
     """
+    return in_units(outlook_score(z, y, a, at, constants))
+
+
+def outlook_score(
+    z: np.ndarray, y: np.ndarray, a: np.ndarray, at: Checkpoint, constants: ScoreConstants
+) -> np.ndarray:
+    """Scores in [0, 1], (items,) float64; arguments as of `score_units`."""
     rest = at.final_drift - at.drift
     estimate = y / a
-    spread = at.sigma * np.sqrt(rest * rest / a + max(1.0 - at.variance, 0.0))
+    spread = at.sigma * np.sqrt(rest * rest / a + max(at.final_variance - at.variance, 0.0))
     outlook = (z + constants.g * rest * estimate - at.final_threshold) / spread
     shift = constants.a + constants.a1 * (at.variance - 0.5)
     width = constants.k1 * np.exp(constants.kk * (at.variance - 0.5))
     below = np.minimum(0.0, outlook + shift) / width
     above = np.maximum(0.0, outlook - constants.b) / constants.k2
-    score = np.exp(-0.5 * (np.square(below) + np.square(above)))
+    return np.exp(-0.5 * (np.square(below) + np.square(above)))
+
+
+def in_units(score: np.ndarray) -> np.ndarray:
+    """Scores as they travel, (items,) uint16.
+
+    Raises:
+      ValueError: a score is not a number.
+    """
     if np.isnan(score).any():
         raise ValueError("a score is not a number: the score constants are out of range")
     return np.where(score < _SMALLEST_SCORE, 0, np.rint(score * SCORE_ONE)).astype(np.uint16)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbeam.accounting.discrete import threshold_surcharge
 from dpbeam.accounting.noise import L2, NoiseSpec
-from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
+from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid
@@ -75,6 +75,9 @@ class GsuProgram(Program):
     def noise(self, trip: int) -> NoiseSpec:
         return NoiseSpec("gaussian", self.round_sigmas[trip], trip + 1)
 
+    def touches(self, trip: int) -> Touches:
+        return Touches(np.arange(1, self.cap + 1), self.caps[1:])
+
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
@@ -93,10 +96,10 @@ class GsuProgram(Program):
         weight = noisy / UNITS
         fraction, coefficient = self.fractions[trip], self.coefficients[trip]
         if trip == 0:
-            score = np.ones(len(shard))
+            score = np.full(len(shard), self.expected_weight(trip))
             z = y = a = np.zeros(len(shard))
         else:
-            score = shard.state["score"] * (1.0 / SCORE_ONE)
+            score = shard.state["score"] * (1.0 / SCORE_ONE) * self.expected_weight(trip)
             z, y, a = shard.state["z"], shard.state["y"], shard.state["a"]
         return with_state(
             shard,
@@ -104,6 +107,10 @@ class GsuProgram(Program):
             y=y + fraction * score * weight,
             a=a + fraction * np.square(score),
         )
+
+    def expected_weight(self, trip: int) -> float:
+        """The weight of an item at full score in this round, as a public share of that in the last one."""
+        return 1.0
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         z = shard.state["z"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import astuple, dataclass, replace
 
+from dpbeam.accounting.budget import check_share
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import Request, Settings, setting
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
@@ -100,8 +101,7 @@ def _check(settings: GsuSettings, delta: float) -> None:
                 f"--{name} must be a number above 0 and at most 1, got {getattr(settings, name)}"
             )
     share = settings.gsu_delta_share
-    if not 0 < share < 1:
-        raise InputError(f"--gsu_delta_share must be a number strictly between 0 and 1, got {share}")
+    check_share("gsu_delta_share", share)
     if not delta * (1 - share) < 0.5:
         raise InputError(
             f"--delta ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "

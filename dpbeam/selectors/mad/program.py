@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpbeam.accounting.noise import L2, NoiseSpec
-from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, with_state
+from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, Touches, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
@@ -143,6 +143,9 @@ class Mad2rProgram(Program):
 
     def _round(self, trip: int) -> MadRound:
         return self.first if trip < 2 else self.second
+
+    def touches(self, trip: int) -> Touches:
+        return Touches.of((self.max_items, 1.0))
 
     def exact(self, trip: int, shard: Shard) -> Exact:
         return mad_exact(shard, self._round(trip).tables)

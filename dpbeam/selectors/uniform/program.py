@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpbeam.accounting.noise import L1, NoiseSpec
-from dpbeam.engine.program import Keys, Program, ReplyColumn, mark_released, with_state
+from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
@@ -59,6 +59,9 @@ class UniformProgram(Program):
 
     def noise(self, trip: int) -> NoiseSpec:
         return self._noises[trip]
+
+    def touches(self, trip: int) -> Touches:
+        return Touches.of((self.max_items, 1.0))
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys

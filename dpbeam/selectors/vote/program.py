@@ -8,7 +8,7 @@ import numpy as np
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1
-from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, mark_released, with_state
+from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, Touches, mark_released, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
@@ -52,6 +52,10 @@ class VoteProgram(Program):
 
     def noise(self, trip: int) -> CountNoise | None:
         return self.count_noise if trip == self.trips - 1 else None
+
+    def touches(self, trip: int) -> Touches:
+        """Others' votes move on with a user's, and in the end one count by one."""
+        return Touches.of((1, 1.0))
 
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None

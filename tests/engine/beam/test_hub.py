@@ -283,6 +283,7 @@ def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
         # The broken step is beside the chain, so its job may or may not have come to its end.
         done = 0 if at is None else at.trip // 3
         assert done in (fail_in, fail_in + 1)
+        folder.leave()
         again = RunFolder.resume(folder.path)
         assert jobs(again, program, out, trips_per_job=3) == max(3 - done, 0)
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
@@ -331,6 +332,7 @@ def test_every_job_of_a_swept_chain_may_fail_once(name, tmp_path, monkeypatch):
             with pytest.raises(Exception, match="the disk is away"):
                 jobs(folder, program, out, trips_per_job=1, blocks_first=True)
             assert failed[-1] == trip
+        folder.leave()
         jobs(RunFolder.resume(folder.path), program, out, trips_per_job=1, blocks_first=True)
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
 
@@ -359,7 +361,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     out = str(tmp_path / "out")
     with RunFolder(str(tmp_path), key(KEY)) as folder:
         jobs(folder, GreedyCover(4, 1.0), out, trips_per_job=2)
-        with pytest.raises(InputError, match="the checkpoint is of a run with other settings"):
+        with pytest.raises(InputError, match="belongs to other data or settings"):
             jobs(folder, GreedyCover(4, 2.0), out, trips_per_job=2)
         with pytest.raises(ValueError, match="trips_per_job must be at least 1, got 0"):
             jobs(folder, GreedyCover(4, 1.0), out, trips_per_job=0)

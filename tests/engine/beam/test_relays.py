@@ -1,5 +1,6 @@
 """Relays between blocks and shards: the same results, far fewer messages, and nothing lost or doubled unnoticed."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks
 from dpbeam.engine.program import Keys, replies_by_link
+from dpbeam.errors import InputError
 from dpbeam.kernels.columns import decode, pack
 from dpbeam.kernels.relays import Relays
 from dpbeam.selection.config import SelectionConfig
@@ -54,11 +56,15 @@ def test_a_swept_chain_of_jobs_with_every_bundle_run_twice(tmp_path, monkeypatch
 
 
 def test_another_road_is_another_program(tmp_path):
-    """A checkpoint of a run with relays is none of a run without: its blocks wait for other senders."""
+    """A folder of a run with relays is none of a run without: its blocks wait for other senders."""
     program = chained("mad2r")
-    with RunFolder(str(tmp_path), key(KEY)) as folder:
-        put = [StoredProgram.put(folder.store, program, relays) for relays in (None, RELAYS, Relays(7, 2, 2))]
-        assert len({stored.digest for stored in put}) == len({stored.name for stored in put}) == 3
+    for mine, other in itertools.permutations((None, RELAYS, Relays(7, 2, 2)), 2):
+        with RunFolder(str(tmp_path), key(KEY)) as folder:
+            assert StoredProgram.put(folder.store, program, mine) == StoredProgram.put(
+                folder.store, program, mine
+            )
+            with pytest.raises(InputError, match="belongs to other data or settings"):
+                StoredProgram.put(folder.store, program, other)
 
 
 class Road:

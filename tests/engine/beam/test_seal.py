@@ -25,7 +25,7 @@ from dpbeam.errors import InputError
 from dpbeam.randomness import RunKey
 
 KEY = "0123456789abcdef" * 4
-RUN_KEY = RunKey(bytes(range(32)))
+RUN_KEY = RunKey(bytes(range(32)), insecure=True)
 FEW = settings(max_examples=60, deadline=None)
 
 
@@ -116,7 +116,7 @@ class TestFolderKey:
                     folder.store.run_key()
 
     def test_a_job_carries_the_path_and_no_key(self, tmp_path):
-        with RunFolder(str(tmp_path), RunKey(RUN_KEY.secret_bytes()), encrypt=True) as folder:
+        with RunFolder(str(tmp_path), RUN_KEY, encrypt=True) as folder:
             folder.store.write_bytes("a", b"text")
             assert folder.store.read_bytes("a") == b"text"
             stored = pickle.dumps(folder.store)

@@ -12,7 +12,7 @@ from dpbeam.selectors import base
 from dpbeam.selectors.vote.program import VoteProgram
 
 ALPHA = 1e-6  # probability that one audit refutes a correct program
-EPSILON, DELTA = 1.0, 0.05
+EPSILON, DELTA, MAX_ITEMS = 1.0, 0.05, 8
 
 
 def all_novel(count: int) -> Neighbours:
@@ -20,8 +20,9 @@ def all_novel(count: int) -> Neighbours:
 
 
 def plan(quota: int = 3) -> SimpleNamespace:
-    program = VoteProgram(noise=CountNoise(EPSILON, DELTA), quota=quota, trips=6, max_items=8)
-    return SimpleNamespace(program=program, config=SimpleNamespace(epsilon=EPSILON, delta=DELTA))
+    program = VoteProgram(noise=CountNoise(EPSILON, DELTA), quota=quota, trips=6, max_items=MAX_ITEMS)
+    config = SimpleNamespace(epsilon=EPSILON, delta=DELTA, max_items_per_user=MAX_ITEMS)
+    return SimpleNamespace(program=program, config=config)
 
 
 def cases() -> tuple[Neighbours, ...]:
@@ -57,5 +58,5 @@ def test_noise_of_a_larger_budget_is_refuted():
 
     result = audit(plan(), trials=1_000, cases=(all_novel(1),), subject=Subject(plan().program, keys=Quiet))
     assert [f.case for f in result.findings if f.violated and f.kind == "noise"] == [
-        "noise of round 1 is not as stated"
+        "noise of items in round 1 is not as stated"
     ]

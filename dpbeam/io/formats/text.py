@@ -5,23 +5,56 @@ Documents are gathered into arrays of some megabytes before they are tokenised, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.io.files import ByteSource, open_input
+from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES, Chunk, chunks
-from dpbeam.io.rows import Rows
-from dpbeam.kernels.canonical import slices_of
+from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import ByteSource, open_input
+from dpbeam.kernels.canonical import Kinds, slices_of
 
 _BOM = b"\xef\xbb\xbf"
 
 
-def line_rows(path: str, file, start: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Rows]:
-    """A row per line that begins in the range [start, end)."""
-    for chunk in chunks(path, file, "text", start, end, chunk_bytes):
-        yield _lines(chunk)
+class Text(Format):
+    name, title, suffixes = "text", "a text", ("txt",)
+    bytes_per_pair = 6
+    compressible = True
+    pipes = True
+    has_columns = False
+    options = ("text_layout",)
+    instead = ("--text_layout", "each line or file is a user")
+
+    def complete_users(self, spec: InputSpec) -> bool:
+        return True
+
+    def unit(self, spec: InputSpec) -> str:
+        return f"one user: one {spec.text_layout} of the input"
+
+    def splits(self, spec: InputSpec) -> bool:
+        return spec.text_layout == "line"
+
+    def look(self, piece: Piece, spec: InputSpec) -> Look:
+        return Look()
+
+    def read(
+        self, piece: Piece, file: BinaryIO, spec: InputSpec, kinds: Kinds, counts: Counts
+    ) -> Iterator[Rows]:
+        """A row per line that begins in the piece."""
+        for chunk in chunks(piece.path, file, piece.start, piece.end):
+            yield _lines(chunk)
+
+    def read_pieces(
+        self, pieces: Sequence[Piece], spec: InputSpec, kinds: Kinds, counts: Counts
+    ) -> Iterator[Rows]:
+        if spec.text_layout == "file":
+            return file_rows(piece.path for piece in pieces)
+        return super().read_pieces(pieces, spec, kinds, counts)
 
 
 def _lines(chunk: Chunk) -> Rows:
@@ -57,7 +90,7 @@ def file_rows(paths: Iterable[str], chunk_bytes: int = CHUNK_BYTES) -> Iterator[
 def _read_file(path: str) -> bytes:
     parts = []
     with open_input(path) as file:
-        source = ByteSource(path, file, "text")
+        source = ByteSource(path, file)
         while block := source.read(CHUNK_BYTES):
             parts.append(block)
     return b"".join(parts).removeprefix(_BOM)

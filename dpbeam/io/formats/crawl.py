@@ -9,7 +9,6 @@ Needs the extra `warc`.
 
 from __future__ import annotations
 
-import importlib
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
@@ -21,10 +20,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import ByteSource
+from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES
 from dpbeam.io.rows import BAD_ROWS, FILTERED_PAGES, Counts, Rows
 from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import ByteSource
+from dpbeam.kernels.canonical import Kinds
 
 #: Largest page, decompressed: fifty times what Common Crawl keeps of one.
 MAX_PAGE_BYTES = 256 << 20
@@ -40,47 +41,88 @@ class _BadPageError(Exception):
 _TOO_LARGE = _BadPageError(f"a page of more than {MAX_PAGE_BYTES >> 20} MB")
 
 
-def check_installed() -> None:
-    """Refuse to go on without the readers. Raises InputError."""
-    try:
-        for name in ("fastwarc", "publicsuffixlist", "resiliparse"):
-            importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"--input_format: wet and warc need the package {error.name}: pip install 'dpbeam[warc]'"
-        ) from None
+_UNITS = {
+    "record": "one user: one record of the crawl",
+    "page": "one user: all records of one page (target URI)",
+    "host": "one user: all pages of one host",
+    "domain": "one user: all pages of one registered domain",
+}
 
 
-def read(
-    path: str, file: BinaryIO, spec: InputSpec, counts: Counts, chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[Rows]:
-    """A row per page: its user, or none where each record is one, and its text.
+class _Crawl(Format):
+    """What WET and WARC share.
 
-    Raises:
-      InputError: the file is damaged, or a page is and `on_bad_row` is error.
+    Attributes:
+      kind: of the records that are pages.
     """
-    kind, page_text = ("conversion", _wet_text) if spec.format == "wet" else ("response", _warc_text)
-    user_of = _USERS[spec.user]
-    rows = _Gathered(path)
-    for number, record in _records(path, file, spec.format):
-        if record.kind != kind:
-            continue
-        try:
-            text = page_text(record, spec)
-            if text is None:
-                counts[FILTERED_PAGES] += 1
+
+    magic = b"WARC"
+    compressible = True
+    pipes = True
+    has_columns = False
+    instead = ("--user", "use --user")
+    ledger_fields = ("format", "user", "languages", "http_statuses")
+    modules = ("fastwarc", "publicsuffixlist", "resiliparse")
+    extra = "warc"
+    kind: str
+
+    def text(self, record: _Record, spec: InputSpec) -> bytes | None:
+        """The text of a page; None where the spec leaves it out. Raises _BadPageError."""
+        raise NotImplementedError
+
+    def complete_users(self, spec: InputSpec) -> bool:
+        return spec.user == "record"
+
+    def unit(self, spec: InputSpec) -> str:
+        return _UNITS[spec.user]
+
+    def look(self, piece: Piece, spec: InputSpec) -> Look:
+        return Look()
+
+    def read(
+        self, piece: Piece, file: BinaryIO, spec: InputSpec, kinds: Kinds, counts: Counts
+    ) -> Iterator[Rows]:
+        """A row per page: its user, or none where each record is one, and its text."""
+        user_of = _USERS[spec.user]
+        rows = _Gathered(piece.path)
+        for number, record in _records(piece.path, file):
+            if record.kind != self.kind:
                 continue
-            rows.add(number, user_of(_uri(record)) if user_of else None, text)
-        except _BadPageError as error:
-            if spec.on_bad_row == "error":
-                raise InputError(
-                    f"{path}: record {number}: {error}; pass --on_bad_row=skip to leave such pages out"
-                ) from None
-            counts[BAD_ROWS] += 1
-        if rows.size >= chunk_bytes:
+            try:
+                text = self.text(record, spec)
+                if text is None:
+                    counts[FILTERED_PAGES] += 1
+                    continue
+                rows.add(number, user_of(_uri(record)) if user_of else None, text)
+            except _BadPageError as error:
+                if spec.on_bad_row == "error":
+                    raise InputError(
+                        f"{piece.path}: record {number}: {error}; pass --on_bad_row=skip to leave such pages out"
+                    ) from None
+                counts[BAD_ROWS] += 1
+            if rows.size >= CHUNK_BYTES:
+                yield rows.finish()
+        if rows.texts:
             yield rows.finish()
-    if rows.texts:
-        yield rows.finish()
+
+
+class Wet(_Crawl):
+    name, title, suffixes = "wet", "a WET", ("wet",)
+    bytes_per_pair = 6
+    options = ("user", "languages")
+    kind = "conversion"
+
+    def text(self, record: _Record, spec: InputSpec) -> bytes | None:
+        return _wet_text(record, spec)
+
+
+class Warc(_Crawl):
+    name, title, suffixes = "warc", "a WARC", ("warc",)
+    options = ("user", "http_statuses")
+    kind = "response"
+
+    def text(self, record: _Record, spec: InputSpec) -> bytes | None:
+        return _warc_text(record, spec)
 
 
 class _Gathered:
@@ -134,7 +176,7 @@ class _Record:
         return self.block
 
 
-def _records(path: str, file: BinaryIO, format: str) -> Iterator[tuple[int, _Record]]:
+def _records(path: str, file: BinaryIO) -> Iterator[tuple[int, _Record]]:
     """(number from 1, record) of a file that holds whole records, one after the other, and nothing else.
 
     Readers of libraries end without a word where a file is cut off, and print what they do not like.
@@ -142,7 +184,7 @@ def _records(path: str, file: BinaryIO, format: str) -> Iterator[tuple[int, _Rec
     Raises:
       InputError: anything else.
     """
-    ahead = _Ahead(ByteSource(path, file, format))
+    ahead = _Ahead(ByteSource(path, file))
     number = 0
     while not ahead.at_end():
         head = ahead.until(_END, MAX_HEADER_BYTES)

@@ -31,62 +31,131 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import ByteSource, open_input
-from dpbeam.io.lines import Chunk, chunks
+from dpbeam.io.formats.base import Format, Look, Piece
+from dpbeam.io.lines import Chunk, check_text, chunks, count_lines
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import ByteSource, open_input
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import BYTES, INT
+from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
 
 BLOCK_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"
-_FIELD = r'(?:[^",\r\n]*|"(?:[^"]|"")*")'
-# Within quotes a line break is a character like others: whether a record may have several lines is decided before.
-_RECORD = {"csv": rf"\A{_FIELD}(?:,{_FIELD})*\r?\n?\z", "tsv": r"\A[^\r\n]*\r?\n?\z"}
 _QUOTE, _RETURN, _NEWLINE = 0x22, 0x0D, 0x0A
 _UNEVEN = "a quoted value does not end on its line, or a quote inside a value is not doubled"
-_MISPLACED = {
-    "csv": "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
-    "whole",
-    "tsv": "a carriage return inside the line",
-}
-_SKIP = "mend the line, or pass --on_bad_row=skip"
 
 
-def read(
-    path: str,
-    file: BinaryIO,
-    start: int,
-    end: int,
-    spec: InputSpec,
-    counts: Counts,
-    block_bytes: int = BLOCK_BYTES,
-) -> Iterator[Rows]:
-    """Rows of the lines that begin in [start, end); of the whole file with `csv_multiline`.
+class _Delimited(Format):
+    """What CSV and TSV share.
 
-    Raises:
-      InputError: no header or column; a quoted value that does not end; malformed rows unless they are skipped.
+    Attributes:
+      quoted: whether values may stand in quotes.
+      misplaced: what is wrong with a line that `record` does not match.
     """
-    header = read_header(path, spec)
-    lines = chunks(path, file, spec.format, start, end, block_bytes)
-    records = _joined(lines, block_bytes) if spec.csv_multiline else map(_by_line, lines)
-    at_header = start == 0
-    for found in records:
-        found = found.without_blank()
-        if at_header and len(found):
-            at_header, found = False, found.keep(np.arange(len(found)) > 0)
-        if len(found):
-            rows = _parse(found, header, spec, counts)
-            if len(rows):
-                yield rows
+
+    lacks = "header"
+    compressible = True
+    pipes = True
+    quoted: bool
+    misplaced: str
+
+    def separator(self, spec: InputSpec) -> str:
+        """Between two fields."""
+        return spec.csv_delimiter
+
+    def record(self, spec: InputSpec, fields: int | None = None) -> str:
+        """Regular expression of a line whose quotes and carriage returns are where they may be.
+
+        Args:
+          fields: how many it has; None: any number.
+        """
+        comma = f"\\x{ord(self.separator(spec)):02x}"
+        more = "*" if fields is None else f"{{{fields - 1}}}"
+        return rf"\A{self.field(comma)}(?:{comma}{self.field(comma)}){more}\r?\n?\z"
+
+    def field(self, comma: str) -> str:
+        """Regular expression of a field."""
+        return rf"[^{comma}\r\n]*"
+
+    def fields(self, line: str, spec: InputSpec) -> list[str]:
+        """The fields of a header, which is one record. Raises csv.Error."""
+        raise NotImplementedError
+
+    def look(self, piece: Piece, spec: InputSpec) -> Look:
+        read_header(piece.path, spec, self)
+        return Look(user=None if spec.user_column is None else STRING)
+
+    def count_rows(self, path: str, spec: InputSpec) -> int:
+        return max(0, count_lines(path) - 1)
+
+    def splits(self, spec: InputSpec) -> bool:
+        return not spec.csv_multiline
+
+    def read(
+        self,
+        piece: Piece,
+        file: BinaryIO,
+        spec: InputSpec,
+        kinds: Kinds,
+        counts: Counts,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> Iterator[Rows]:
+        """Rows of the lines that begin in a piece; of the whole file with `csv_multiline`."""
+        header = read_header(piece.path, spec, self)
+        lines = chunks(piece.path, file, piece.start, piece.end, block_bytes)
+        records = _joined(lines, block_bytes) if spec.csv_multiline else map(_by_line, lines)
+        at_header = piece.start == 0
+        for found in records:
+            found = found.without_blank()
+            if at_header and len(found):
+                at_header, found = False, found.keep(np.arange(len(found)) > 0)
+            if len(found):
+                rows = _parse(found, header, spec, counts, self)
+                if len(rows):
+                    yield rows
+
+
+class Csv(_Delimited):
+    name, title, suffixes = "csv", "a CSV", ("csv",)
+    options = ("csv_multiline", "csv_delimiter")
+    quoted = True
+    misplaced = (
+        "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
+        "whole"
+    )
+
+    def field(self, comma: str) -> str:
+        # Within quotes a line break is a character like others: whether a record may have several is decided before.
+        return rf'(?:[^"{comma}\r\n]*|"(?:[^"]|"")*")'
+
+    def fields(self, line: str, spec: InputSpec) -> list[str]:
+        reader = csv.reader(io.StringIO(line, newline=""), delimiter=spec.csv_delimiter, strict=True)
+        header, *more = reader
+        if more:  # a carriage return outside of quotes ends a row for this reader, and no line
+            raise csv.Error(self.misplaced)
+        return header
+
+
+class Tsv(_Delimited):
+    name, title, suffixes = "tsv", "a TSV", ("tsv",)
+    quoted = False
+    misplaced = "a carriage return inside the line"
+
+    def separator(self, spec: InputSpec) -> str:
+        return "\t"
+
+    def fields(self, line: str, spec: InputSpec) -> list[str]:
+        if "\r" in line:
+            raise csv.Error(self.misplaced)
+        return line.split("\t")
 
 
 def check_quotes(path: str) -> None:
     """Refuse a CSV file with quotes out of place; values may hold line breaks. Raises InputError."""
     spec = InputSpec((path,), "csv", csv_multiline=True)
     with open_input(path) as file:
-        for records in _joined(chunks(path, file, "csv", 0, 1 << 62, BLOCK_BYTES), BLOCK_BYTES):
-            _well_formed(records, spec, Counts())
+        for records in _joined(chunks(path, file, 0, 1 << 62, BLOCK_BYTES), BLOCK_BYTES):
+            _well_formed(records, spec, Counts(), Csv())
 
 
 @dataclass(frozen=True)
@@ -151,16 +220,12 @@ def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
     rest: Chunk | None = None
     for chunk in lines:
         if rest is not None:
-            chunk = Chunk(rest.path, rest.format, rest.offset, rest.data + chunk.data)
+            chunk = Chunk(rest.path, rest.offset, rest.data + chunk.data)
         found = _by_line(chunk)
         closed = np.cumsum(found.count(_QUOTE)) % 2 == 0
         ends = found.ends[closed]
         used = int(ends[-1]) if len(ends) else 0
-        rest = (
-            Chunk(chunk.path, chunk.format, chunk.offset + used, chunk.data[used:])
-            if used < len(chunk.data)
-            else None
-        )
+        rest = Chunk(chunk.path, chunk.offset + used, chunk.data[used:]) if used < len(chunk.data) else None
         if rest is not None and len(rest.data) > limit:
             raise _unended(rest)
         if len(ends):
@@ -176,59 +241,71 @@ def _unended(rest: Chunk) -> InputError:
     )
 
 
-def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts) -> Rows:
-    good = _well_formed(found, spec, counts)
+def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts, form: _Delimited) -> Rows:
+    good = _well_formed(found, spec, counts, form)
+    # Of a row with too many or too few fields pyarrow makes a string first, and prints what it thinks of the others.
+    if len(canonical.invalid_utf8(pa.array([good.chunk.data], pa.large_binary()))):
+        odd = canonical.invalid_utf8(good.values())
+        pattern = form.record(spec, fields=len(header))
+        good = _drop(good, odd, pattern, "malformed row, not valid UTF-8", spec, counts)
     if not len(good):
         return Rows(None, [pa.nulls(0)], good.where)
     handler = _BadRows(spec.on_bad_row == "skip")
     text = good.text()
     try:
-        table = pacsv.read_csv(text, **_options(spec, handler, header, max(text.size, 1 << 10)))
+        table = pacsv.read_csv(text, **_options(spec, form, handler, header, max(text.size, 1 << 10)))
     except pa.ArrowInvalid:
         if not handler.numbers:
-            raise InputError(f"{found.chunk.path}: malformed {spec.format.upper()}") from None
-        raise _wrong_fields(good, handler) from None
+            raise InputError(f"{found.chunk.path}: malformed {form.name.upper()}") from None
+        raise _wrong_fields(good, handler, spec) from None
     if table.num_rows + len(handler.numbers) != len(good):
-        raise InputError(f"{found.chunk.path}: malformed {spec.format.upper()}: lines and rows do not agree")
+        raise InputError(f"{found.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
     bad = np.asarray(handler.numbers, np.int64) - 1
     if spec.csv_multiline and len(bad):
         several = bad[good.keep(bad).count(_NEWLINE) > 1]
         if len(several):
-            raise _wrong_fields(good, handler, int(several[0]))
+            raise _wrong_fields(good, handler, spec, int(several[0]))
     counts[BAD_ROWS] += len(bad)
     good = good.keep(np.delete(np.arange(len(good)), bad))
     return _rows(table.combine_chunks(), good, spec, counts)
 
 
-def _well_formed(found: _Records, spec: InputSpec, counts: Counts) -> _Records:
+def _well_formed(found: _Records, spec: InputSpec, counts: Counts, form: _Delimited) -> _Records:
     """The records whose quotes and carriage returns are where they may be; see the module's docstring."""
     quotes = found.count(_QUOTE)
-    if spec.format == "csv" and (quotes & 1).any():
+    if form.quoted and (quotes & 1).any():
         first = int((quotes & 1).argmax())
         raise InputError(
             f"{found.where(first)}: {_UNEVEN}; mend the line, or pass --csv_multiline if values hold line breaks"
         )
     unsure = found.count(_RETURN) > 0
-    if spec.format == "csv":
+    if form.quoted:
         unsure |= quotes > 0
     positions = np.flatnonzero(unsure)
     if not len(positions):
         return found
-    fits = pc.match_substring_regex(found.keep(positions).values(), _RECORD[spec.format])
+    return _drop(found, positions, form.record(spec), form.misplaced, spec, counts)
+
+
+def _drop(
+    found: _Records, positions: np.ndarray, pattern: str, problem: str, spec: InputSpec, counts: Counts
+) -> _Records:
+    """The records without those, of these positions, that a regular expression does not match."""
+    fits = pc.match_substring_regex(found.keep(positions).values(), pattern)
     bad = positions[~fits.to_numpy(zero_copy_only=False)]
     if not len(bad):
         return found
     several = bad[found.keep(bad).count(_NEWLINE) > 1]
     if len(several):
-        raise InputError(f"{found.where(int(several[0]))}: {_MISPLACED[spec.format]}; mend the file")
-    _refuse(spec, found.where(int(bad[0])), _MISPLACED[spec.format])
+        raise InputError(f"{found.where(int(several[0]))}: {problem}; mend the file")
+    _refuse(spec, found.where(int(bad[0])), problem)
     counts[BAD_ROWS] += len(bad)
     return found.keep(np.delete(np.arange(len(found)), bad))
 
 
 def _refuse(spec: InputSpec, where: str, problem: str) -> None:
     if spec.on_bad_row == "error":
-        raise InputError(f"{where}: {problem}; {_SKIP}")
+        raise InputError(f"{where}: {problem}; {spec.mend_row}")
 
 
 class _BadRows:
@@ -245,22 +322,26 @@ class _BadRows:
         return "skip" if self._skip else "error"
 
 
-def _wrong_fields(good: _Records, handler: _BadRows, record: int | None = None) -> InputError:
+def _wrong_fields(
+    good: _Records, handler: _BadRows, spec: InputSpec, record: int | None = None
+) -> InputError:
     if record is not None:
         return InputError(f"{good.where(record)}: malformed row of several lines; mend the file")
     found, expected = handler.fields
     return InputError(
-        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {found} fields where the header has {expected}; {_SKIP}"
+        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {found} fields where the header has {expected}; "
+        f"{spec.mend_row}"
     )
 
 
-def _options(spec: InputSpec, handler: _BadRows, names: list[str], block_bytes: int) -> dict:
-    quoted = spec.format == "csv"
+def _options(
+    spec: InputSpec, form: _Delimited, handler: _BadRows, names: list[str], block_bytes: int
+) -> dict[str, object]:
     return {
         "read_options": pacsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names),
         "parse_options": pacsv.ParseOptions(
-            delimiter="," if quoted else "\t",
-            quote_char='"' if quoted else False,
+            delimiter=form.separator(spec),
+            quote_char='"' if form.quoted else False,
             newlines_in_values=spec.csv_multiline,
             ignore_empty_lines=True,
             invalid_row_handler=handler,
@@ -306,14 +387,14 @@ def _rows(table: pa.Table, records: _Records, spec: InputSpec, counts: Counts) -
     return Rows(user, [values.take(kept) for values in items], records.where)
 
 
-def read_header(path: str, spec: InputSpec) -> list[str]:
+def read_header(path: str, spec: InputSpec, form: _Delimited) -> list[str]:
     """Column names in the first line that is not blank.
 
     Raises:
       InputError: there is none, it is no text, or a needed column is missing or occurs twice.
     """
     with open_input(path) as file:
-        source = ByteSource(path, file, spec.format)
+        source = ByteSource(path, file)
         data = b""
         while True:
             block = source.read(1 << 16)
@@ -321,14 +402,15 @@ def read_header(path: str, spec: InputSpec) -> list[str]:
             head = data.removeprefix(_BOM).lstrip(b"\r\n")
             if not block or _has_record(head, spec):
                 break
+    check_text(path, data, whole=not block)
     if not head:
-        raise no_header(path, spec.format)
+        raise form.no_header(path)
     try:
         text = head.decode() if not block else head[: head.rfind(b"\n")].decode(errors="surrogateescape")
-        header = _fields(text, spec)
+        header = form.fields(_first_record(text, spec).removesuffix("\r"), spec)
     except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path}: its header cannot be read; is it {spec.format} in UTF-8?") from None
-    _check_header(path, header, spec)
+        raise InputError(f"{path}: its header cannot be read; is it {form.name} in UTF-8?") from None
+    _check_header(path, header, spec, form)
     return header
 
 
@@ -343,25 +425,26 @@ def _quotes_at_line_ends(head: bytes) -> Iterator[int]:
         yield quotes
 
 
-def _fields(text: str, spec: InputSpec) -> list[str]:
-    if not spec.csv_multiline:
-        text = text.split("\n", 1)[0].removesuffix("\r")
-    if spec.format == "tsv":
-        return text.split("\t")
-    return next(csv.reader(io.StringIO(text, newline=""), strict=True))
+def _first_record(text: str, spec: InputSpec) -> str:
+    lines = text.split("\n")
+    count = 1
+    while spec.csv_multiline and count < len(lines) and sum(line.count('"') for line in lines[:count]) % 2:
+        count += 1
+    return "\n".join(lines[:count])
 
 
-def no_header(path: str, format: str) -> InputError:
-    """The error for a file without a byte, or without a line, where a format needs them."""
-    lacks = "footer" if format == "parquet" else "header"
-    return InputError(f"{path}: an empty file, without even a {lacks}; remove it, or leave it out of --input")
-
-
-def _check_header(path: str, header: list[str], spec: InputSpec) -> None:
+def _check_header(path: str, header: list[str], spec: InputSpec, form: _Delimited) -> None:
     # Without a header the first row is data, which no message may show: one name must fit before the rest is shown.
     there = header if any(name in header for name in spec.columns) else []
-    for name in spec.columns:
-        if header.count(name) != 1:
-            error = spec.no_column(path, name, there)
-            hint = "" if there else f"; the first line must be a header of {spec.format} column names"
-            raise InputError(f"{error}{hint}")
+    if all(header.count(name) == 1 for name in spec.columns):
+        return
+    raise spec.no_columns(path, header, there, _hint(header, spec, form) if not there else "")
+
+
+def _hint(header: list[str], spec: InputSpec, form: _Delimited) -> str:
+    """What may be wrong with a first line that holds none of the columns."""
+    if form.quoted and len(header) == 1:
+        for mark, shown in ((";", ";"), ("\t", "\\t"), ("|", "|")):
+            if {name.strip() for name in header[0].split(mark)} & set(spec.columns):
+                return f"; its fields seem to be separated by '{shown}': pass --csv_delimiter='{shown}'"
+    return f"; the first line must be a header of {form.name} column names"

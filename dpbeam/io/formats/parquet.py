@@ -14,75 +14,110 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.rows import ROWS_PER_BATCH, Rows, is_list
+from dpbeam.io.formats.base import Format, Look, Piece
+from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_kinds, schema_kinds
 from dpbeam.io.spec import InputSpec
-from dpbeam.kernels import canonical
+from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
 
 _MAGIC = b"PAR1"
 _BYTES_PER_BATCH = 64 << 20
 _LENGTH_BYTES = 4  # before each plain value
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class Parquet(Format):
+    name, title = "parquet", "a Parquet"
+    suffixes: tuple[str, ...] = ("parquet",)
+    magic = _MAGIC
+    lacks = "footer"
+    bytes_per_pair = 6
+    why_not_compressed = "Parquet is compressed inside; decompress the file itself"
+    why_no_pipe = "Parquet is not read from a pipe, its index is at the end"
+    has_lists = True
+    declares_types = True
+
+    def splits(self, spec: InputSpec) -> bool:
+        return True
+
+    def look(self, piece: Piece, spec: InputSpec) -> Look:
+        with open_input(piece.path) as file:
+            source = ParquetInput(piece, file, spec)
+            user, items = source.kinds
+            size, seen = source.item_sizes() if spec.tokenizer is None else (0, 0)
+            return Look(user, items, rows=source.num_rows, item_bytes=size, items_seen=seen)
+
+    def check_head(self, path: str) -> None:
+        """Nothing: `ParquetInput` looks at both ends of a file."""
+
+    def read(
+        self, piece: Piece, file: BinaryIO, spec: InputSpec, kinds: Kinds, counts: Counts
+    ) -> Iterator[Rows]:
+        source = ParquetInput(piece, file, spec)
+        check_kinds(piece.path, spec, source.kinds, kinds)
+        yield from source.rows(piece.start, piece.end)
 
 
 class ParquetInput:
     """An opened Parquet file.
 
+    A column is the file's own; else a constant of the piece; else, of a table that has it, null in this file.
+
+    Attributes:
+      num_rows: of the whole file.
+      kinds: as of `schema_kinds`.
+
     Raises:
       InputError: the file is not whole Parquet, a column is missing or has a type that is not read.
     """
 
-    def __init__(self, path: str, file: BinaryIO, spec: InputSpec):
-        self._path = path
+    def __init__(self, piece: Piece, file: BinaryIO, spec: InputSpec):
+        path = self._path = piece.path
+        self._constants = dict(piece.constants)
         self._spec = spec
         self._source = file
         try:
             self._file = pq.ParquetFile(file)
-            self.schema = self._file.schema_arrow
+            schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{path}: {complaint(file, error)}") from None
         self.num_rows = self._file.metadata.num_rows
-        self.kinds = self._check_columns()
+        self._stored = self._stored_names(schema)
+        self._others = {name: self._other_type(name) for name in spec.columns if name not in self._stored}
+        columns = [(name, schema.field(stored).type) for name, stored in self._stored.items()]
+        columns += [(name, kind) for name, kind in self._others.items() if kind is not None]
+        self.kinds = schema_kinds(spec, pa.schema(columns), path)
 
-    def _check_columns(self) -> tuple[str | None, tuple[str | None, ...]]:
-        """Kinds of the user and item columns; None where all values are null or there is no user column."""
-        spec = self._spec
-        user = None
-        if spec.user_column is not None:
-            user = canonical.kind_of(self._type(spec.user_column), self._name(spec.user_column))
-        return user, tuple(self._item_kind(name) for name in spec.item_columns)
+    def _stored_names(self, schema: pa.Schema) -> dict[str, str]:
+        """Column of the spec -> its name in the file; by the field's id where the table has ids."""
+        wanted = self._spec.columns
+        if any(schema.names.count(name) > 1 for name in wanted):
+            raise self._spec.no_columns(self._path, schema.names, schema.names)
+        columns = self._spec.table.columns if self._spec.table else ()
+        ids = {column.name: column.field_id for column in columns if column.field_id is not None}
+        if not ids:
+            return {name: name for name in schema.names if name in wanted or not self._spec.table}
+        names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in schema}
+        if -1 in names:
+            raise InputError(f"{self._path}: a column has no field id: such files of a table are not read")
+        return {name: names[ids[name]] for name in wanted if ids.get(name) in names}
 
-    def _item_kind(self, name: str) -> str | None:
-        spec, where = self._spec, self._name(name)
-        found = self._type(name)
-        if spec.layout == "grouped":
-            if is_list(found):
-                found = found.value_type
-            elif spec.tokenizer is None:
-                raise InputError(
-                    f"{where} has type {found}, but --input_layout=grouped needs a list column; "
-                    "use --input_layout=pairs for one item per row"
-                )
-        elif is_list(found):
-            raise InputError(f"{where} is a list column; pass --input_layout=grouped for one user per row")
-        kind = canonical.kind_of(found, where)
-        if spec.tokenizer is not None and kind not in (canonical.STRING, None):
-            raise InputError(f"{where} has type {found}, but --tokenizer needs a string column")
-        return kind
-
-    def _type(self, name: str) -> pa.DataType:
-        found = self.schema.get_all_field_indices(name)
-        if len(found) != 1:
-            raise self._spec.no_column(self._path, name, self.schema.names)
-        return self.schema.field(found[0]).type
-
-    def _name(self, column: str) -> str:
-        return f"{self._path}: column '{column}'"
+    def _other_type(self, name: str) -> pa.DataType | None:
+        """The type of a column that is not in the file; None where there is no such column."""
+        column = self._spec.table.column(name) if self._spec.table else None
+        if column is None:
+            return pa.string() if name in self._constants else None
+        if column.always and name not in self._constants:
+            raise InputError(
+                f"{self._path}: holds no values of column '{name}', which the table has elsewhere; this is not read"
+            )
+        return column.type
 
     def rows(self, start: int, end: int) -> Iterator[Rows]:
         """Rows of the row groups whose first byte lies in [start, end)."""
         metadata = self._file.metadata
         # Arrow reads dictionaries inside lists from one row group at a time only.
-        limit = 0 if self._spec.layout == "grouped" else ROWS_PER_BATCH
+        limit = 0 if self._spec.lists else ROWS_PER_BATCH
         first_row = 0
         waiting: list[int] = []
         waiting_rows, waiting_first = 0, 0
@@ -126,7 +161,12 @@ class ParquetInput:
         spec = self._spec
 
         def column(name: str) -> pa.Array:
-            found = table.column(name)
+            if name in self._others:
+                value, kind = self._constants.get(name), self._others[name]
+                if value is None:
+                    return pa.nulls(table.num_rows, kind)
+                return pa.repeat(pa.scalar(value).cast(kind), table.num_rows)
+            found = table.column(self._stored[name])
             if pa.types.is_dictionary(found.type):
                 found = found.unify_dictionaries()
             elif pa.types.is_string(found.type):
@@ -144,11 +184,16 @@ class ParquetInput:
         """Bytes of the item columns before compression, as the footer has them, and the number of items."""
         metadata = self._file.metadata
         leaves = [
-            i for i, leaf in enumerate(self._leaf_columns()) if _below(leaf.path, self._spec.item_columns)
+            i
+            for i, leaf in enumerate(self._leaf_columns())
+            if _below(leaf.path, self._in_file(self._spec.item_columns))
         ]
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         size = sum(group.column(i).total_uncompressed_size for group in groups for i in leaves)
-        return size, sum(group.column(leaves[0]).num_values for group in groups)
+        return size, sum(group.column(leaves[0]).num_values for group in groups) if leaves else 0
+
+    def _in_file(self, columns: Iterable[str]) -> list[str]:
+        return [self._stored[name] for name in columns if name in self._stored]
 
     def _dictionary_columns(self) -> list[str]:
         """Leaf paths of the columns to be read as dictionaries: byte strings that are not text to tokenise.
@@ -156,19 +201,19 @@ class ParquetInput:
         Of users only where they are stored so: making one of users in random order would cost more than it saves.
         """
         spec = self._spec
-        columns: list[str] = list(spec.item_columns) if spec.tokenizer is None else []
+        columns = [name for name in spec.item_columns if spec.tokenizer is None and name not in spec.numbers]
         if spec.layout == "pairs" and spec.user_column is not None and self._mostly_indices(spec.user_column):
             columns.append(spec.user_column)
         return [
             column.path
             for column in self._leaf_columns()
-            if _below(column.path, columns) and column.physical_type == "BYTE_ARRAY"
+            if _below(column.path, self._in_file(columns)) and column.physical_type == "BYTE_ARRAY"
         ]
 
     def _mostly_indices(self, name: str) -> bool:
         """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length."""
         metadata = self._file.metadata
-        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if leaf.path == name]
+        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if leaf.path in self._in_file([name])]
         chunks = [metadata.row_group(g).column(i) for g in range(metadata.num_row_groups) for i in leaves]
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         return size < _LENGTH_BYTES * sum(chunk.num_values for chunk in chunks)
@@ -179,7 +224,8 @@ class ParquetInput:
 
     def _leaves(self) -> list[str]:
         # A name with a dot would be read as a path by the column selection, so leaf paths are given in full.
-        return [column.path for column in self._leaf_columns() if _below(column.path, self._spec.columns)]
+        columns = self._in_file(self._spec.columns)
+        return [column.path for column in self._leaf_columns() if _below(column.path, columns)]
 
     def _num_rows(self, groups: list[int]) -> int:
         return sum(self._file.metadata.row_group(group).num_rows for group in groups)
@@ -201,23 +247,6 @@ class ParquetInput:
                     _BYTES_PER_BATCH * rows // max(size, 1),
                 )
         return max(1, batch)
-
-
-def check_kinds(path: str, spec: InputSpec, found: tuple, expected: Kinds) -> None:
-    """Refuse a file whose columns have other kinds than those of the whole input. Raises InputError."""
-    user, items = found
-    pairs = [(spec.user_column, user, expected.user), *zip(spec.item_columns, items, expected.item)]
-    for column, kind, wanted in pairs:
-        if kind is not None and kind != wanted:
-            raise mixed_kinds(path, column, kind, wanted)
-
-
-def mixed_kinds(path: str, column: str, kind: str, wanted: str) -> InputError:
-    """The error for ids that mix types."""
-    return InputError(
-        f"{path}: column '{column}' holds {kind} values where other input holds {wanted} values; "
-        "ids must have one type throughout, convert them"
-    )
 
 
 def first_byte(group: pq.RowGroupMetaData) -> int:

@@ -10,7 +10,6 @@ error even where bad rows are skipped, for a chance first row must not decide wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,15 +17,19 @@ import orjson
 import pyarrow as pa
 
 from dpbeam.errors import InputError
-from dpbeam.io.lines import Chunk, chunks
+from dpbeam.io.formats.base import Format, Look, Piece
+from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
+from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
 
 CHUNK_BYTES = 4 << 20
 
-_PYTHON = {STRING: str, INT: int, BYTES: str}
-_ARROW = {STRING: pa.large_string(), INT: pa.int64(), BYTES: pa.large_string()}
+NUMBER = "number"  # of what is no id, such as the demands of an agent
+_PYTHON: dict[str, tuple[type, ...]] = {STRING: (str,), INT: (int,), BYTES: (str,), NUMBER: (int, float)}
+_ARROW = {STRING: pa.large_string(), INT: pa.int64(), BYTES: pa.large_string(), NUMBER: pa.float64()}
+_WANTED = {STRING: "a string", INT: "an integer", BYTES: "a string", NUMBER: "a number"}
 _JSON = {
     str: "a string",
     int: "an integer",
@@ -39,30 +42,41 @@ _JSON = {
 _LOOK_AT = 1_000
 
 
-def read(
-    path: str,
-    file: BinaryIO,
-    start: int,
-    end: int,
-    spec: InputSpec,
-    kinds: Kinds,
-    counts: Counts,
-    chunk_bytes: int = CHUNK_BYTES,
-) -> Iterator[Rows]:
-    """Rows of the lines that begin in [start, end). Raises InputError for bad lines unless they are skipped."""
-    reader = _Reader(spec, kinds, counts)
-    for chunk in chunks(path, file, "jsonl", start, end, chunk_bytes):
-        rows = reader.rows(chunk)
-        if rows is not None:
-            yield rows
+class JsonLines(Format):
+    name, title, suffixes = "jsonl", "a JSON lines", ("jsonl", "ndjson", "json")
+    bytes_per_pair = 40
+    compressible = True
+    pipes = True
+    has_lists = True
+
+    def splits(self, spec: InputSpec) -> bool:
+        return True
+
+    def count_rows(self, path: str, spec: InputSpec) -> int:
+        return count_lines(path)
+
+    def look(self, piece: Piece, spec: InputSpec) -> Look:
+        """As `Format`; at the first thousand rows at most, or further on to the first user. Bad lines are left to
+        the reader."""
+        with open_input(piece.path) as file:
+            return _look_at(piece.path, file, spec)
+
+    def read(
+        self, piece: Piece, file: BinaryIO, spec: InputSpec, kinds: Kinds, counts: Counts
+    ) -> Iterator[Rows]:
+        reader = _Reader(spec, kinds, counts)
+        for chunk in chunks(piece.path, file, piece.start, piece.end, CHUNK_BYTES):
+            rows = reader.rows(chunk)
+            if rows is not None:
+                yield rows
 
 
 class _Reader:
     def __init__(self, spec: InputSpec, kinds: Kinds, counts: Counts):
         self._spec = spec
-        self._kinds = kinds
+        self._user = kinds.user
+        self._items = (NUMBER,) * len(spec.numbers) or kinds.item
         self._counts = counts
-        self._grouped = spec.layout == "grouped"
 
     def rows(self, chunk: Chunk) -> Rows | None:
         lines = chunk.data.split(b"\n")
@@ -82,22 +96,23 @@ class _Reader:
 
     def _columns(self, rows: list[dict[str, Any]]) -> tuple[pa.Array | None, list[pa.Array]]:
         """Arrow columns of parsed rows; raises (TypeError, ...) if any row is not as it should be."""
-        spec, kinds = self._spec, self._kinds
+        spec = self._spec
         user = None
         if spec.user_column is not None:
-            user = _scalars([row.get(spec.user_column) for row in rows], kinds.user)
-        values = [[row.get(name) for row in rows] for name in spec.item_columns]
-        if self._grouped:
-            return user, [self._lists(values[0])]
-        return user, [_scalars(column, kind) for column, kind in zip(values, kinds.item)]
+            user = _scalars([row.get(spec.user_column) for row in rows], self._user)
+        items = []
+        for name, kind in zip(spec.item_columns, self._items):
+            make = self._lists if name in spec.lists else _scalars
+            items.append(make([row.get(name) for row in rows], kind))
+        return user, items
 
-    def _lists(self, values: list[list | None]) -> pa.Array:
+    def _lists(self, values: list[list | None], kind: str) -> pa.Array:
         values = [self._as_list(value) for value in values]
         if not set(map(type, values)) <= {list, type(None)}:
             raise TypeError
         missing = np.array([value is None for value in values], bool)
         lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
-        flat = _scalars([item for value in values if value for item in value], self._kinds.item[0])
+        flat = _scalars([item for value in values if value for item in value], kind)
         offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
         return pa.LargeListArray.from_arrays(offsets, flat, mask=pa.array(missing) if missing.any() else None)
 
@@ -114,7 +129,7 @@ class _Reader:
         if problem is None:
             return True
         if self._spec.on_bad_row == "error":
-            raise InputError(f"{_where(chunk, number)}: {problem}; mend the line, or pass --on_bad_row=skip")
+            raise InputError(f"{_where(chunk, number)}: {problem}; {self._spec.mend_row}")
         self._counts[BAD_ROWS] += 1
         return False
 
@@ -125,18 +140,18 @@ class _Reader:
             return "not valid UTF-8" if not _decodes(line) else "not a JSON value"
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
-        spec, kinds = self._spec, self._kinds
+        spec = self._spec
         if spec.user_column is not None:
             user = row.get(spec.user_column)
-            if fault := _fault(spec.user_column, user, kinds.user):
-                if type(user) in (str, int) and type(user) is not _PYTHON[kinds.user]:
+            if fault := _fault(spec.user_column, user, self._user):
+                if type(user) in (str, int) and type(user) not in _PYTHON[self._user]:
                     raise _MixedTypes(f"{fault}; ids must have one type throughout, convert them")
                 return fault
-        for name, kind in zip(spec.item_columns, kinds.item):
-            value = self._as_list(row.get(name))
-            if self._grouped and value is not None and type(value) is not list:
+        for name, kind in zip(spec.item_columns, self._items):
+            value, listed = self._as_list(row.get(name)), name in spec.lists
+            if listed and value is not None and type(value) is not list:
                 return f"column '{name}' holds {_JSON[type(value)]} where a list is expected"
-            for item in (value or ()) if self._grouped else (value,):
+            for item in (value or ()) if listed else (value,):
                 if fault := _fault(name, item, kind):
                     return fault
         return None
@@ -151,7 +166,7 @@ def _where(chunk: Chunk, number: int) -> str:
 
 
 def _scalars(values: list, kind: str) -> pa.Array:
-    if not set(map(type, values)) <= {_PYTHON[kind], type(None)}:
+    if not set(map(type, values)) <= {*_PYTHON[kind], type(None)}:
         raise TypeError
     array = pa.array(values, _ARROW[kind])
     return array.cast(pa.large_binary()) if kind == BYTES else array
@@ -161,8 +176,8 @@ def _fault(column: str, value: Any, kind: str) -> str | None:
     """What is wrong with a value; None if it is null or of the kind."""
     if value is None:
         return None
-    if type(value) is not _PYTHON[kind]:
-        return f"column '{column}' holds {_JSON[type(value)]} where {_JSON[_PYTHON[kind]]} is expected"
+    if type(value) not in _PYTHON[kind]:
+        return f"column '{column}' holds {_JSON[type(value)]} where {_WANTED[kind]} is expected"
     if kind == INT and not -(2**63) <= value < 2**63:
         return f"column '{column}' holds {_JSON[float]}"
     return None
@@ -176,55 +191,39 @@ def _decodes(line: bytes) -> bool:
     return True
 
 
-@dataclass
-class FirstRows:
-    """What the first rows of a file hold.
-
-    Attributes:
-      user: kind of the first user; None if all are null, or there is no user column.
-      items: kinds found in each item column.
-    """
-
-    user: str | None
-    items: dict[str, set[str]]
-
-
-def look_at(path: str, file: BinaryIO, spec: InputSpec) -> FirstRows:
-    """Look at the first thousand rows at most, or further on to the first user; bad lines are left to the reader.
-
-    Raises:
-      InputError: a column occurs in none of the first rows.
-    """
-    found = FirstRows(None, {name: set() for name in spec.item_columns})
-    seen, names, common = 0, set(), set()
+def _look_at(path: str, file: BinaryIO, spec: InputSpec) -> Look:
+    values: dict[str, set[str]] = {name: set() for name in spec.item_columns}
+    user: str | None = None
+    seen = 0
+    names: set[str] = set()
+    common: set[str] = set()
     for row in _objects(path, file):
         seen += 1
         if seen <= _LOOK_AT:
             names.update(row)
             common = set(row) if seen == 1 else common & set(row)
-            for name, kinds in found.items.items():
+            for name, kinds in values.items():
                 kinds.update(_kinds(row.get(name)))
         if spec.user_column is not None:
-            found.user = found.user or next(iter(_kinds(row.get(spec.user_column))), None)
-        if seen >= _LOOK_AT or all(STRING in kinds for kinds in found.items.values()):
+            user = user or next(iter(_kinds(row.get(spec.user_column))), None)
+        if seen >= _LOOK_AT or all(STRING in kinds for kinds in values.values()):
             if seen == _LOOK_AT:
                 _check_present(path, spec, names, common)
-            if found.user or spec.user_column is None:
+            if user or spec.user_column is None:
                 break
     if seen:
         # The keys of one row alone may be its content.
         _check_present(path, spec, names, common if seen > 1 else set())
-    return found
+    return Look(user, values=values)
 
 
 def _check_present(path: str, spec: InputSpec, names: set[str], common: set[str]) -> None:
-    for name in spec.columns:
-        if name not in names:
-            raise spec.no_column(path, name, sorted(common))
+    if not names.issuperset(spec.columns):
+        raise spec.no_columns(path, sorted(names), sorted(common))
 
 
 def _objects(path: str, file: BinaryIO) -> Iterator[dict]:
-    for chunk in chunks(path, file, "jsonl", 0, 1 << 62, 1 << 18):
+    for chunk in chunks(path, file, 0, 1 << 62, 1 << 18):
         for line in chunk.data.split(b"\n"):
             row = _object(line)
             if row is not None:

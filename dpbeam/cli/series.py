@@ -1,0 +1,271 @@
+"""`dpbeam series VERB`: a window of nights that are released one by one, for one budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.console import emit, run_command, warn
+from dpbeam.cli.flags import (
+    FOLDER,
+    READ,
+    WRITTEN_PREFIX,
+    FlagParser,
+    add_account_flags,
+    add_input_flags,
+    nearest,
+    require,
+)
+from dpbeam.cli.series_open import WINDOW, open_series
+from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpbeam.series.window import SeriesWindow
+
+_COMMON = ("folder", "config", "quiet", "verbose")
+_ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
+_INPUT = (
+    *("input", "input_format", "input_layout", "user_column", "item_column", "item_type", "on_null"),
+    *("on_bad_row", "csv_multiline", "lowercase", "text_layout", "tokenizer", "token_pattern", "ngrams"),
+    *("user", "language", "http_status", "csv_delimiter", "partition", "table_version"),
+)
+#: Verb -> (its flags beside those of all, one line of help).
+VERBS = {
+    "open": (
+        (
+            *WINDOW,
+            *_ACCOUNT,
+            *("output", "output_format", "known", "item_column", "item_type", "user_column"),
+            *("insecure_test_key", "users_at_least", "dry_run"),
+        ),
+        "fix window and budget, write the window's ledger, and charge the account, once",
+    ),
+    "run": (("night", "empty", *_INPUT), "make one night: release what is new"),
+    "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
+    "show": (("json",), "nights made, items released, what the window costs"),
+    "close": ((), "end the series and remove what its users brought"),
+}
+
+
+def make_parser() -> FlagParser:
+    """The flags of all verbs."""
+    lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
+    parser = FlagParser(
+        "series",
+        f"Release items night by night from growing data, for one budget. Verbs: {lines}.",
+        beam=False,
+    )
+    parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
+    parser.add_argument(
+        "--folder", metavar="DIR", type=FOLDER, help="private folder of the series, on this machine; required"
+    )
+    group = parser.add_argument_group("window (open)")
+    group.add_argument("--epsilon", type=float, metavar="EPS", help="of all nights together; required")
+    group.add_argument("--delta", type=float, metavar="DELTA", help="of all nights together; required")
+    group.add_argument("--nights", type=int, metavar="T", help="how many nights the window has; required")
+    group.add_argument(
+        "--preset", metavar="NAME", help="early (default), early-flat or late: when most is spent"
+    )
+    group.add_argument(
+        "--max_items_per_user", type=int, metavar="D0", help="items of a user that count over all nights"
+    )
+    group.add_argument(
+        "--first_night", metavar="DAY", help="nights are days from this one on (default: numbers from 1)"
+    )
+    group.add_argument(
+        "--known",
+        metavar="FILE",
+        type=READ,
+        help="items that are out already: a list, or a prefix of an output",
+    )
+    group.add_argument(
+        "--output",
+        metavar="PREFIX",
+        type=WRITTEN_PREFIX,
+        help="ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
+    )
+    group.add_argument("--output_format", metavar="FORMAT", help="parquet (default), text, csv or jsonl")
+    group.add_argument(
+        "--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE"
+    )
+    group.add_argument(
+        "--users_at_least",
+        type=int,
+        metavar="N",
+        help="how many users there publicly are; --delta is held against it",
+    )
+    parser.add_switch("dry_run", "check everything and print the plan; nothing is opened or charged")
+    group = parser.add_argument_group("night (run)")
+    group.add_argument("--night", metavar="NIGHT", help="a number, or a day where --first_night was given")
+    parser.add_switch("empty", "nothing came on this night; its rounds run all the same")
+    add_input_flags(parser)
+    group = parser.add_argument_group("erase")
+    group.add_argument(
+        "--users", metavar="FILE", type=READ, help="list of users, one per line or Parquet (column user)"
+    )
+    group.add_argument("--user_type", metavar="TYPE", help="string (default), int or bytes")
+    parser.add_switch("json", "show: print JSON instead of text")
+    add_account_flags(parser)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    return run_command("series", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    given, _ = make_parser().parse(argv)
+    verb = given.pop("verb", None)
+    if verb not in VERBS:
+        close = nearest(verb, VERBS) if verb else None
+        mend = f"did you mean {close}?" if close else f"one of {', '.join(VERBS)}"
+        raise InputError(f"unknown verb '{verb}'; {mend}" if verb else f"give a verb: {mend}")
+    for name in given:
+        if name not in (*VERBS[verb][0], *_COMMON):
+            raise InputError(f"--{name} does not apply to series {verb}")
+    require(given, "folder")
+    return _DO[verb](given)
+
+
+def _make(given: dict[str, Any]) -> int:
+    require(given, "night")
+    if given.get("empty", False) == ("input" in given):
+        raise InputError("--input: give the night's files, or --empty where nothing came")
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    _check_open(window)
+    config = window.plan.config
+    number = config.number_of(given["night"])
+    name = config.name_of(number)
+    from dpbeam.io.output import OutputTarget
+
+    prefix = f"{window.settings['output']}-{name}"
+    ours = published(prefix, window, name) is not None
+    target = OutputTarget(prefix, window.settings["format"], overwrite=ours, extras=(SO_FAR,))
+    users, items, kinds, names, files = _pairs(given)
+    target.check(files)
+    if window.key.insecure:
+        warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
+    with window.alone():
+        if ours and window.made.state.night < number:
+            raise InputError(
+                f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder would "
+                "draw its noise again on other data; close this series and open another"
+            )
+        state = window.run(number, users, items, kinds)
+        publish_night(given, window, state, target, number, names)
+    return 0
+
+
+def _pairs(given: dict[str, Any]) -> tuple[pa.Array, pa.Array, bytes, tuple[str, ...], list[str]]:
+    """Users, items, kinds, names of the item columns, and files of a night's input."""
+    import pyarrow as pa
+
+    from dpbeam.cli.settings import input_spec
+    from dpbeam.io.pairs import read_pairs
+    from dpbeam.io.sources import preflight
+    from dpbeam.kernels.canonical import METADATA_KEY
+
+    nothing = pa.array([], pa.large_binary())
+    if given.get("empty", False):
+        return nothing, nothing, b"", ("item",), []
+    spec = input_spec(given)
+    summary = preflight(spec)
+    try:
+        if summary.complete_users:
+            raise InputError(
+                "--user_column is required: a series follows its users over nights, so rows, lines or files cannot be "
+                "users"
+            )
+        batches = list(read_pairs(spec, summary))
+    finally:
+        summary.release()
+    if not any(len(batch[0]) for batch in batches):
+        raise InputError("--input: there is not a single pair; give --empty where nothing came")
+    users, items = (pa.concat_arrays([nothing, *(batch[side] for batch in batches)]) for side in (0, 1))
+    kinds = summary.kinds.metadata()[METADATA_KEY]
+    return users, items, kinds, (summary.spec or spec).item_names, [file.path for file in summary.files]
+
+
+def _erase(given: dict[str, Any]) -> int:
+    require(given, "users")
+    from dpbeam.io.item_lists import read_items
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.kernels.canonical import KINDS, STRING
+    from dpbeam.series.state import kinds_of
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    kind = given.get("user_type", STRING)
+    if kind not in KINDS:
+        raise InputError(f"--user_type must be one of {', '.join(KINDS)}, got '{kind}'")
+    kinds = window.made.state.kinds
+    if kinds and kinds_of(kinds).user != kind:
+        raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
+    window.erase(read_items(given["users"], OutputColumns(("user",), (kind,)), "--users"))
+    say(given, "erased: these users give no weight on any night to come; whether they were here is not told")
+    return 0
+
+
+def _show(given: dict[str, Any]) -> int:
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    made, config = window.made, window.plan.config
+    schedule = config.resolved_schedule
+    done = made.state.rounds
+    noise, tests = (round(sum(shares[:done]), 6) for shares in (schedule.fractions, schedule.spending))
+    found = {
+        "series": window.id,
+        "output": window.settings.get("output"),
+        "open": is_open(window) and not made.closed,
+        "closed": made.closed,
+        "nights": config.nights,
+        "nights_made": made.state.night,
+        "next_night": None
+        if made.closed or made.state.night == config.nights
+        else config.name_of(made.state.night + 1),
+        "items_released": len(made.state.released),
+        "epsilon": config.epsilon,
+        "delta": config.delta,
+        "rounds": schedule.rounds,
+        "rounds_made": done,
+        "noise_spent": noise,
+        "tests_spent": tests,
+    }
+    if given.get("json", False):
+        emit(json.dumps(found, indent=2))
+        return 0
+    state = "closed" if made.closed else "open" if found["open"] else "not open: dpbeam series open goes on"
+    emit(
+        f"series {window.id}: {state}; nights {made.state.night} of {config.nights}, next: {found['next_night']}\n"
+        f"items released: {found['items_released']}\n"
+        f"paid: epsilon {config.epsilon:g}, delta {config.delta:g} for the whole window; used so far: "
+        f"{100 * noise:.0f} % of the noise, {100 * tests:.0f} % of the tests' delta"
+    )
+    return 0
+
+
+def _close(given: dict[str, Any]) -> int:
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    window.close()
+    say(given, "closed: what the users brought is removed; budget that no night has used is not given back")
+    return 0
+
+
+def _check_open(window: SeriesWindow) -> None:
+    if "output" not in window.settings:
+        raise InputError("--folder: this series was opened by dpbeam.Series and has no output; go on there")
+    if not is_open(window):
+        raise InputError("--folder: the opening of this series was cut short; give dpbeam series open again")
+
+
+_DO = {"open": open_series, "run": _make, "erase": _erase, "show": _show, "close": _close}

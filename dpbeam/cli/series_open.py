@@ -1,0 +1,225 @@
+"""`dpbeam series open`: fix window and budget, publish the window's ledger, charge the account once.
+
+Order, and what a process that comes after it finds: the private folder is made, with a key that has drawn nothing; the
+account is charged and the ledger published as by any release (`dpbeam.cli.charged`); the folder is marked as open. Cut
+short anywhere, the same command goes on, and no night runs before the mark is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.charge import Uncharged, open_charge
+from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
+from dpbeam.cli.console import NothingToDo, warn
+from dpbeam.cli.flags import require
+from dpbeam.cli.series_output import is_open, mark_open, published, release_of, say, stage
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpbeam.io.output import OutputTarget
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.window import SeriesWindow
+
+#: Flags that are fields of `SeriesConfig`.
+WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
+
+
+def open_series(given: dict[str, Any]) -> int:
+    require(given, "epsilon", "delta", "nights", "output")
+    check_budget(given)
+    check_test_key(given)
+    from dpbeam.io.output import OutputTarget
+    from dpbeam.io.paths import absolute
+    from dpbeam.series.config import plan_series, series_ledger
+
+    with within_arithmetic(given):
+        config = _config(given)
+        plan = plan_series(config)
+    _check_period(given, config)
+    target = OutputTarget(given["output"], given.get("output_format", "parquet"))
+    settings = {
+        "user": given.get("user_column", "user"),
+        "item": given.get("item_column", ["item"]),
+        "item_type": given.get("item_type"),
+        "output": absolute(target.prefix),
+        "format": target.format,
+    }
+    columns = _columns(given)
+    known = None if "known" not in given else _read_known(given["known"], columns)
+    settings["known_kinds"] = None if known is None else list(columns.kinds)
+    warn_of_budget(given)
+    if given.get("dry_run", False):
+        target.check()
+        ledger = series_ledger(
+            plan,
+            series_id="",
+            fixed_key="insecure_test_key" in given,
+            user_column=settings["user"],
+            known_items=known is not None,
+        )
+        return _print_plan(given, config, open_charge("series", given, target), ledger.to_json())
+    charge = _charge(given, target)
+    window = _window(given, config, known, settings, target)
+    ledger = series_ledger(
+        plan,
+        series_id=window.id,
+        fixed_key=window.key.insecure,
+        user_column=window.settings["user"],
+        known_items=len(window.known) > 0,
+    )
+    _publish_window(given, window, charge, target, ledger.to_json())
+    return 0
+
+
+def _config(given: dict[str, Any]) -> SeriesConfig:
+    from dpbeam.series.config import SeriesConfig
+
+    return SeriesConfig(**{name: given[name] for name in WINDOW if name in given})
+
+
+def _check_period(given: dict[str, Any], config: SeriesConfig) -> None:
+    """Refuse an account's period that does not hold all nights of the window.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if "budget_period" not in given or config.first_night is None:
+        return
+    from datetime import date
+
+    from dpbeam.budget.periods import parse_days
+
+    days = parse_days(given["budget_period"], "--budget_period")
+    first, last = (config.name_of(night) for night in (1, config.nights))
+    if date.fromisoformat(first) < days.first or days.last < date.fromisoformat(last):
+        raise InputError(f"--budget_period must hold all nights of the window, {first}:{last}")
+
+
+def _columns(given: Mapping[str, Any]) -> OutputColumns:
+    """Of known items: strings, unless the flags say otherwise.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.kernels.canonical import KINDS, STRING
+
+    names = tuple(given.get("item_column") or ["item"])
+    kinds = tuple(given.get("item_type") or [STRING])
+    kinds = kinds * len(names) if len(kinds) == 1 else kinds
+    if len(kinds) != len(names) or not set(kinds) <= set(KINDS):
+        raise InputError(f"--item_type must be {', '.join(KINDS)}, one for all item columns or one for each")
+    return OutputColumns(names if len(names) > 1 else ("item",), kinds)
+
+
+def _read_known(path: str, columns: OutputColumns) -> pa.Array:
+    from dpbeam.io.item_lists import read_items
+
+    return read_items(path, columns, "--known")
+
+
+def _window(
+    given: dict[str, Any],
+    config: SeriesConfig,
+    known: pa.Array | None,
+    settings: dict[str, Any],
+    target: OutputTarget,
+) -> SeriesWindow:
+    """The series of this folder: a new one, or one whose opening was cut short.
+
+    Raises:
+      NothingToDo: it is open already.
+      InputError: the folder holds another one.
+    """
+    from dpbeam.randomness import RunKey
+    from dpbeam.series.store import SeriesStore
+    from dpbeam.series.window import SeriesWindow
+
+    folder = given["folder"]
+    if SeriesStore.exists(folder):
+        window = SeriesWindow.load(folder)
+        same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
+        if not same or window.key.insecure != ("insecure_test_key" in given):
+            raise InputError(f"--folder: '{folder}' holds a series of other settings")
+        if is_open(window):
+            say(given, f"the series in '{folder}' is open already; nothing is charged")
+            raise NothingToDo
+        return window
+    target.check()
+    key = RunKey.fresh()
+    if "insecure_test_key" in given:
+        key = RunKey.insecure_fixed(given["insecure_test_key"].lower())
+    return SeriesWindow.open(config, key, known, folder, settings)
+
+
+def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
+    """The account of this opening, before anything is made.
+
+    Raises:
+      NothingToDo: it was charged and published before, and is open now.
+      InputError: the release id stands for something else.
+    """
+    from dpbeam.series.store import SeriesStore
+    from dpbeam.series.window import SeriesWindow
+
+    try:
+        return open_charge("series", given, target)
+    except NothingToDo:
+        window = SeriesWindow.load(given["folder"]) if SeriesStore.exists(given["folder"]) else None
+        if window is None or published(target.prefix, window) is None:
+            raise InputError(
+                f"--release_id: '{given['release_id']}' was charged for a series in another folder; go on with that, "
+                "or take another release id"
+            ) from None
+        mark_open(window)
+        raise
+
+
+def _publish_window(
+    given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+) -> None:
+    """Charge the account and put the window's ledger in place; its one file lists what was known before."""
+    if published(target.prefix, window) is None:
+        target.check()
+        try:
+            if charge.note:
+                say(given, charge.note)
+            charge.reserve(ledger)
+            columns = _columns(
+                {"item_column": window.settings["item"], "item_type": window.settings["item_type"]}
+            )
+            stage(target, window.known, columns, None)
+            target.release = release_of(given, target)
+            charge.publish(target, ledger)
+        except BaseException:
+            charge.failed(target, kept=False)
+            raise
+    mark_open(window)
+    config = window.plan.config
+    if window.key.insecure:
+        warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
+    say(
+        given,
+        f"series of {config.nights} nights opened in '{window.store and window.store.folder}': epsilon "
+        f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
+    )
+
+
+def _print_plan(given: dict[str, Any], config: SeriesConfig, charge: Uncharged, ledger: str) -> int:
+    schedule = config.resolved_schedule
+    counts = [len(schedule.of_night(night)) for night in range(1, config.nights + 1)]
+    lines = [
+        f"{config.nights} nights, {config.name_of(1)} to {config.name_of(config.nights)}; {schedule.rounds} rounds: "
+        + ", ".join(map(str, counts)),
+        f"all nights together: epsilon {config.epsilon:g}, delta {config.delta:g}; D0 {config.max_items_per_user}",
+    ]
+    if preview := charge.preview(ledger):
+        lines.append(preview)
+    say(given, "\n".join([*lines, "dry run: nothing was opened or charged"]))
+    return 0

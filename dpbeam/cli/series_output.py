@@ -1,0 +1,148 @@
+"""What a series publishes: the window's ledger and each night's items, and whether they are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.console import tell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.accounting.release import Release
+    from dpbeam.io.output import OutputTarget
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.series.state import SeriesState
+    from dpbeam.series.window import SeriesWindow
+
+#: Everything that is released so far, beside each night's output.
+SO_FAR = "released.parquet"
+_OPENED = "opened"  # the file of the private folder that says so
+
+
+def publish_night(
+    given: dict[str, Any],
+    window: SeriesWindow,
+    state: SeriesState,
+    target: OutputTarget,
+    number: int,
+    names: tuple[str, ...],
+) -> None:
+    """Write what a committed night has released, unless it is there."""
+    import pyarrow as pa
+
+    from dpbeam.io.released import check_outputs, exists
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.kernels.canonical import STRING
+    from dpbeam.series.config import series_ledger
+    from dpbeam.series.state import kinds_of
+
+    config = window.plan.config
+    name = config.name_of(number)
+    ledger = series_ledger(
+        window.plan,
+        series_id=window.id,
+        fixed_key=window.key.insecure,
+        user_column=window.settings["user"],
+        night=number,
+        known_items=len(window.known) > 0,
+    )
+    new = state.released.filter(pa.array(state.released_night == number))
+    before = published(target.prefix, window, name)
+    if before is not None and exists(f"{target.prefix}.{SO_FAR}"):
+        statements = check_outputs(target.ledger_path, before, contents=True)
+        if all(statement.holds is not False for statement in statements):
+            say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+            return
+    kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
+    if len(names) != len(kinds):
+        names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
+    columns = OutputColumns(names, kinds)
+    try:
+        stage(target, new, columns, _so_far(state, number, columns, config.name_of))
+        target.release = release_of(given, target)
+        target.commit(ledger.to_json())
+    except BaseException:
+        target.abort()
+        raise
+    out = int((state.released_night <= number).sum())
+    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+
+
+def _so_far(
+    state: SeriesState, number: int, columns: OutputColumns, name_of: Callable[[int], str]
+) -> pa.Table:
+    """All items that were released up to a night, with the night of each."""
+    import pyarrow as pa
+
+    from dpbeam.kernels import canonical
+
+    items, nights = state.released_until(number)
+    arrays = canonical.decode(items, columns.kinds)
+    return pa.Table.from_arrays(
+        [*arrays, pa.array([name_of(int(n)) for n in nights], pa.string())], names=[*columns.names, "night"]
+    )
+
+
+def stage(target: OutputTarget, items: pa.Array, columns: OutputColumns, so_far: pa.Table | None) -> None:
+    """One file of items, and if there is one the table of all so far, in the staging folder."""
+    import pyarrow.parquet as pq
+
+    from dpbeam.engine.beam import owner
+    from dpbeam.io.files import write_atomically
+    from dpbeam.io.output_formats import shard_name
+    from dpbeam.io.sinks import write_shard
+
+    folder = target.prepare()
+    owner.mark(folder)
+    path = f"{folder}/shard-{shard_name(0, 1, target.format)}"
+    write_atomically(path, lambda file: write_shard(file, items, {}, columns, target.format))
+    if so_far is not None:
+        write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
+
+
+def release_of(given: Mapping[str, Any], target: OutputTarget) -> Release:
+    from dpbeam.accounting.release import STARTED_FORMAT, Release
+
+    return Release(
+        command="series",
+        started=datetime.now(timezone.utc).strftime(STARTED_FORMAT),
+        outputs=target.describe_staged(),
+        release_id=given.get("release_id"),
+    )
+
+
+def published(prefix: str, window: SeriesWindow, night: str | None = None) -> Ledger | None:
+    """The ledger at a prefix if it is of this series, and of this night."""
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.io.output import ledger_path, read_ledger
+    from dpbeam.io.released import read_ledger_text
+
+    values = read_ledger(prefix)
+    if values is None:
+        return None
+    parameters = values.get("parameters", {})
+    if (parameters.get("series"), parameters.get("night")) != (window.id, night):
+        return None
+    try:
+        return Ledger.parse(read_ledger_text(ledger_path(prefix)))
+    except ValueError:
+        return None
+
+
+def is_open(window: SeriesWindow) -> bool:
+    return window.store is not None and os.path.exists(os.path.join(window.store.folder, _OPENED))
+
+
+def mark_open(window: SeriesWindow) -> None:
+    if window.store is not None and not is_open(window):
+        window.store.write_file(_OPENED, b"")
+
+
+def say(given: Mapping[str, Any], text: str) -> None:
+    if not given.get("quiet", False):
+        tell(text)

@@ -1,0 +1,220 @@
+"""The one guard of every file that a command writes besides releases: counts, result, report, plots, configs.
+
+A file appears whole, by rename. Without `--overwrite` nothing that exists is touched; with it neither a link, a device
+or a folder, nor what the command reads, nor what a ledger stands for: that is a release, and only a run replaces it.
+Needs no Beam: a run that is stopped while Beam is imported still says how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Sequence
+
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.paths import STDIN, is_local, is_pipe, is_wild, local_path
+
+LEDGER_SUFFIX = ".ledger.json"
+COMMIT_SUFFIX = ".commit.json"
+#: After the prefix of shards that hold more than may be published.
+NOT_PUBLIC = ".not_for_publication"
+_SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.[a-z]+", re.DOTALL)
+_LARGEST_LEDGER = 64 << 20
+#: What may go well a minute later.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+
+
+class NewFile(str):
+    """The path of a file that a flag names for writing.
+
+    Args:
+      path: as given; `~` and `file://` are resolved.
+      flag: with dashes, for messages.
+      reads: files and patterns that the same command reads.
+
+    Raises:
+      InputError: it is no path of this machine.
+    """
+
+    flag: str
+    reads: tuple[str, ...]
+
+    def __new__(cls, path: str, flag: str, reads: Iterable[str] = ()) -> NewFile:
+        resolved = local_path(path, flag)
+        if "\0" in resolved:
+            raise InputError(f"{flag}: a path holds no NUL character")
+        if not is_local(resolved):
+            raise InputError(f"{flag}: '{path}' must be a file of this machine")
+        made = super().__new__(cls, resolved)
+        made.flag, made.reads = flag, tuple(reads)
+        return made
+
+    def check(self, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
+        """Refuse a file that must not be replaced, or could not be written.
+
+        Args:
+          overwrite: an earlier file may be replaced.
+          inputs: files that are read, besides `reads`.
+
+        Raises:
+          InputError: naming the flag.
+        """
+        if self == STDIN:
+            raise InputError(f"{self.flag}: '{self}' is no file; give the name of one")
+        if not self or self.endswith(os.sep):
+            raise InputError(f"{self.flag}: '{self}' is a folder; give the name of a file")
+        mode = self._mode()
+        if mode is not None:
+            self._check_existing(mode, overwrite, inputs)
+        self._check_release()
+        self._check_folder()
+
+    def _mode(self) -> int | None:
+        """Of what lies there, links not followed; None where there is nothing."""
+        try:
+            return os.lstat(self).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:  # too long a name, a loop of links
+            why = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"{self.flag}: cannot write '{self}': {why}") from None
+
+    def _check_existing(self, mode: int, overwrite: bool, inputs: Iterable[str]) -> None:
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{self.flag}: '{self}' is a folder; give the name of a file")
+        if any(map(self._is_same, (*inputs, *_files_of(self.reads)))):
+            raise InputError(f"{self.flag}: '{self}' is an input of this run; name another file")
+        if not overwrite:
+            raise InputError(f"{self.flag}: '{self}' exists; pass --overwrite to replace it, or another name")
+        if not stat.S_ISREG(mode):
+            what = "a link" if stat.S_ISLNK(mode) else "no regular file"
+            raise InputError(f"{self.flag}: '{self}' is {what}, which is never replaced; name another file")
+
+    def _is_same(self, other: str) -> bool:
+        try:
+            return os.path.samefile(self, other)
+        except (OSError, ValueError):
+            return False
+
+    def _check_release(self) -> None:
+        ledger = ledger_that_names(self)
+        if ledger is not None:
+            raise InputError(f"{self.flag}: '{self}' belongs to the release of '{ledger}'; name another file")
+
+    def _check_folder(self) -> None:
+        """The folder, or the first above it that exists, must let files be made."""
+        folder = os.path.dirname(os.path.abspath(self))
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(
+                f"{self.flag}: cannot write '{self}': '{folder}' is no folder that can be written"
+            )
+
+    def write(self, data: bytes, *, overwrite: bool) -> None:
+        """Write all of it, or nothing.
+
+        Args:
+          overwrite: replace a file; otherwise one that has appeared since `check` is an error.
+
+        Raises:
+          InputError, UnavailableError: naming the flag.
+        """
+        folder = os.path.dirname(os.path.abspath(self))
+        part = os.path.join(folder, f".dpbeam-{secrets.token_hex(8)}.part")
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(part, "xb") as file:
+                file.write(data)
+            self._put(part, overwrite)
+        except OSError as error:
+            kind = UnavailableError if error.errno in _PASSING else InputError
+            raise kind(f"{self.flag}: cannot write '{self}': {error.strerror}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+
+    def _put(self, part: str, overwrite: bool) -> None:
+        if overwrite:
+            os.replace(part, self)
+            return
+        try:
+            os.link(part, self)  # other than a rename it replaces nothing
+        except FileExistsError:
+            raise
+        except OSError:  # a filesystem without hard links
+            if os.path.lexists(self):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            os.replace(part, self)
+
+
+def check_prefix(prefix: str, flag: str = "--output") -> None:
+    """Refuse what is no prefix of file names: standard output, a device.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if prefix == STDIN or (is_local(prefix) and not os.path.isdir(prefix) and is_pipe(prefix)):
+        raise InputError(f"{flag}: '{prefix}' is no prefix of file names; give a name such as out/items")
+
+
+def check_not_output(flag: str, path: str, prefix: str, extras: Sequence[str] = ()) -> None:
+    """Refuse another file of a run that would be part of its output.
+
+    Args:
+      extras: names of further files of the output, `PREFIX.NAME`.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if not is_local(prefix):
+        return
+    rest = os.path.realpath(path).removeprefix(os.path.realpath(prefix))
+    ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, *(f".{name}" for name in extras))
+    if rest in ours or ((shard := _SHARD.fullmatch(rest)) and shard[1] in ("", NOT_PUBLIC)):
+        raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
+
+
+def ledger_that_names(path: str) -> str | None:
+    """The ledger that a file is, or that stands for it; None where it belongs to no release."""
+    folder, name = os.path.split(os.path.abspath(path))
+    if name.endswith((LEDGER_SUFFIX, COMMIT_SUFFIX)):
+        return path if os.path.lexists(path) else None
+    shard = _SHARD.fullmatch(name)
+    if shard is not None:
+        ledger = os.path.join(folder, shard[1].removesuffix(NOT_PUBLIC) + LEDGER_SUFFIX)
+        return ledger if os.path.lexists(ledger) else None
+    for end in (place for place, letter in enumerate(name) if letter == "."):
+        ledger = os.path.join(folder, name[:end] + LEDGER_SUFFIX)
+        if name[end + 1 :] in _extras(ledger):
+            return ledger
+    return None
+
+
+def _extras(ledger: str) -> Sequence[str]:
+    """Names of the further files that a ledger stands for."""
+    try:
+        if not os.path.isfile(ledger) or os.path.getsize(ledger) > _LARGEST_LEDGER:
+            return ()
+        with open(ledger, encoding="utf-8") as file:
+            values = json.load(file)
+        return [str(name) for name in values["parameters"]["output"]["extras"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+def _files_of(patterns: Iterable[str]) -> Iterable[str]:
+    """Files of this machine that patterns mean; a pattern that means none is for its own flag to refuse."""
+    for pattern in patterns:
+        try:
+            path = local_path(pattern, "")
+        except InputError:
+            continue
+        if is_local(path):
+            yield from glob.iglob(path, recursive=True) if is_wild(path) else [path]

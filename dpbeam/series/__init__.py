@@ -1,0 +1,1 @@
+"""Series: many nights of releases from growing data, for one budget (docs/series.md)."""

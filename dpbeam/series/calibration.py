@@ -1,0 +1,179 @@
+"""Calibration of a series: noise, coefficients, thresholds, and caps by the rank in which an item came to its user.
+
+As for gsu (`dpbeam.selectors.gsu.calibration`), Z_k = sum_{r<=k} a_r f_r weight_r has noise N(0, sigma^2 V_k), and an
+item to which one user alone gives at most c in every round drifts by at most c G_k. A user's novel items may come one
+by one, and nobody knows how many will: so the cap depends on the rank j = 1..D0 of an item, and
+
+    sum_j P_cross(cap_j) <= delta_threshold,        P_cross(c) = sum_k Q((rho_k - c G_k) / (sigma sqrt(V_k))).
+
+The thresholds admit c0 with probability p = P_cross(c0), each round its share; cap_j is the largest c <= 1 with
+P_cross(c) <= p (D0/j)^power. Caps reach 1 at low ranks and leave part of that unused, so p is the largest for which
+the sum above holds. Safe side: thresholds up, caps down.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from dpbeam.accounting.events import ComposedEvent, GaussianEvent, RankedThresholdEvent
+from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma, split_sigma
+from dpbeam.selectors.gsu.calibration import (
+    CAP_STEPS,
+    ROUND_UP,
+    SLACK,
+    checked_fractions,
+    checked_spending,
+    crossing_bound,
+    split_delta,
+)
+from dpbeam.series.schedule import Schedule
+
+_HALVINGS = 80
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesCalibration:
+    """What a series needs; arrays are float64, R rounds, ranks 1..D0.
+
+    Attributes:
+      sigma: noise of the whole; round_sigmas: (R,) of each round.
+      fractions, a, G, V, thresholds: (R,), as of `GsuCalibration`; every round tests.
+      caps: (D0 + 1,) largest weight on an item by its rank, not growing; index 0 is unused (NaN).
+    """
+
+    delta_gauss: float
+    delta_threshold: float
+    sigma: float
+    round_sigmas: np.ndarray
+    fractions: np.ndarray
+    a: np.ndarray
+    G: np.ndarray
+    V: np.ndarray
+    thresholds: np.ndarray
+    caps: np.ndarray
+
+    def event(self) -> ComposedEvent:
+        """The whole window as an event for the ledger."""
+        noises = [
+            GaussianEvent(sigma=sigma, round=index, label="series")
+            for index, sigma in enumerate(self.round_sigmas.tolist(), start=1)
+        ]
+        tests = RankedThresholdEvent(
+            thresholds=tuple(self.thresholds.tolist()),
+            coefficients=tuple((self.a * self.fractions).tolist()),
+            delta=self.delta_threshold,
+            caps=tuple(self.caps[1:].tolist()),
+            label="series",
+        )
+        return ComposedEvent("gaussian", (*noises, tests), label="series")
+
+
+def calibrate_series(
+    epsilon: float,
+    delta: float,
+    schedule: Schedule,
+    *,
+    delta_gauss_share: float,
+    max_items: int,
+    c0: float,
+    rise: float,
+    rank_power: float,
+) -> SeriesCalibration:
+    """Calibrates a window to (epsilon, delta)-DP under add/remove one user.
+
+    Args:
+      epsilon, delta: of all nights together.
+      delta_gauss_share: delta_gauss / delta, in (0, 1).
+      max_items: D0, items of a user over the whole window.
+      c0: cap of the last rank, in (0, 1].
+      rise: the coefficient of a round of night t is proportional to t^rise.
+      rank_power: how allowances fall with the rank, from 0 (all alike) to 1.
+
+    Guarantee: D0 items, whose names are chosen one by one before anything is known of their noise, with drift at most
+    cap_j per unit of a_r f_r for the item of rank j, cross a threshold with probability at most delta_threshold in
+    all; and the R noises compose to sigma(epsilon, delta_gauss).
+
+    Raises: ValueError on an argument out of range.
+    """
+    epsilon, delta, c0 = check_positive("epsilon", epsilon), check_delta(delta), check_positive("c0", c0)
+    if c0 > 1 or not 0 <= rank_power <= 1:
+        raise ValueError("c0 must lie in (0, 1] and rank_power in [0, 1]")
+    f = checked_fractions(schedule.fractions)
+    shares = checked_spending(schedule.spending, len(f))
+    delta_gauss, delta_threshold = split_delta(delta, delta_gauss_share)
+    sigma = gaussian_sigma(epsilon, delta_gauss)
+
+    raw = np.array(schedule.nights, np.float64) ** rise
+    a = raw / math.sqrt(math.fsum(raw * raw * f))
+    G, V = np.cumsum(a * f), np.cumsum(a * a * f)
+    V[-1] = 1.0
+    deviations = sigma * np.sqrt(V)
+    ranks = np.arange(1, max_items + 1, dtype=np.float64)
+    growth = (max_items / ranks) ** rank_power
+    thresholds, caps = _fit(shares, delta_threshold * SLACK, growth, c0, G, deviations)
+    arrays = {
+        "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
+        "fractions": f,
+        "a": a,
+        "G": G,
+        "V": V,
+        "thresholds": thresholds,
+        "caps": np.concatenate([[math.nan], caps]),
+    }
+    for array in arrays.values():
+        array.setflags(write=False)
+    return SeriesCalibration(delta_gauss=delta_gauss, delta_threshold=delta_threshold, sigma=sigma, **arrays)
+
+
+def _fit(
+    shares: np.ndarray,
+    target: float,
+    growth: np.ndarray,
+    c0: float,
+    G: np.ndarray,
+    deviations: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds and caps for the largest p of which the crossing probabilities of all ranks sum to `target`."""
+
+    def total(p: float) -> float:
+        whole = float(crossing_bound(_thresholds(p, shares, c0, G, deviations), G, deviations, 1.0))
+        return math.fsum(np.minimum(whole, p * growth).tolist())
+
+    good, bad = target / math.fsum(growth.tolist()), target / len(growth)
+    for _ in range(_HALVINGS):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if total(middle) <= target else (good, middle)
+    step = 1e-12
+    while True:
+        thresholds = _thresholds(good, shares, c0, G, deviations)
+        caps = _caps(thresholds, good * growth, c0, G, deviations)
+        if math.fsum(crossing_bound(thresholds, G, deviations, caps).tolist()) <= target:
+            return thresholds, caps
+        good, step = good * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
+
+
+def _thresholds(p: float, shares: np.ndarray, c0: float, G: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """rho_k, rounded up, at which drift c0 crosses in round k with probability shares_k p."""
+    noise = deviations * -special.ndtri(np.minimum(0.5, shares * p))
+    return c0 * G + noise + ROUND_UP * (c0 * G + np.abs(noise))
+
+
+def _caps(
+    thresholds: np.ndarray, allowed: np.ndarray, c0: float, G: np.ndarray, deviations: np.ndarray
+) -> np.ndarray:
+    """The largest caps <= 1 that cross with the allowed probabilities, rounded down; not growing."""
+
+    def fits(weight: np.ndarray) -> np.ndarray:
+        return crossing_bound(thresholds, G, deviations, weight) <= allowed
+
+    good, bad = np.full(len(allowed), c0), np.ones(len(allowed))
+    whole = fits(bad)
+    for _ in range(CAP_STEPS):
+        middle = (good + bad) / 2
+        ok = fits(middle)
+        good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
+    return np.minimum.accumulate(np.where(whole, 1.0, good))

@@ -1,0 +1,261 @@
+"""Settings of a series, and its plan: everything public about the window, fixed before the first night."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import date, timedelta
+from typing import Any
+
+from dpbeam.accounting.accountant import account
+from dpbeam.accounting.events import ComposedEvent
+from dpbeam.accounting.ledger import Ledger, key_source
+from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.errors import InputError
+from dpbeam.selection.config import check_budget
+from dpbeam.selection.ledger import one_value_of
+from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError
+from dpbeam.selectors.base import check_range
+from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
+from dpbeam.series.calibration import SeriesCalibration, calibrate_series
+from dpbeam.series.program import SeriesProgram
+from dpbeam.series.schedule import AIMS, DEFAULT_PRESET, GROWTH, SCORE, Schedule, preset_schedule
+
+METHOD = "series"
+MAX_ITEMS_PER_USER = 10_000  # the ledger lists a cap for each rank
+_TOLERANCE = 1e-12
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class SeriesConfig:
+    """What a series is asked to do; fixed when it is opened.
+
+    Attributes:
+      epsilon, delta: of all nights together.
+      nights: T, how many nights the window has.
+      preset: how rounds and budget lie over the nights, a name of `schedule.PRESETS`; None where `schedule` says it.
+      max_items_per_user: D0, items of a user that count over the whole window.
+      first_night: nights are days from this one on, as 2026-11-01; without it they are numbers from 1.
+      schedule: rounds, fractions and spending, where no preset is taken.
+      cap, delta_share, rise, rank_power: c0, delta_G / delta, growth of the coefficients, fall of the allowances.
+      score, aims, growth: constants of the score (`SeriesProgram`); a factor of None aims at the last night.
+
+    Raises:
+      InputError: a value is out of range.
+    """
+
+    epsilon: float
+    delta: float
+    nights: int
+    preset: str | None = DEFAULT_PRESET
+    max_items_per_user: int = 300
+    first_night: str | None = None
+    schedule: Schedule | None = None
+    cap: float = 0.15
+    delta_share: float = 0.7
+    rise: float = 1.0
+    rank_power: float = 0.3
+    score: ScoreConstants = SCORE
+    aims: tuple[tuple[float | None, float, float], ...] = AIMS
+    growth: float = GROWTH
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_range("nights", self.nights, 1, MAX_ROUNDS, integer=True)
+        check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
+        if (self.preset is None) == (self.schedule is None):
+            raise InputError("--preset: give a preset or a schedule, not both and not neither")
+        if self.schedule is not None and self.schedule.last_night != self.nights:
+            raise InputError(
+                f"--nights ({self.nights}) and the nights of the schedule ({self.schedule.last_night}) differ"
+            )
+        if not (0 < self.cap <= 1 and 0 < self.delta_share < 1 and 0 <= self.rank_power <= 1):
+            raise InputError("cap, delta_share and rank_power must lie between 0 and 1")
+        if not (0 <= self.rise <= 10 and 0 <= self.growth <= 10):
+            raise InputError("rise and growth must lie between 0 and 10")
+        aimed = all((f is None or f >= 1) and s >= 0 and 0 < w <= 1 for f, s, w in self.aims)
+        if not self.aims or not aimed:
+            raise InputError("aims must look forward, with weights above 0 and at most 1")
+        if self.first_night is not None and _day(self.first_night, "--first_night").year > 9000:
+            raise InputError(f"--first_night must lie before the year 9000, got '{self.first_night}'")
+        if self.preset is not None:
+            preset_schedule(self.preset, self.nights)
+
+    @property
+    def resolved_schedule(self) -> Schedule:
+        """Rounds, fractions and spending."""
+        return self.schedule or preset_schedule(str(self.preset), self.nights)
+
+    def name_of(self, night: int) -> str:
+        """What a night is called, from its number."""
+        if self.first_night is None:
+            return str(night)
+        return (_day(self.first_night, "--first_night") + timedelta(days=night - 1)).isoformat()
+
+    def number_of(self, name: str) -> int:
+        """The number of a night, from what it is called.
+
+        Raises:
+          InputError: the window has no such night.
+        """
+        first, last = self.name_of(1), self.name_of(self.nights)
+        if self.first_night is not None:
+            number = (_day(name, "--night") - _day(self.first_night, "--first_night")).days + 1
+        elif name.isascii() and name.isdigit():
+            number = int(name)
+        else:
+            raise InputError(f"--night must be a number from {first} to {last}, got '{name}'")
+        if not 1 <= number <= self.nights:
+            raise InputError(f"--night: the window has the nights {first} to {last}, got '{name}'")
+        return number
+
+    def public_parameters(self) -> dict[str, Any]:
+        """All settings as JSON values; budget apart."""
+        values = asdict(self)
+        del values["epsilon"], values["delta"]
+        return dict(_plain(values))
+
+    @classmethod
+    def of_parameters(cls, epsilon: float, delta: float, values: Mapping[str, Any]) -> SeriesConfig:
+        """Inverse of `public_parameters`; other values of a ledger are left out.
+
+        Raises: KeyError or TypeError if one is missing or of another form.
+        """
+        known = {item.name for item in fields(cls)} - {"epsilon", "delta"}
+        chosen = {name: values[name] for name in known}
+        chosen["score"] = ScoreConstants(**chosen["score"])
+        chosen["aims"] = tuple(map(tuple, chosen["aims"]))
+        if chosen["schedule"] is not None:
+            chosen["schedule"] = Schedule(**{n: tuple(v) for n, v in chosen["schedule"].items()})
+        return cls(epsilon, delta, **chosen)
+
+
+@dataclass(frozen=True)
+class SeriesPlan:
+    """A calibrated series.
+
+    Raises:
+      NoiseMismatchError: the events state other noise than the program draws.
+      OverspentPlanError: the events cost more than the budget.
+      InputError: noise beyond the range of the fixed point.
+    """
+
+    config: SeriesConfig
+    calibration: SeriesCalibration
+
+    def __post_init__(self) -> None:
+        check_same_noise(self.event.noises(), self.program.noises())
+        self._check_weights()
+        for noise in self.event.noises():
+            if noise.norm != self.program.norm:
+                raise NoiseMismatchError(f"{noise} does not protect the {self.program.norm} norm")
+            if noise.largest > LARGEST_DRAW:
+                raise InputError(
+                    f"--epsilon ({self.config.epsilon:g}) and --delta ({self.config.delta:g}) need noise of standard "
+                    f"deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
+                )
+        spent = account(self.event, self.config.epsilon)
+        if not spent.delta <= self.config.delta * (1 + _TOLERANCE):
+            raise OverspentPlanError(
+                f"a series costs delta {spent.delta:.17g}, the budget is {self.config.delta:.17g}"
+            )
+
+    def _check_weights(self) -> None:
+        """Hold what the program lets a user give against what noise and thresholds pay for."""
+        tests, program = self.event.parts[-1], self.program
+        walk = [c * f for c, f in zip(program.coefficients, program.fractions)]
+        stated = (tests.caps, tests.thresholds, tests.coefficients)
+        if stated != (tuple(program.caps[1:]), program.thresholds, tuple(walk)):
+            raise NoiseMismatchError("the ledger states other thresholds or caps than the program has")
+        for trip, noise in enumerate(program.noises()):
+            if not noise.admits(*program.touches(trip)).all():
+                raise NoiseMismatchError(f"{noise} does not protect what a user gives to items")
+
+    @functools.cached_property
+    def event(self) -> ComposedEvent:
+        """What the ledger records of the whole window."""
+        return self.calibration.event()
+
+    @functools.cached_property
+    def program(self) -> SeriesProgram:
+        """What runs."""
+        config = self.config
+        return SeriesProgram(
+            self.calibration, config.resolved_schedule, config.score, config.aims, config.growth
+        )
+
+
+def plan_series(config: SeriesConfig) -> SeriesPlan:
+    """Calibrates a series; needs no data."""
+    return SeriesPlan(
+        config,
+        calibrate_series(
+            config.epsilon,
+            config.delta,
+            config.resolved_schedule,
+            delta_gauss_share=config.delta_share,
+            max_items=config.max_items_per_user,
+            c0=config.cap,
+            rise=config.rise,
+            rank_power=config.rank_power,
+        ),
+    )
+
+
+def series_ledger(
+    plan: SeriesPlan,
+    *,
+    series_id: str,
+    fixed_key: bool,
+    user_column: str | None = None,
+    night: int | None = None,
+    known_items: bool = False,
+) -> Ledger:
+    """The ledger of the window, or of one of its nights.
+
+    Both state what the whole window costs, once: a night's says that it is part of the series `series_id` and which
+    rounds it has made, and costs nothing besides.
+
+    Args:
+      fixed_key: whether the key is a fixed one of tests.
+      user_column: whose values are users, where it has a name that is known for all nights.
+      known_items: whether the series was opened with items that are known already.
+    """
+    config = plan.config
+    parameters = {**config.public_parameters(), "series": series_id}
+    if night is not None:
+        rounds = config.resolved_schedule.of_night(night)
+        parameters |= {"night": config.name_of(night), "rounds": [rounds.start + 1, rounds.stop]}
+    return Ledger(
+        method=METHOD,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        accounting=plan.event.kind,
+        events=plan.event,
+        privacy_unit=one_value_of(user_column),
+        parameters=parameters,
+        key_source=key_source(fixed=fixed_key),
+        versions=versions(),
+        code_revision=code_revision(),
+        public_items=known_items,
+    )
+
+
+def _day(text: str, flag: str) -> date:
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise InputError(f"{flag} must be a day such as 2026-11-03, got '{text}'")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON has them."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,274 @@
+"""A series on canonical pairs: nights, erasures and the end, in memory or with a private folder behind it.
+
+A night is made once. The same night on the same pairs gives what it gave; on other pairs it is refused, since keyed
+noise on other data would show the difference. Every change is committed before anything of it can be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.accounting.events import event_to_dict
+from dpbeam.accounting.versions import versions
+from dpbeam.engine.program import Keys
+from dpbeam.errors import InputError
+from dpbeam.kernels import canonical
+from dpbeam.kernels.columns import decode, encode
+from dpbeam.randomness import RunKey
+from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.night import run_night
+from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
+from dpbeam.series.store import SeriesStore
+
+_KNOWN = "known"
+
+
+def _made_with(plan: SeriesPlan) -> dict[str, str]:
+    """What all nights must have in common: they compute noise and scores of earlier rounds anew, to the bit."""
+    event = json.dumps(event_to_dict(plan.event), sort_keys=True)
+    used = {name: version for name, version in versions().items() if name in ("dpbeam", "numpy", "scipy")}
+    return {**used, "calibration": hashlib.sha256(event.encode()).hexdigest()}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What stands after some changes: the state, a keyed digest of each night's pairs, and whether the series ended."""
+
+    state: SeriesState = field(default_factory=SeriesState.empty)
+    digests: tuple[bytes, ...] = ()
+    closed: bool = False
+
+    def to_bytes(self) -> bytes:
+        digests = pa.array(self.digests, pa.large_binary())
+        return encode({**self.state.to_columns(), "digests": digests, "closed": np.array([self.closed])})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> _Made:
+        columns: dict[str, Any] = decode(data)
+        digests = tuple(columns.pop("digests").to_pylist())
+        return cls(SeriesState.from_columns(columns), digests, bool(columns.pop("closed")[0]))
+
+
+class SeriesWindow:
+    """One series.
+
+    Attributes:
+      plan: the calibrated window.
+      id: a random public name.
+      key: of the window; serves this series alone.
+      known: canonical bytes of items that were known when it was opened.
+      settings: public values that the caller keeps with it; `known_kinds`, the kinds of known items, is one that is
+        looked at.
+      store: the private folder, or None for a series in memory.
+    """
+
+    def __init__(
+        self,
+        plan: SeriesPlan,
+        number: str,
+        key: RunKey,
+        known: pa.Array,
+        settings: Mapping[str, Any],
+        store: SeriesStore | None,
+    ):
+        self.plan = plan
+        self.id = number
+        self.key = key
+        self.known = known
+        self.settings = dict(settings)
+        self.store = store
+        self._in_memory = _Made()
+
+    @classmethod
+    def open(
+        cls,
+        config: SeriesConfig,
+        key: RunKey,
+        known: pa.Array | None = None,
+        folder: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> SeriesWindow:
+        """A new series.
+
+        Args:
+          key: a fresh one; it is spent.
+          known: distinct canonical bytes of items that are out already.
+          folder: where it lives; None for memory.
+          settings: JSON values to keep with it.
+
+        Raises:
+          InputError: settings are out of range, or the folder is not free.
+          ValueError: the key has served a run.
+        """
+        plan = plan_series(config)
+        key.spend()
+        known = pa.array([], pa.large_binary()) if known is None else known
+        number, settings = secrets.token_hex(8), settings or {}
+        store = None
+        if folder is not None:
+            values = {
+                "series": number,
+                "epsilon": config.epsilon,
+                "delta": config.delta,
+                "parameters": config.public_parameters(),
+                "made_with": _made_with(plan),
+                "settings": dict(settings),
+            }
+            store = SeriesStore.create(folder, values, key, {_KNOWN: encode({"items": known})})
+        return cls(plan, number, key, known, settings, store)
+
+    @classmethod
+    def load(cls, folder: str) -> SeriesWindow:
+        """A series that lies in a folder.
+
+        Raises:
+          InputError: there is none, or it was changed.
+        """
+        store = SeriesStore.load(folder)
+        values = store.settings
+        try:
+            config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
+            known = decode(store.read_file(_KNOWN))["items"]
+        except (KeyError, TypeError, FileNotFoundError):
+            raise InputError(f"--folder: '{folder}' holds no series that this version can read") from None
+        plan = plan_series(config)
+        return cls(plan, values["series"], store.key, known, values["settings"], store)
+
+    @property
+    def made(self) -> _Made:
+        """What stands."""
+        if self.store is None:
+            return self._in_memory
+        data = self.store.read()
+        return _Made.from_bytes(data) if data else _Made()
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the series alone, for several steps.
+
+        Raises:
+          UnavailableError: another process changes it.
+        """
+        return contextlib.nullcontext() if self.store is None else self.store.locked()
+
+    def _commit(self, made: _Made) -> None:
+        if self.store is None:
+            self._in_memory = made
+        else:
+            self.store.commit(self.store.number + 1, made.to_bytes())
+
+    def run(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes) -> SeriesState:
+        """Make a night, or look up one that is made.
+
+        Args:
+          night: its number, from 1.
+          users, items: (n,) canonical bytes of the pairs that came with it, without nulls; they may repeat.
+          kinds: what the canonical bytes stand for; the same for all nights.
+
+        Returns:
+          The state that stands; what the night has released is in it.
+
+        Raises:
+          InputError: the night is not the next one, was made from other pairs, or holds ids of other types.
+          UnavailableError: another process makes a night of this series.
+        """
+        with self.alone():
+            made, keys = self.made, Keys(self.key)
+            if len(users) and made.state.kinds and kinds != made.state.kinds:
+                raise InputError(
+                    "user or item ids have other types than on earlier nights; convert them: the same user must have "
+                    "the same id on all nights"
+                )
+            self._check_known(len(users) > 0, kinds)
+            digest = self._digest(night, users, items, kinds, keys)
+            if night <= made.state.night:
+                if not hmac.compare_digest(digest, made.digests[night - 1]):
+                    raise InputError(
+                        f"--night {self.plan.config.name_of(night)} is out, and was made from other pairs; nothing was "
+                        "read into the series"
+                    )
+                return made.state
+            self._check_open(made)
+            if night > self.plan.config.nights:
+                raise InputError(
+                    f"all {self.plan.config.nights} nights of the series are made; open the next one"
+                )
+            if night != made.state.night + 1:
+                raise InputError(
+                    f"--night: night {self.plan.config.name_of(made.state.night + 1)} comes next; nights are made in "
+                    "their order, each of them, also where nothing came"
+                )
+            fresh = pc.invert(canonical.is_listed(items, self.known))
+            state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
+            state = run_night(self.plan.program, state, users.filter(fresh), items.filter(fresh), keys)
+            self._commit(_Made(state, (*made.digests, digest)))
+            return state
+
+    def erase(self, users: pa.Array) -> None:
+        """Take users (canonical bytes) out of all nights that are still to come.
+
+        Raises:
+          InputError: the series is closed.
+          UnavailableError: another process changes the series.
+        """
+        with self.alone():
+            made = self.made
+            self._check_open(made)
+            self._commit(replace(made, state=made.state.without(users, Keys(self.key).pairs)))
+
+    def close(self) -> None:
+        """End the series: no night can be made any more, and what its users brought is removed.
+
+        Raises:
+          UnavailableError: another process changes the series.
+        """
+        with self.alone():
+            made = self.made
+            if not made.closed:
+                state = made.state
+                none = SeriesState.empty()
+                ended = replace(
+                    none,
+                    **{name: getattr(state, name) for name in ("night", "rounds", "kinds")},
+                    **{name: getattr(state, name) for name in ("released_fp", "released", "released_night")},
+                )
+                self._commit(_Made(ended, made.digests, closed=True))
+
+    def _check_known(self, any_pairs: bool, kinds: bytes) -> None:
+        if any_pairs and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
+            raise InputError(
+                f"items are of another type than the known ones ({', '.join(self.settings['known_kinds'])}), which "
+                "would not be recognised; open the series with --item_type as the input has it"
+            )
+
+    def _check_open(self, made: _Made) -> None:
+        if made.closed:
+            raise InputError(
+                "the series is closed; open another one, with what this one released as known items"
+            )
+        now = _made_with(self.plan)
+        before = now if self.store is None else self.store.settings["made_with"]
+        for name, value in now.items():
+            if before.get(name) != value:
+                raise InputError(
+                    f"--folder: the series was opened with another {name}; go on with the software that opened it, or "
+                    "close it: a late item must get what it would have got from the start"
+                )
+
+    def _digest(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes, keys: Keys) -> bytes:
+        """Keyed, of the distinct pairs: in whatever order and files they come."""
+        found = hmac.new(self.key.derive("series/input"), f"{night}\0".encode(), hashlib.sha256)
+        found.update(kinds if len(users) else b"")
+        for part in input_fingerprint(users, items, keys.pairs):
+            found.update(part)
+        return found.digest()

@@ -1,0 +1,144 @@
+"""What object stores have in common: no folders, no renaming, and objects that appear when their upload is complete."""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload
+
+_UPLOADS_AT_ONCE = 4
+_PARTS_OF_A_SIZE = 2000  # then parts are twice as large: 10,000 at most make an object of 500 GB
+
+
+class ObjectFiles(RemoteFiles):
+    """Objects of a bucket or container, by their key; there are no folders."""
+
+    appears_whole = True
+
+    def has_dirs(self) -> bool:
+        return False
+
+    @abstractmethod
+    def mkdirs(self, path: str) -> None:
+        """Look whether the path can be one of this store. Raises OSError."""
+
+    @abstractmethod
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; harmless for those that are gone. Raises BeamIOError."""
+
+    def mkdirs_private(self, path: str) -> None:
+        self.mkdirs(path)
+
+    def _rename(self, source: str, target: str) -> None:
+        self._copy(source, target)
+        self.delete([source])
+
+
+class NewObject(ABC):
+    """The requests that make one object: all of it at once, or in parts. Parts are sent by several threads."""
+
+    @abstractmethod
+    def put(self, data: bytes) -> None:
+        """The whole object. Raises OSError, as all do."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Before the first part."""
+
+    @abstractmethod
+    def put_part(self, number: int, data: bytes) -> Any:
+        """Send part `number`, from 1; returns what `complete` needs of it."""
+
+    @abstractmethod
+    def complete(self, parts: Iterable[Any]) -> None:
+        """Make the object appear, of its parts in order. Harmless where a request before has done it."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Let go of the parts that were sent."""
+
+
+class Writer(Upload):
+    """An object that appears when it is closed, and not if it is aborted or left to the garbage."""
+
+    def __init__(self, new: NewObject):
+        super().__init__()
+        self._new = new
+        self._buffer = bytearray()
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: deque[Future] = deque()
+        self._sent: list[Any] = []
+        self._count = 0
+
+    def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("the file is closed")
+        self._buffer += data
+        while len(self._buffer) >= (size := PART << (self._count // _PARTS_OF_A_SIZE)):
+            part = bytes(memoryview(self._buffer)[:size])
+            del self._buffer[:size]
+            self._send(part)
+        return len(data)
+
+    def _finish(self) -> None:
+        if not self._count:
+            self._new.put(bytes(self._buffer))
+            return
+        if self._buffer:
+            self._send(bytes(self._buffer))
+        self._gather(0)
+        self._new.complete(self._sent)
+        self._count = 0
+
+    def _drop(self) -> None:
+        self._buffer = bytearray()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        if self._count:
+            self._new.discard()
+
+    def _send(self, part: bytes) -> None:
+        if self._pool is None:
+            self._new.begin()
+            self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE)
+        self._gather(_UPLOADS_AT_ONCE)
+        self._count += 1
+        self._waiting.append(self._pool.submit(self._new.put_part, self._count, part))
+
+    def _gather(self, left: int) -> None:
+        while len(self._waiting) > left:
+            self._sent.append(self._waiting.popleft().result())
+
+
+def refused(status: int | None, code: str, path: str, asked: str = "") -> OSError:
+    """What an answer of a store that is no success means.
+
+    Args:
+      code: the store's own word for it.
+      asked: what the request was, for the message.
+    """
+    if code in ("NoSuchBucket", "ContainerNotFound"):
+        kind = "bucket" if code == "NoSuchBucket" else "container"
+        return OSError(errno.ENXIO, f"no such {kind}", path)
+    if status == 404:
+        return FileNotFoundError(errno.ENOENT, "no such object", path)
+    if status in (401, 403):
+        return PermissionError(errno.EACCES, f"the store denies access ({code})", path)
+    if status == 412:
+        return OSError(errno.ESTALE, "the object was replaced while it was read", path)
+    if status == 416:
+        return OSError(errno.EIO, "the object is shorter than expected", path)
+    number = UNAVAILABLE if is_passing_status(status) else errno.EIO
+    return OSError(
+        number, " ".join(filter(None, (f"the store answers {status} {code}".rstrip(), asked))), path
+    )
+
+
+def is_passing_status(status: int | None) -> bool:
+    """Whether a store that answers so may do better a minute later."""
+    return status in (408, 429) or (status or 0) >= 500

@@ -1,0 +1,65 @@
+"""One rule for epsilon and delta, at every door."""
+
+import warnings
+
+import pytest
+
+import dpbeam
+from dpbeam.cli import main
+from dpbeam.errors import InputError
+
+WRONG = [
+    ("1", "0.999999", "delta must lie between"),
+    ("50", "0.9", "delta must lie between"),
+    ("1", "1e-320", "delta must lie between"),
+    ("1", "2", "delta must lie strictly"),
+    ("nan", "1e-5", "epsilon must be a finite number"),
+    ("-1", "1e-5", "epsilon must be a finite number"),
+]
+COMMANDS = {
+    "select": ["--input=x.csv", "--output=y"],
+    "top-k": ["--input=x.csv", "--output=y", "--k=2"],
+    "hitting-set": ["--input=x.csv", "--output=y", "--k=2"],
+    "pack": ["--agents=x.csv", "--supplies=s.yaml", "--output=y"],
+    "plan": [],
+    "tune": ["--users=10", "--mean_items_per_user=2"],
+    "evaluate": ["--input=x.csv", "--released=y"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("epsilon,delta,message", WRONG)
+def test_of_commands(command, epsilon, delta, message, capsys):
+    assert main([command, *COMMANDS[command], f"--epsilon={epsilon}", f"--delta={delta}"]) == 2
+    err = capsys.readouterr().err
+    assert f"error: --{message}" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("epsilon,delta,message", WRONG)
+def test_in_memory(epsilon, delta, message):
+    budget = {"epsilon": float(epsilon), "delta": float(delta)}
+    data = {"user": ["a"], "item": ["x"], "agent": ["a"], "value": [1.0], "r": [1.0]}
+    for run in (
+        lambda: dpbeam.select(data, **budget),
+        lambda: dpbeam.top_k(data, k=1, **budget),
+        lambda: dpbeam.hitting_set(data, k=1, **budget),
+        lambda: dpbeam.pack(data, supplies={"r": 1e9}, **budget),
+    ):
+        with pytest.raises(InputError, match=f"^{message}"):
+            run()
+
+
+@pytest.mark.parametrize("epsilon", [10.0, 50.0])
+def test_a_large_epsilon_is_said(epsilon, capsys):
+    data = {"user": ["a"], "item": ["x"], "agent": ["a"], "value": [1.0], "r": [1.0]}
+    budget = {"epsilon": epsilon, "delta": 1e-5}
+    for run in (
+        lambda: dpbeam.select(data, **budget),
+        lambda: dpbeam.top_k(data, k=1, **budget),
+        lambda: dpbeam.hitting_set(data, k=1, **budget),
+        lambda: dpbeam.pack(data, supplies={"r": 1e9}, **budget),
+    ):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run()
+        assert sum("protects nobody" in str(warning.message) for warning in seen) == (epsilon > 10)

@@ -1,0 +1,218 @@
+"""No command changes a file that it was not told to replace: every flag of every parser that names one for writing."""
+
+import importlib
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+from dpbeam.cli import COMMANDS, evaluate_run, main
+from dpbeam.cli.flags import FOLDER, READ, WRITTEN, WRITTEN_PREFIX, FlagParser
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.new_files import NewFile
+
+PARSERS: dict[str, FlagParser] = {
+    **{name: importlib.import_module(module).make_parser() for name, (module, _) in COMMANDS.items()},
+    "evaluate run": evaluate_run.make_parser(),
+}
+#: Metavars of values that are files or folders.
+_PATHS = ("FILE", "PREFIX", "DIR", "FOLDER", "KEYFILE", "PATTERN", "LEDGER", "YAML")
+
+BUDGET = ["--epsilon=2", "--delta=1e-5"]
+JOB = ["--input=pairs.csv", "--user_column=u", "--item_column=i", *BUDGET, "--output=new"]
+PACK = ["--agents=agents.csv", "--supplies=supplies.yaml", "--output=new", "--epsilon=2", "--delta=1e-6"]
+#: A command line of each command that writes, all in order but for the flag under test.
+GOOD = {
+    "select": JOB,
+    "top-k": [*JOB, "--k=1"],
+    "hitting-set": [*JOB, "--k=1"],
+    "pack": [*PACK, "--allow_small_supply"],
+    "report": ["out.ledger.json"],
+    "tune": ["--users=100", "--mean_items_per_user=3", "--repetitions=1", "--method=basic", *BUDGET],
+    "synth": ["--users=5", "--items=5"],
+    "evaluate run": ["experiment.yaml"],
+    "series": ["open", "--folder=series", "--nights=2", *BUDGET],
+}
+#: Prefixes that nothing is written to.
+NEVER_WRITTEN = {("clean", "output"), ("check", "output")}
+
+
+def flags_of(role) -> list[tuple[str, str]]:
+    found = [
+        (command, action.dest)
+        for command, parser in PARSERS.items()
+        for action in parser._actions
+        if action.type is role
+    ]
+    return [flag for flag in found if flag not in NEVER_WRITTEN]
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_every_flag_that_names_files_says_what_becomes_of_them(command):
+    for action in PARSERS[command]._actions:
+        names_files = any(word in str(action.metavar).upper() for word in _PATHS)
+        roles = (READ, WRITTEN, WRITTEN_PREFIX, FOLDER)
+        assert names_files == (action.type in roles), (command, action.dest)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Inputs, and a release with its ledger."""
+    folder = tmp_path_factory.mktemp("made")
+    pairs = "u,i\n" + "".join(f"u{n},a\n" for n in range(400))
+    (folder / "pairs.csv").write_text(pairs)
+    (folder / "agents.csv").write_text("agent,value,r0\n" + "".join(f"a{n},0.5,0.5\n" for n in range(400)))
+    (folder / "supplies.yaml").write_text("r0: 100\n")
+    (folder / "experiment.yaml").write_text(
+        "datasets: {small: {synth: {users: 20, items: 5}}}\nbudgets: {epsilon: 1, delta: 1e-5}\n"
+        "methods: [{method: basic}]\n"
+    )
+    argv = ["select", f"--input={folder}/pairs.csv", *JOB[1:-1], f"--output={folder}/out", "--quiet"]
+    assert main([*argv, "--insecure_test_key=07"]) == 0
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path / "place")
+    monkeypatch.chdir(tmp_path / "place")
+    foreign = tmp_path / "place" / "foreign.json"
+    foreign.write_text('{"somebody": "else"}\n')
+    os.symlink("foreign.json", "link.json")
+    os.symlink("nowhere", "dangling.json")
+    os.symlink("loop", "loop")
+    os.mkfifo("pipe")
+    return tmp_path / "place"
+
+
+def everything() -> dict[str, object]:
+    """Names and contents, links as what they say."""
+    found: dict[str, object] = {}
+    for name in sorted(os.listdir()):
+        mode = os.lstat(name).st_mode
+        if stat.S_ISLNK(mode):
+            found[name] = ("link", os.readlink(name))
+        elif stat.S_ISREG(mode):
+            with open(name, "rb") as file:
+                found[name] = file.read()
+        else:
+            found[name] = stat.S_IFMT(mode)
+    return found
+
+
+#: Targets that stay as they are, with --overwrite too.
+NEVER = (
+    *("link.json", "dangling.json", "loop", "pipe", ".", "-", "", "/dev/null", "s3://bucket/x"),
+    *("out-00000-of-00001.parquet", "out.ledger.json", "./out-00000-of-00001.parquet"),
+    *("pairs.csv/below", "\0", "x" * 300),
+)
+
+
+def reads_of(command: str) -> list[str]:
+    """Files that the command line of GOOD reads."""
+    given = [word.partition("=") for word in GOOD[command]]
+    named = [value or flag for flag, _, value in given if not flag.startswith("--") or value]
+    return [name for name in named if os.path.isfile(name)]
+
+
+@pytest.mark.parametrize("command,flag", flags_of(WRITTEN))
+def test_no_foreign_file_is_touched(command, flag, place, capsys):
+    before = everything()
+    cases = [(target, ["--overwrite"]) for target in (*NEVER, *reads_of(command))]
+    cases += [(target, []) for target in ("foreign.json", "link.json", *reads_of(command))]
+    for target, more in cases:
+        code = main([*command.split(), *GOOD[command], f"--{flag}={target}", *more])
+        err = capsys.readouterr().err
+        assert code == 2 and f"--{flag}" in err and err.count("\n") == 1, (target, code, err)
+        assert everything() == before, target
+
+
+def ends_of(command: str) -> tuple[str, ...]:
+    """How names of files of a prefix end."""
+    return {
+        "synth": ("-00000-of-00001.parquet",),
+        "series": (".ledger.json",),
+        "evaluate run": (".parquet", ".md", ".cells.jsonl"),
+    }.get(command, (".ledger.json", "-00000-of-00001.parquet"))
+
+
+@pytest.mark.parametrize("command,flag", flags_of(WRITTEN_PREFIX))
+def test_no_foreign_file_of_a_prefix_is_touched(command, flag, place, capsys):
+    for end in ends_of(command):
+        os.symlink("foreign.json", f"linked{end}")
+        shutil.copy("foreign.json", f"taken{end}")
+    before = everything()
+    argv = [*command.split(), *GOOD[command]]
+    cases = [("linked", []), ("linked", ["--overwrite"]), ("taken", [])]
+    cases += [("-", ["--overwrite"]), ("/dev/null", ["--overwrite"]), ("pipe", [])]
+    if all(action.dest != "overwrite" for action in PARSERS[command]._actions):
+        cases = [(target, []) for target, _ in cases]
+    if command == "synth":
+        cases.append(("out", ["--overwrite"]))  # a release is no synthetic data
+    for target, more in cases:
+        code = main([*argv, f"--{flag}={target}", *more])
+        err = capsys.readouterr().err
+        assert code == 2 and f"--{flag}" in err and err.count("\n") == 1, (target, code, err)
+        assert everything() == before, target
+
+
+def test_a_market_leaves_foreign_supplies(place, capsys):
+    (place / "m.supplies.yaml").write_text("mine")
+    assert main(["synth", "--agents=3", "--resources=1", "--output=m"]) == 2
+    assert "--output: 'm.supplies.yaml' exists" in capsys.readouterr().err
+    assert (place / "m.supplies.yaml").read_text() == "mine" and not list(place.glob("m-*"))
+
+
+def test_files_appear_with_their_folder(place, capsys):
+    assert main(["select", *JOB, "--not_private_counts=a/b/c.json", "--result_file=d/r.json"]) == 0
+    assert json.loads((place / "a/b/c.json").read_text())["not_private"] is True
+    assert json.loads((place / "d/r.json").read_text())["status"] == "released"
+    assert main(["report", "out.ledger.json", "--output=e/f.html"]) == 0
+    assert (place / "e/f.html").exists()
+
+
+def test_two_flags_do_not_name_one_file(place, capsys):
+    assert main(["select", *JOB, "--not_private_counts=same", "--result_file=./same"]) == 2
+    assert "is named for another file too" in capsys.readouterr().err
+
+
+def test_a_file_that_appears_during_the_run_stays(tmp_path):
+    file = NewFile(str(tmp_path / "late"), "--plot")
+    file.check(overwrite=False)
+    (tmp_path / "late").write_text("mine")
+    with pytest.raises(InputError, match=r"--plot: cannot write '.*late': File exists"):
+        file.write(b"ours", overwrite=False)
+    assert (tmp_path / "late").read_text() == "mine" and os.listdir(tmp_path) == ["late"]
+    file.write(b"ours", overwrite=True)
+    assert (tmp_path / "late").read_text() == "ours" and os.listdir(tmp_path) == ["late"]
+
+
+def test_a_full_disk_may_have_room_later(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(NewFile, "_put", full)
+    with pytest.raises(UnavailableError, match=r"--plot: cannot write '.*': No space left"):
+        NewFile(str(tmp_path / "x"), "--plot").write(b"", overwrite=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_extra_file_of_a_release_is_known(tmp_path):
+    ledger = {"parameters": {"output": {"format": "csv", "shards": 1, "extras": ["prices.parquet"]}}}
+    (tmp_path / "m.ledger.json").write_text(json.dumps(ledger))
+    (tmp_path / "m.prices.parquet").write_text("x")
+    with pytest.raises(InputError, match="belongs to the release of"):
+        NewFile(f"{tmp_path}/m.prices.parquet", "--plot").check(overwrite=True)
+    (tmp_path / "m.not_for_publication-00000-of-00001.csv").write_text("x")
+    with pytest.raises(InputError, match="belongs to the release of"):
+        NewFile(f"{tmp_path}/m.not_for_publication-00000-of-00001.csv", "--plot").check(overwrite=True)
+    NewFile(f"{tmp_path}/m.report.html", "--plot").check(overwrite=True)
+
+
+def test_a_foreign_journal_without_line_end_stays(place, capsys):
+    (place / "e.cells.jsonl").write_text("mine")
+    assert main(["evaluate", "run", "experiment.yaml", "--output=e"]) == 2
+    assert "does not hold cells of an experiment" in capsys.readouterr().err
+    assert (place / "e.cells.jsonl").read_text() == "mine"

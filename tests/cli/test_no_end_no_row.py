@@ -1,0 +1,218 @@
+"""Inputs that hold nothing, or never end: neither is a paid success, and neither fills a disk or a memory."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam import room
+from dpbeam.cli import main
+from dpbeam.errors import InputError
+
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
+COLUMNS = ["--user_column=user", "--item_column=item"]
+NOTHING = pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())})
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, own_temp):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(["budget", "create", "--budget=b.db", "--dataset=d", "--epsilon=9", "--delta=0.01", "--quiet"])
+        == 0
+    )
+    return tmp_path
+
+
+def spent() -> list[str]:
+    import sqlite3
+
+    with sqlite3.connect("b.db") as store:
+        return [kind for (kind,) in store.execute("select kind from dpbeam_budget_entries order by number")]
+
+
+ACCOUNT = ["--budget=b.db", "--dataset=d", "--release_id=r"]
+EMPTY = {
+    "none.csv": b"user,item\n",
+    "none.jsonl": b"",
+    "blank.jsonl": b"\n\n",
+    "none.txt": b"",
+    "none.parquet": None,
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_file_without_a_row(name, place, capsys):
+    if EMPTY[name] is None:
+        pq.write_table(NOTHING, name)
+    else:
+        (place / name).write_bytes(EMPTY[name])
+    columns = ["--tokenizer=words"] if name.endswith("txt") else COLUMNS
+    argv = ["select", f"--input={name}", *columns, *BUDGET, "--output=out", *ACCOUNT]
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert (
+        err
+        == "dpbeam select: error: --input: there is not a single row; pass --allow_empty if that may be so\n"
+    )
+    assert spent() == ["create", "limit"] and not list(place.glob("out*"))
+    assert main([*argv, "--allow_empty"]) == 0
+    assert spent()[-1] == "commit"
+
+
+@pytest.mark.parametrize("command", [["select"], ["top-k", "--k=1"], ["hitting-set", "--k=1"]])
+@pytest.mark.parametrize("source", ["-", "/dev/null"])
+def test_a_pipe_that_failed(command, source, place):
+    argv = [*command, f"--input={source}", "--input_format=jsonl", *COLUMNS, *BUDGET, "--output=out"]
+    if source == "-":
+        kept, null = os.dup(0), os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        try:
+            assert main(argv) == 2
+        finally:
+            os.dup2(kept, 0)
+    else:
+        assert main(argv) == 2
+    assert not list(place.glob("out*"))
+
+
+def test_one_row_in_the_last_of_many_files_is_enough(place):
+    for number in range(40):
+        (place / f"{number:02}.jsonl").write_text("")
+    (place / "39.jsonl").write_text('{"user": "a", "item": "x"}\n')
+    assert main(["select", "--input=*.jsonl", *COLUMNS, *BUDGET, "--output=out"]) == 0
+
+
+def test_users_without_items_are_rows(place):
+    """Whether anybody holds anything is private, unlike whether there is a row of anybody."""
+    (place / "a.jsonl").write_text('{"items": []}\n' * 3)
+    assert (
+        main(
+            [
+                "select",
+                "--input=a.jsonl",
+                "--input_layout=grouped",
+                "--item_column=items",
+                *BUDGET,
+                "--output=o",
+            ]
+        )
+        == 0
+    )
+
+
+def test_a_pattern_that_no_token_matches(place, capsys):
+    (place / "a.txt").write_text("some words\n")
+    assert (
+        main(["select", "--input=a.txt", "--tokenizer=regex", "--token_pattern=", *BUDGET, "--output=out"])
+        == 2
+    )
+    assert "--token_pattern: is empty" in capsys.readouterr().err
+
+
+def test_agents(place, capsys):
+    (place / "a.csv").write_text("agent,value,r\n")
+    (place / "s.yaml").write_text("r: 100\n")
+    argv = ["pack", "--agents=a.csv", "--supplies=s.yaml", "--num_agents=5", "--allow_small_supply", *BUDGET]
+    assert main([*argv, "--output=out"]) == 2
+    assert "--agents: there are no agents; pass --allow_empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags,named",
+    [
+        (["--input=/dev/zero", "--input_format=csv"], "--input"),
+        (["--input=/dev/urandom", "--input_format=jsonl"], "--input"),
+        (["--input=a.csv", "--public_items=/dev/zero"], "--public_items"),
+        (["--input=-", "--input_format=csv"], "--input"),
+    ],
+)
+def test_what_never_ends(flags, named, place, capfd):
+    (place / "a.csv").write_text("user,item\na,x\n")
+    argv = [sys.executable, "-m", "dpbeam.cli", "select", *flags, *COLUMNS, *BUDGET, "--output=out"]
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run(argv, stdin=endless, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"error: {named}: '" in done.stderr and "is a device; name a file" in done.stderr
+
+
+def test_evaluation_of_a_ledger_that_never_ends(place, capsys):
+    argv = ["evaluate", "--input=a.csv", "--released=x", "--ledger=/dev/zero"]
+    assert main(argv) == 2 and "--ledger" in capsys.readouterr().err
+
+
+class TestRoom:
+    """Nobody waits for what cannot be held."""
+
+    @pytest.mark.parametrize(
+        "argv,message",
+        [
+            (
+                ["synth", "--users=1000000000000", "--items=5", "--output=s"],
+                "--users: needs about 20 TB in '",
+            ),
+            (
+                ["synth", "--users=5", "--items=5", "--mean_items_per_user=1e300", "--output=s"],
+                "--mean_items_per_user",
+            ),
+            (
+                ["synth", "--users=5", "--items=5", "--shards=1000000000", "--output=s"],
+                "--shards: must be from 1 to",
+            ),
+            (["synth", "--users=5", "--items=5", "--seed=-1", "--output=s"], "--seed: must be from 0"),
+            (
+                ["synth", "--users=5", "--items=5", "--item_bytes=1000000000", "--output=s"],
+                "--item_bytes: must be",
+            ),
+            (["synth", "--agents=1000000000000", "--resources=9", "--output=s"], "--agents: needs about"),
+            (
+                ["synth", "--agents=9", "--resources=1000000000000", "--output=s"],
+                "--resources: must be from 1 to",
+            ),
+            (["tune", *BUDGET, "--users=10000000", "--mean_items_per_user=19"], "--users: needs about"),
+        ],
+    )
+    def test_of_commands(self, argv, message, place, capsys, monkeypatch):
+        monkeypatch.setattr(room, "available_memory", lambda: 10**9)
+        assert main(argv) == 2
+        err = capsys.readouterr().err
+        assert f"error: {message}" in err and err.count("\n") == 1
+        assert sorted(path.name for path in place.iterdir()) == ["b.db", "temp"]
+
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            {"synth": {"users": 10**12, "items": 5}},
+            {"uniform": {"users": 10**12, "items": 50, "items_per_user": 5}},
+            {"synth": {"agents": 10**12, "resources": 5}},
+        ],
+    )
+    @pytest.mark.parametrize("more", [["--dry_run"], ["--output=e"]])
+    def test_of_experiments(self, dataset, more, place, capsys):
+        run = "pack" if "agents" in json.dumps(dataset) else "select"
+        about = {
+            "datasets": {"big": dataset},
+            "budgets": {"epsilon": 1, "delta": 1e-5},
+            "methods": [{"run": run}],
+        }
+        (place / "e.yaml").write_text(json.dumps(about))
+        assert main(["evaluate", "run", "e.yaml", *more]) == 2
+        assert "e.yaml: datasets.big: needs about" in capsys.readouterr().err
+        assert sorted(path.name for path in place.iterdir()) == ["b.db", "e.yaml", "temp"]
+
+    def test_in_words(self, tmp_path, monkeypatch):
+        with pytest.raises(
+            InputError, match=r"^--x: needs about 2e\+03 EB in '/', where [0-9.]+ [kMGT]B are free$"
+        ):
+            room.check_disk("--x", 2e21, "/no/such/folder")
+        monkeypatch.setattr(room, "available_memory", lambda: 1234)
+        with pytest.raises(
+            InputError, match=r"^--x: needs about 5 MB of memory, where 1.23 kB are available$"
+        ):
+            room.check_memory("--x", 5e6)
+        room.check_memory("--x", 1234)
+        room.check_disk("--x", 1, str(tmp_path / "new"))

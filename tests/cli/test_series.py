@@ -1,0 +1,319 @@
+"""`dpbeam series`: a window from open to close, what a retry finds, and what is refused."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.budget.store import BudgetStore
+from dpbeam.cli import main, series_open, series_output
+
+OPEN = [
+    *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
+    *("--preset=late", "--first_night=2026-11-01", "--quiet"),
+]
+COLUMNS = ["--user_column=user", "--item_column=item"]
+
+
+def write_night(path: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [f"u{user},i{item % 50}" for user in range(200) for item in rng.zipf(1.5, 3)]
+    Path(path).write_text("\n".join(["user,item", *rows]) + "\n")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, own_temp):
+    monkeypatch.chdir(tmp_path)
+    for night in (1, 2, 3):
+        write_night(f"n{night}.csv", night)
+
+
+def run(night: int, *more: str, files: str | None = None) -> int:
+    given = [f"--input={files or f'n{night}.csv'}", *COLUMNS] if files != "" else ["--empty"]
+    return main(["series", "run", "--folder=f", f"--night=2026-11-0{night}", "--quiet", *given, *more])
+
+
+def refused(capsys, *argv: str) -> str:
+    capsys.readouterr()
+    assert main(["series", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err.removeprefix("dpbeam series: error: ").rstrip("\n")
+
+
+def items(night: int) -> list[str]:
+    return pq.read_table(f"out/items-2026-11-0{night}-00000-of-00001.parquet")["item"].to_pylist()
+
+
+def shown(capsys) -> dict:
+    capsys.readouterr()
+    assert main(["series", "show", "--folder=f", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_window_from_open_to_close(place, capsys):
+    assert main(["series", *OPEN]) == 0
+    assert run(1) == run(2, files="") == run(3) == 0
+    so_far = pq.read_table("out/items-2026-11-03.released.parquet").to_pydict()
+    assert so_far["item"] == items(1) + items(2) + items(3) and len(so_far["item"]) > 3
+    assert set(so_far["night"]) <= {"2026-11-01", "2026-11-02", "2026-11-03"}
+    assert len(items(1)) > 0 and len(items(3)) > 0
+    found = shown(capsys)
+    assert (found["nights_made"], found["next_night"], found["open"]) == (3, None, True)
+    assert found["items_released"] == len(so_far["item"]) and found["noise_spent"] == 1.0
+    ledgers = ["out/items.ledger.json", *(f"out/items-2026-11-0{n}.ledger.json" for n in (1, 2, 3))]
+    assert main(["verify", "--contents", "--json", *ledgers]) == 0
+    for one in json.loads(capsys.readouterr().out):
+        held = {statement["name"]: statement["holds"] for statement in one["statements"]}
+        assert held["settings"] and held["thresholds"] and held["contents"] and held["guarantee"]
+    night = Ledger.from_json(Path(ledgers[3]).read_text())
+    window = Ledger.from_json(Path(ledgers[0]).read_text())
+    assert night.events == window.events and night.parameters["series"] == window.parameters["series"]
+    assert night.parameters["rounds"] == [7, 18]
+    assert main(["report", ledgers[0], "--output=page.html", "--quiet"]) == 0
+    assert main(["series", "close", "--folder=f", "--quiet"]) == 0
+    assert shown(capsys)["closed"]
+    assert "the series is closed" in refused(capsys, "erase", "--folder=f", "--users=" + str(_users("u1")))
+
+
+def _users(*names: str) -> str:
+    Path("users.txt").write_text("\n".join(names) + "\n")
+    return "users.txt"
+
+
+def test_a_night_again_leaves_what_is_out_and_brings_back_what_is_gone(place, capsys):
+    main(["series", *OPEN])
+    run(1), run(2)
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    assert run(1) == 0
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+    lines = Path("n1.csv").read_text().splitlines()
+    Path("sorted.csv").write_text("\n".join([lines[0], *sorted(lines[1:])]) + "\n")
+    os.remove("out/items-2026-11-01-00000-of-00001.parquet")
+    assert run(1, files="sorted.csv") == 0
+    for path, data in before.items():
+        if not path.name.endswith("ledger.json"):  # it has the time of the run
+            assert path.read_bytes() == data, path
+    assert main(["verify", "--contents", "--quiet", "out/items-2026-11-01.ledger.json"]) == 0
+
+
+def test_what_cannot_be_a_night_is_refused_and_changes_nothing(place, capsys):
+    main(["series", *OPEN])
+    run(1)
+    before = {path: path.read_bytes() for folder in ("f", "out") for path in Path(folder).iterdir()}
+    common = ["run", "--folder=f"]
+    other = ["--input=n2.csv", *COLUMNS]
+    assert "was made from other pairs" in refused(capsys, *common, "--night=2026-11-01", *other)
+    assert "2026-11-02 comes next" in refused(capsys, *common, "--night=2026-11-03", *other)
+    assert "2026-11-01 to 2026-11-03" in refused(capsys, *common, "--night=2026-12-01", *other)
+    assert "--night must be a day" in refused(capsys, *common, "--night=2", *other)
+    assert "--night is required" in refused(capsys, *common, *other)
+    assert "--empty where nothing came" in refused(capsys, *common, "--night=2026-11-02")
+    assert "--empty where nothing came" in refused(capsys, *common, "--night=2026-11-02", "--empty", *other)
+    assert "--input" in refused(capsys, *common, "--night=2026-11-02", "--input=none.csv", *COLUMNS)
+    assert "--epsilon does not apply to series run" in refused(
+        capsys, *common, "--night=2026-11-02", "--epsilon=1", *other
+    )
+    Path("head.csv").write_text("user,item\n")
+    assert "give --empty where nothing came" in refused(
+        capsys, *common, "--night=2026-11-02", "--input=head.csv", *COLUMNS
+    )
+    Path("lines.txt").write_text("a b\n")
+    assert "--user_column is required" in refused(
+        capsys, *common, "--night=2026-11-02", "--input=lines.txt", "--tokenizer=whitespace"
+    )
+    Path("numbers.jsonl").write_text('{"user": 1, "item": "a"}\n')
+    assert "other types than on earlier nights" in refused(
+        capsys, *common, "--night=2026-11-02", "--input=numbers.jsonl", *COLUMNS
+    )
+    Path("out/items-2026-11-02-00000-of-00001.parquet").write_text("mine")
+    assert "is in the way" in refused(capsys, *common, "--night=2026-11-02", *other)
+    os.remove("out/items-2026-11-02-00000-of-00001.parquet")
+    assert {p: p.read_bytes() for folder in ("f", "out") for p in Path(folder).iterdir()} == before
+    assert run(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--epsilon=0"], "--epsilon"),
+        (["--nights=0"], "--nights must be an integer from 1 to 64"),
+        (["--preset=x"], "--preset must be one of early, early-flat, late"),
+        (["--first_night=tomorrow"], "--first_night must be a day"),
+        (["--folder=s3://b/f"], "--folder must be a folder of this machine"),
+        (["--output=out/"], "--output"),
+        (["--output_format=xml"], "--output_format"),
+        (["--known=none.txt"], "--known"),
+        (["--night=1"], "--night does not apply to series open"),
+        (["--item_type=float", "--known=known.txt"], "--item_type must be string, int, bytes"),
+        (["--insecure_test_key=xyz"], "--insecure_test_key must be hexadecimal digits"),
+        (["--dataset=logs"], "--dataset is of an account of budget"),
+        (
+            ["--budget_period=2026-11-02:2026-11-03"],
+            "must hold all nights of the window, 2026-11-01:2026-11-03",
+        ),
+    ],
+)
+def test_what_cannot_be_opened_leaves_nothing(place, capsys, changed, message):
+    Path("known.txt").write_text("i1\n")
+    before = sorted(os.listdir())
+    assert message in refused(capsys, *OPEN, *changed)
+    assert sorted(os.listdir()) == before
+
+
+def test_verbs(place, capsys):
+    assert "give a verb: one of open, run, erase, show, close" in refused(capsys)
+    assert "did you mean open?" in refused(capsys, "opne")
+    assert "--folder is required" in refused(capsys, "show")
+    assert "holds no series" in refused(capsys, "show", "--folder=f")
+
+
+def test_a_dry_run_opens_nothing(place, capsys):
+    before = sorted(os.listdir())
+    assert main(["series", *(word for word in OPEN if word != "--quiet"), "--dry_run"]) == 0
+    assert "3 nights, 2026-11-01 to 2026-11-03; 18 rounds: 4, 2, 12" in capsys.readouterr().out
+    assert sorted(os.listdir()) == before
+
+
+ACCOUNT = ["--budget=acc.db", "--dataset=logs", "--release_id=november"]
+
+
+def spent() -> float:
+    account = BudgetStore("acc.db").account("logs")
+    return float(sum(release.charge.amounts("basic")["epsilon"] for release in account.releases.values()
+                     if release.state == "committed"))  # fmt: skip
+
+
+def test_the_account_is_charged_once_for_all_nights(place, capsys):
+    main(["budget", "create", "--budget=acc.db", "--dataset=logs", "--epsilon=5", "--delta=0.1", "--quiet"])
+    assert main(["series", *OPEN, *ACCOUNT]) == 0
+    assert spent() == 4
+    assert main(["series", *OPEN, *ACCOUNT]) == 0  # a retry
+    assert run(1) == run(2) == run(3) == 0
+    assert spent() == 4
+    assert "--release_id" in refused(capsys, *OPEN, *ACCOUNT, "--epsilon=3")
+    os.rename("f", "elsewhere")
+    assert "was charged for a series in another folder" in refused(capsys, *OPEN, *ACCOUNT)
+    os.rename("elsewhere", "f")
+    assert "holds a series of other settings" in refused(capsys, *OPEN, "--epsilon=3")
+    again = [
+        *OPEN,
+        "--folder=g",
+        "--output=out/more",
+        "--budget=acc.db",
+        "--dataset=logs",
+        "--release_id=more",
+    ]
+    assert "epsilon" in refused(capsys, *again)
+    assert main(["series", "show", "--folder=g", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["open"]  # nobody has paid for it
+
+
+@pytest.mark.parametrize("step", ["reserve", "publish", "mark"])
+def test_an_opening_that_was_cut_short_goes_on(place, capsys, monkeypatch, step):
+    main(["budget", "create", "--budget=acc.db", "--dataset=logs", "--epsilon=5", "--delta=0.1", "--quiet"])
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "mark":
+            patch.setattr(series_open, "mark_open", dies)
+        else:
+            from dpbeam.cli.charged import RunCharge
+
+            patch.setattr(RunCharge, step, dies)
+        assert main(["series", *OPEN, *ACCOUNT]) == 1
+    assert "was cut short; give dpbeam series open again" in refused(
+        capsys, "run", "--folder=f", "--night=2026-11-01", "--empty"
+    )
+    key = Path("f/key").read_bytes()
+    assert main(["series", *OPEN, *ACCOUNT]) == 0
+    assert Path("f/key").read_bytes() == key and spent() == 4
+    assert run(1) == 0
+
+
+def test_a_night_that_was_cut_short_after_it_was_made_is_published_by_the_next_run(place, monkeypatch):
+    main(["series", *OPEN])
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(series_output, "stage", dies)
+        assert run(1) == 1
+    assert not list(Path("out").glob("items-2026*"))
+    assert run(1, files="n2.csv") == 2  # it is made: of other pairs nothing is ever drawn
+    assert run(1) == 0 and len(items(1)) > 0
+
+
+def test_an_older_copy_of_the_folder_makes_no_night_again(place, capsys):
+    main(["series", *OPEN])
+    run(1)
+    shutil.copytree("f", "backup")
+    run(2)
+    shutil.rmtree("f")
+    shutil.move("backup", "f")
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    for files in ("n2.csv", "n3.csv"):
+        words = ["run", "--folder=f", "--night=2026-11-02", f"--input={files}", *COLUMNS]
+        assert "the folder does not know of it" in refused(capsys, *words)
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+def test_the_next_window_knows_what_the_last_one_released(place, capsys):
+    main(["series", *OPEN])
+    assert run(1) == run(2) == run(3) == 0
+    out = set(pq.read_table("out/items-2026-11-03.released.parquet")["item"].to_pylist())
+    following = [word for word in OPEN if not word.startswith(("--folder", "--output"))]
+    known = "--known=out/items-2026-11-03.released.parquet"
+    assert main(["series", *following, "--folder=g", "--output=out/next", known]) == 0
+    for night in (1, 2, 3):
+        words = [f"--night=2026-11-0{night}", f"--input=n{night}.csv", *COLUMNS, "--quiet"]
+        assert main(["series", "run", "--folder=g", *words]) == 0
+    new = set(pq.read_table("out/next-2026-11-03.released.parquet")["item"].to_pylist())
+    assert not new & out
+    assert set(pq.read_table("out/next-00000-of-00001.parquet")["item"].to_pylist()) == out
+    assert main(["series", *following, "--folder=h", "--output=out/other", known]) == 0
+    Path("numbers.jsonl").write_text('{"user": "u", "item": 1}\n')
+    words = ["--folder=h", "--night=2026-11-01", "--input=numbers.jsonl", "--item_type=int", *COLUMNS]
+    assert "another type than the known ones (string)" in refused(capsys, "run", *words)
+
+
+def test_an_erased_user_gives_no_weight(place, capsys):
+    main(["series", *OPEN])
+    run(1)
+    assert (
+        main(
+            ["series", "erase", "--folder=f", "--quiet", "--users=" + _users(*(f"u{n}" for n in range(200)))]
+        )
+        == 0
+    )
+    assert "--user_type must be string" in refused(
+        capsys, "erase", "--folder=f", "--user_type=int", "--users=users.txt"
+    )
+    before = shown(capsys)["items_released"]
+    assert run(2, files="") == 0 and shown(capsys)["items_released"] >= before
+
+
+def test_other_formats_and_composite_items(place):
+    Path("pairs.csv").write_text("who,a,b\n" + "".join(f"u{n},x,{n % 2}\n" for n in range(400)))
+    words = [word for word in OPEN if not word.startswith("--first")]
+    assert main(["series", *words, "--output_format=csv", "--item_column=a", "--item_column=b"]) == 0
+    columns = ["--user_column=who", "--item_column=a", "--item_column=b"]
+    assert main(["series", "run", "--folder=f", "--night=1", "--input=pairs.csv", *columns, "--quiet"]) == 0
+    assert Path("out/items-1-00000-of-00001.csv").read_text().splitlines() == ["a,b", "x,0", "x,1"]
+    assert main(["series", "run", "--folder=f", "--night=2", "--empty", "--quiet"]) == 0
+    assert pq.read_table("out/items-2.released.parquet").num_rows == 2
+
+
+def test_a_test_key_says_so(place, capsys):
+    assert main(["series", *OPEN, "--insecure_test_key=ab"]) == 0
+    assert run(1) == 0
+    assert capsys.readouterr().err.count("NOT PRIVATE") == 2
+    assert not Ledger.from_json(Path("out/items-2026-11-01.ledger.json").read_text()).private

@@ -1,0 +1,310 @@
+"""A series is made once: again, otherwise, at once, killed, erased, closed."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpbeam
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.randomness import RunKey
+from dpbeam.series import store as store_module
+from dpbeam.series import window as window_module
+from dpbeam.series.config import SeriesConfig
+from dpbeam.series.schedule import Schedule
+from dpbeam.series.store import SeriesStore
+from dpbeam.series.window import SeriesWindow
+from tests.series.streams import arrays, random_nights, released
+
+CONFIG = SeriesConfig(
+    4.0,
+    0.05,
+    4,
+    preset=None,
+    schedule=Schedule((1, 2, 3, 4), (0.25,) * 4, (0.25,) * 4),
+    max_items_per_user=20,
+)
+NIGHTS = random_nights(5)
+KINDS = b"strings"
+
+
+def opened(folder, seed=1) -> SeriesWindow:
+    return SeriesWindow.open(CONFIG, RunKey.insecure_fixed(str(seed)), folder=folder and str(folder))
+
+
+def run(window, night, pairs=None):
+    return window.run(night, *arrays(NIGHTS[night - 1] if pairs is None else pairs), KINDS)
+
+
+def in_memory():
+    window = opened(None)
+    return [run(window, n) for n in (1, 2, 3, 4)][-1]
+
+
+def test_with_a_folder_and_without_it_the_same_goes_out(tmp_path):
+    opened(tmp_path / "s")
+    for night in (1, 2, 3, 4):  # a process of its own for each night
+        state = run(SeriesWindow.load(str(tmp_path / "s")), night)
+    assert released(state) == released(in_memory()) and len(released(state)) > 2
+    for name, values in in_memory().to_columns().items():
+        assert np.array_equal(np.asarray(values), np.asarray(state.to_columns()[name])), name
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_same_night_again_gives_the_same(tmp_path, stored):
+    window = opened(tmp_path / "s" if stored else None)
+    run(window, 1), run(window, 2)
+    before = window.made.to_bytes()
+    again = run(window, 1, NIGHTS[0][::-1] + NIGHTS[0][:3])  # the order of rows is no other input
+    assert window.made.to_bytes() == before and released(again) == released(window.made.state)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_other_pairs_for_a_night_that_is_out_are_refused(tmp_path, stored):
+    window = opened(tmp_path / "s" if stored else None)
+    run(window, 1), run(window, 2)
+    before = window.made.to_bytes()
+    for pairs in (NIGHTS[0][1:], [*NIGHTS[0], ("stranger", "item 1")], NIGHTS[1], []):
+        with pytest.raises(InputError, match="night 1 is out, and was made from other pairs"):
+            run(window, 1, pairs)
+    with pytest.raises(InputError, match="other types"):
+        window.run(3, *arrays(NIGHTS[2]), b"integers")
+    assert window.made.to_bytes() == before
+
+
+def test_nights_come_in_their_order_and_end():
+    window = opened(None)
+    with pytest.raises(InputError, match="night 1 comes next"):
+        run(window, 2)
+    for night in (1, 2, 3, 4):
+        run(window, night)
+    with pytest.raises(InputError, match="all 4 nights of the series are made"):
+        run(window, 5, [])
+
+
+def test_of_two_runs_at_once_one_wins(tmp_path):
+    window, other = opened(tmp_path / "s"), SeriesWindow.load(str(tmp_path / "s"))
+    with window.store.locked(), pytest.raises(UnavailableError, match="another run of the series"):
+        run(other, 1)
+    assert other.made.state.night == 0
+    # Also where locks are of no use: a state of a number exists once.
+    run(window, 1)
+    number = window.store.number
+    with pytest.raises(UnavailableError, match="was faster"):
+        other.store.commit(number, b"something else")
+    assert released(run(other, 1)) == released(window.made.state)
+
+
+class KilledError(BaseException):
+    pass
+
+
+def killing(monkeypatch, step):
+    """From this call of the operating system on nothing is done any more, cleaning up included."""
+    left = [step]
+
+    def watched(name, real):
+        def call(*arguments, **options):
+            if Path(str(arguments[0])).name == "lock":
+                return real(*arguments, **options)
+            left[0] -= 1
+            if left[0] < 0:
+                raise KilledError(name)
+            return real(*arguments, **options)
+
+        return call
+
+    class Os:
+        def __getattr__(self, name):
+            real = getattr(os, name)
+            return watched(name, real) if name in ("open", "fsync", "link", "remove", "close") else real
+
+    monkeypatch.setattr(store_module, "os", Os())
+    return left
+
+
+@pytest.mark.parametrize("night", [1, 2])
+def test_killed_at_every_step_a_series_goes_on_with_the_same_result(tmp_path, monkeypatch, night):
+    expected, step, done = released(in_memory()), 0, False
+    while not done:
+        folder = tmp_path / str(step)
+        opened(folder)
+        for earlier in range(1, night):
+            run(SeriesWindow.load(str(folder)), earlier)
+        with monkeypatch.context() as patch:
+            killing(patch, step)
+            try:
+                run(SeriesWindow.load(str(folder)), night)
+                done = True
+            except KilledError:
+                pass
+        for later in range(night, 5):
+            state = run(SeriesWindow.load(str(folder)), later)
+        assert released(state) == expected
+        names = sorted(os.listdir(folder))
+        assert names == ["key", "known", "lock", "series.json", "state-00000004"]
+        step += 1
+    assert step > 4  # the steps were there
+
+
+def test_killed_while_it_is_opened_it_is_whole_or_opened_again(tmp_path, monkeypatch):
+    step, done, refused = 0, False, 0
+    while not done:
+        folder = tmp_path / str(step)
+        with monkeypatch.context() as patch:
+            killing(patch, step)
+            try:
+                opened(folder)
+                done = True
+            except KilledError:
+                pass
+        try:
+            window = SeriesWindow.load(str(folder))
+        except InputError as error:
+            assert "holds no series" in str(error)
+            refused += 1
+            window = opened(folder)
+        run(window, 1)
+        assert sorted(os.listdir(folder)) == ["key", "known", "lock", "series.json", "state-00000001"]
+        with pytest.raises(InputError, match="is not empty"):
+            opened(folder)
+        step += 1
+    assert refused > 4
+
+
+def test_files_are_the_owners_alone_and_changed_ones_are_refused(tmp_path):
+    window = opened(tmp_path / "s")
+    run(window, 1)
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
+    state = tmp_path / "s" / "state-00000001"
+    for name in ("key", "known", "series.json", "state-00000001"):
+        assert (tmp_path / "s" / name).stat().st_mode & 0o777 == 0o600
+    data = bytearray(state.read_bytes())
+    data[-1] ^= 1
+    state.write_bytes(bytes(data))
+    with pytest.raises(InputError, match="is not what the series wrote"):
+        run(SeriesWindow.load(str(tmp_path / "s")), 2)
+
+
+@pytest.mark.parametrize("name", ["numpy", "dpbeam", "calibration"])
+def test_other_software_makes_no_night_of_a_window(tmp_path, name, monkeypatch):
+    window = opened(tmp_path / "s")
+    run(window, 1)
+    made_with = window_module._made_with
+    monkeypatch.setattr(window_module, "_made_with", lambda plan: {**made_with(plan), name: "other"})
+    again = SeriesWindow.load(str(tmp_path / "s"))
+    with pytest.raises(InputError, match=f"was opened with another {name}"):
+        run(again, 2)
+    assert released(run(again, 1)) == released(window.made.state)  # what is stored is served
+    again.close()
+
+
+@pytest.mark.parametrize("folder", ["", "s3://bucket/series"])
+def test_folders_elsewhere_are_refused(folder):
+    with pytest.raises(InputError, match="--folder must be a folder of this machine"):
+        SeriesStore.load(folder)
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(InputError, match="is not empty"):
+        opened(tmp_path)
+    assert os.listdir(tmp_path) == ["notes"] and (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_closed_series_makes_no_night_and_holds_no_users(tmp_path):
+    window = opened(tmp_path / "s")
+    for night in (1, 2):
+        state = run(window, night)
+    window.close()
+    with pytest.raises(InputError, match="the series is closed"):
+        run(window, 3)
+    with pytest.raises(InputError, match="the series is closed"):
+        window.erase(pa.array([b"user 1"], pa.large_binary()))
+    made = SeriesWindow.load(str(tmp_path / "s")).made
+    assert released(made.state) == released(state) == released(run(window, 1))
+    assert len(made.state.user_fp) == len(made.state.items) == 0
+
+
+def test_what_an_erasure_took_is_in_no_file(tmp_path):
+    """Names are hashed; what tells of a user's items is the list of its pairs."""
+    window = opened(tmp_path / "s")
+    run(window, 1)
+    users = pa.array([b"user 1", b"user 2", b"never seen"], pa.large_binary())
+    pairs = len(window.made.state.links)
+    window.erase(users)
+    assert len(window.made.state.links) < pairs
+    assert sorted(n for n in os.listdir(tmp_path / "s") if n.startswith("state")) == ["state-00000002"]
+    assert released(run(window, 1)) == released(window.made.state)  # its stored result is served
+
+
+@pytest.fixture
+def series(request):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield lambda **given: dpbeam.Series(epsilon=4, delta=0.05, nights=4, insecure_test_key="1", **given)
+
+
+def frame(pairs):
+    return {"user": [u for u, _ in pairs], "item": [i for _, i in pairs]}
+
+
+def test_the_front_door(series, tmp_path):
+    one = series(first_night="2026-11-01", folder=str(tmp_path / "s"))
+    new = [one.run(frame(pairs), night=f"2026-11-0{n}") for n, pairs in enumerate(NIGHTS, start=1)]
+    table = one.released()
+    assert sum(map(len, new)) == table.num_rows > 2
+    assert table["item"].to_pylist() == [item for night in new for item in night.items]
+    assert new[3].ledger.parameters["night"] == "2026-11-04" and not new[3].ledger.private
+    assert new[3].ledger.events == one.ledger.events  # the window is paid once
+    loaded = dpbeam.Series.load(str(tmp_path / "s"))
+    assert loaded.run(frame(NIGHTS[1]), night="2026-11-02").items == new[1].items
+    loaded.close()
+    assert one.closed and one.nights_made == 4 and one.released() == table
+
+
+def test_known_items_are_not_released_and_take_no_rank(series):
+    without = series(max_items_per_user=2)
+    for pairs in NIGHTS:
+        without.run(frame(pairs))
+    out = without.released()["item"].to_pylist()
+    later = series(max_items_per_user=2, known=out)
+    for pairs in NIGHTS:
+        later.run(frame(pairs))
+    known = set(out)
+    assert known and not known & set(later.released()["item"].to_pylist())
+    bare = series(max_items_per_user=2)
+    for pairs in NIGHTS:
+        bare.run(frame([pair for pair in pairs if pair[1] not in known]))
+    assert bare.released() == later.released()
+    assert later.ledger.public_items
+
+
+def test_a_user_keeps_its_type(series):
+    one = series()
+    one.run({"user": pa.array([1, 2]), "item": ["a", "b"]})
+    with pytest.raises(InputError, match="other types than on earlier nights"):
+        one.run({"user": ["1", "2"], "item": ["a", "b"]})
+    with pytest.raises(InputError, match="users holds string values"):
+        one.erase(["1"])
+    one.erase(pa.array([1]))
+    assert one.nights_made == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"nights": 70}, "^nights must be"),
+        ({"preset": "sometimes"}, "^preset must be"),
+        ({"folder": "s3://x"}, "^folder must be"),
+        ({"known": pa.array([1, 2])}, "known holds int values"),
+        ({"known": ["a", None]}, "known holds a null"),
+    ],
+)
+def test_arguments_out_of_range_name_themselves(given, message):
+    settings = {"epsilon": 4, "delta": 0.05, "nights": 4, **given}
+    with pytest.raises(InputError, match=message):
+        dpbeam.Series(**settings)

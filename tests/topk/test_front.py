@@ -1,0 +1,117 @@
+"""`dpbeam.top_k`: the ranking and the ledger of the command, from data in memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpbeam
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from dpbeam.errors import InputError
+from tests.support.instances import popular_table
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-3}
+KEY = "00FF"
+TABLE = popular_table(300, 0)
+LISTED = ["--domain=domain.txt"]
+DOMAIN = [*dict.fromkeys(TABLE["item"].to_pylist()[:40]), "nobody holds it"]
+pytestmark = pytest.mark.filterwarnings("ignore:NOT PRIVATE")
+
+
+def top_k(data=TABLE, **arguments):
+    return dpbeam.top_k(data, **{**BUDGET, "k": 5, "insecure_test_key": KEY, **arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments,flags",
+    [
+        ({}, []),
+        ({"mechanism": "cdp-peel", "noisy_counts": True}, ["--mechanism=cdp-peel", "--noisy_counts"]),
+        (
+            {"selector": "mad2r", "selector_share": 0.4, "max_items_per_user": 20},
+            ["--selector=mad2r", "--selector_share=0.4", "--max_items_per_user=20"],
+        ),
+        ({"mechanism": "limited-domain", "kbar": 40}, ["--mechanism=limited-domain", "--kbar=40"]),
+        ({"domain": DOMAIN}, LISTED),
+        (
+            {"domain": DOMAIN, "mechanism": "pnf-peel", "delta": 0.0, "noisy_counts": True},
+            [*LISTED, "--mechanism=pnf-peel", "--delta=0", "--noisy_counts"],
+        ),
+        ({"domain": DOMAIN, "mechanism": "joint", "delta": 0.0}, [*LISTED, "--mechanism=joint", "--delta=0"]),
+    ],
+)
+def test_equals_the_command(arguments, flags, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(TABLE, "pairs.parquet")
+    Path("domain.txt").write_text("\n".join(DOMAIN) + "\n")
+    argv = [
+        "--input=pairs.parquet",
+        "--user_column=user",
+        "--item_column=item",
+        "--epsilon=2",
+        "--delta=1e-3",
+        "--k=5",
+    ]
+    assert main(["top-k", *argv, f"--insecure_test_key={KEY}", *flags, "--output=out", "--quiet"]) == 0
+    written = pq.read_table("out-00000-of-00001.parquet")
+    found = top_k(**arguments)
+    assert found.table.to_pydict() == written.to_pydict() and len(found) == 5
+    assert found.items == written["item"].to_pylist()
+    mine, theirs = (
+        json.loads(text) for text in (found.ledger.to_json(), Path("out.ledger.json").read_text())
+    )
+    Ledger.from_json(found.ledger.to_json()).verify()
+    assert not found.ledger.private
+    for name in ("method", "epsilon", "delta", "accounting", "events", "privacy_unit", "key_source"):
+        assert mine[name] == theirs[name], name
+    same = {name: value for name, value in theirs["parameters"].items() if name not in ("input", "output")}
+    assert {name: value for name, value in mine["parameters"].items() if name != "input"} == same
+
+
+def test_a_fresh_key_and_several_columns():
+    data = {"user": TABLE["user"], "a": TABLE["item"], "b": TABLE["item"]}
+    found = dpbeam.top_k(data, item=["a", "b"], k=3, noisy_counts=True, **BUDGET)
+    assert found.table.schema.names == ["rank", "a", "b", "noisy_count"] and found.ledger.private
+    assert all(a == b for a, b in found.items) and len(found.items) == 3
+    assert (
+        dpbeam.top_k({"user": pa.array([], "string"), "item": pa.array([], "string")}, k=3, **BUDGET).items
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"k": 0}, "^k must be an integer from 1"),
+        ({"mechanism": "best"}, "^mechanism must be one of"),
+        ({"domain": ["x"], "selector": "gsu"}, "domain leaves no selection: drop selector and its settings"),
+        ({"domain": ["x"], "preset": "published"}, "domain leaves no selection"),
+        ({"mechanism": "limited-domain", "rounds": 3}, "limited-domain leaves no selection"),
+        ({"domain": ["x"], "max_items_per_user": 3}, "max_items_per_user applies to a selection"),
+        ({"kbar": 3}, "^kbar applies to mechanism=limited-domain alone"),
+        ({"noisy_count_share": 0.2}, "^noisy_count_share needs noisy_counts"),
+        ({"delta": 0.0}, "^delta must lie strictly between 0 and 1"),
+        ({"domain": [1, 2]}, "item_type|holds int values"),
+        (
+            {"item": ["item", "rank"], "data": {"user": ["a"], "item": ["b"], "rank": ["c"]}},
+            "'rank' is the column",
+        ),
+    ],
+)
+def test_refusals_name_arguments(arguments, message):
+    with pytest.raises(InputError, match=message):
+        top_k(**arguments)
+
+
+def test_needs_no_beam():
+    code = (
+        "import sys, dpbeam; dpbeam.top_k({'user': ['a', 'b'], 'item': ['x', 'x']}, k=1, epsilon=1, delta=1e-5); "
+        "print('apache_beam' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "False", done.stderr
