@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
-    from dpbeam.front import Selection, select
     from dpbeam.hitting.config import HittingSetConfig
-    from dpbeam.hitting.front import hitting_set
     from dpbeam.hitting.transforms import HittingSet
+    from dpbeam.in_memory.hitting_set import hitting_set
+    from dpbeam.in_memory.pack import Packed, pack
+    from dpbeam.in_memory.select import Selection, select
+    from dpbeam.in_memory.series import Series
+    from dpbeam.in_memory.top_k import RankedItems, top_k
     from dpbeam.packing.config import Market, PackingConfig, Resource
-    from dpbeam.packing.front import Packed, pack
     from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
-    from dpbeam.series.front import Series
     from dpbeam.topk.config import TopKConfig
-    from dpbeam.topk.front import RankedItems, top_k
     from dpbeam.topk.transforms import TopKItems
 
 __version__ = "0.1.0"
@@ -64,23 +64,23 @@ _HOME = {
     "InputError": "errors",
     "Ledger": "accounting.ledger",
     "Market": "packing.config",
-    "Packed": "packing.front",
+    "Packed": "in_memory.pack",
     "Packing": "packing.transforms",
     "PackingConfig": "packing.config",
-    "RankedItems": "topk.front",
+    "RankedItems": "in_memory.top_k",
     "ReleasedItem": "selection.transforms",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",
-    "Selection": "front",
+    "Selection": "in_memory.select",
     "SelectionConfig": "selection.config",
-    "Series": "series.front",
+    "Series": "in_memory.series",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
-    "hitting_set": "hitting.front",
-    "pack": "packing.front",
-    "select": "front",
-    "top_k": "topk.front",
+    "hitting_set": "in_memory.hitting_set",
+    "pack": "in_memory.pack",
+    "select": "in_memory.select",
+    "top_k": "in_memory.top_k",
 }
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from dpbeam.cli import COMMANDS, beam_flags
+from dpbeam.cli import COMMANDS
+from dpbeam.jobs import beam_flags
 from dpbeam.runners import worker
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan

@@ -20,25 +20,25 @@ RANKS = {
     "dpbeam.randomness": 2,
     "dpbeam.budget": 2,  # accounts of budget over runs; knows accounting alone
     "dpbeam.kernels": 3,
-    "dpbeam.frames": 4,  # columns in memory, for the front door
+    "dpbeam.in_memory.frames": 4,  # columns in memory, for the front door
     "dpbeam.engine": 4,
     "dpbeam.selectors": 5,
     "dpbeam.selection.sizes": 5,
-    "dpbeam.topk.counted": 5,  # what programs of both commands count and clip
-    "dpbeam.topk.items_per_user": 5,
-    "dpbeam.topk.user_rounds": 5,
-    "dpbeam.selection.counts": 6,
+    "dpbeam.counts.counted": 5,  # what programs of both commands count and clip
+    "dpbeam.counts.items_per_user": 5,
+    "dpbeam.counts.user_rounds": 5,
+    "dpbeam.counts.selection": 6,
     "dpbeam.selection.config": 6,
     "dpbeam.selection.plan": 7,
     "dpbeam.selection.report": 8,
     "dpbeam.selection.ledger": 8,
-    "dpbeam.front": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
+    "dpbeam.in_memory.select": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
     "dpbeam.topk": 8,
     "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
     "dpbeam.packing": 9,
     "dpbeam.series": 9,
     "dpbeam.review": 9,  # what a ledger proves, and the report of it
-    "dpbeam.evaluation": 9,
+    "dpbeam.lab.evaluation": 9,
     "dpbeam.storage": 10,  # files elsewhere, as Beam's filesystems
     "dpbeam.engine.beam": 10,
     "dpbeam.topk.transforms": 11,
@@ -47,9 +47,14 @@ RANKS = {
     "dpbeam.selection": 11,
     "dpbeam.io": 12,
     "dpbeam.runners": 12,
-    "dpbeam.experiments": 12,  # reads files, runs methods in process, writes results
+    "dpbeam.lab.experiments": 12,  # reads files, runs methods in process, writes results
+    "dpbeam.counts": 8,
+    "dpbeam.in_memory": 9,
+    "dpbeam.jobs": 13,
+    "dpbeam.lab": 12,
+    "dpbeam.lab.audit": 9,
     "dpbeam.cli": 13,
-    "dpbeam.evaluation.end_to_end": 14,  # runs the command itself
+    "dpbeam.lab.audit.end_to_end": 14,  # runs the command itself
     "pipelines": 14,  # thin modules to run; nothing imports them
 }
 FIRST_WITH_BEAM = 10

@@ -17,10 +17,10 @@ import numpy as np
 
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
-from dpbeam.evaluation.neighbours import names_of, numbers_of
-from dpbeam.evaluation.transcript import Transcript, run_observed
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.lab.audit.neighbours import names_of, numbers_of
+from dpbeam.lab.audit.transcript import Transcript, run_observed
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan

@@ -10,5 +10,5 @@ Nothing leaves the staging folder before `publish` is in the account, and after 
 release: a retry finishes what was begun. `account.py` is the machine, without any storage; `store.py` keeps entries and
 serialises their writers; `history.py` composes what runs have cost.
 
-The layer knows neither Beam nor files of output; `dpbeam.cli.charge` joins it to runs.
+The layer knows neither Beam nor files of output; `dpbeam.jobs.charge` joins it to runs.
 """

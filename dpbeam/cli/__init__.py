@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Sequence
 
 from dpbeam import __version__
-from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.loading import leave_out_unused
+from dpbeam.jobs.exit_codes import ExitCode
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
@@ -43,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and argv[0] in COMMANDS:
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
-    from dpbeam.cli.console import tell
     from dpbeam.errors import complain
+    from dpbeam.jobs.console import tell
 
     if argv[:1] == ["--version"]:
         tell(f"dpbeam {__version__}")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.charge import needing_store
-from dpbeam.cli.console import emit, run_command, tell
 from dpbeam.cli.flags import FlagParser, add_store_flags, nearest, require
 from dpbeam.errors import InputError
+from dpbeam.jobs.charge import needing_store
+from dpbeam.jobs.console import emit, run_command, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -285,7 +285,7 @@ def _draw_history(account: Account, together: Composition, console: Console) -> 
 def _resolve(store: BudgetStore, given: dict[str, Any]) -> int:
     require(given, "release_id")
     from dpbeam.budget.store import Actor
-    from dpbeam.cli.charged import resolve
+    from dpbeam.jobs.charged import resolve
 
     found = resolve(store, given["dataset"], given["release_id"], Actor.this("budget resolve"))
     _say(given, f"release '{given['release_id']}' of dataset '{given['dataset']}' {found}")

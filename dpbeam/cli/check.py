@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.console import emit, run_command
-from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import READ, WRITTEN_PREFIX, FlagParser
 from dpbeam.errors import InputError, UnavailableError, visible
+from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from dpbeam.runners.check import Row
@@ -65,9 +65,9 @@ def _run(argv: Sequence[str]) -> int:
     given, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
-    from dpbeam.cli.job import use_stores
     from dpbeam.cli.tables import show
     from dpbeam.io.paths import files_to_see
+    from dpbeam.jobs.job import use_stores
     from dpbeam.runners.check import Path, preflight
 
     use_stores(beam_arguments)

@@ -8,10 +8,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command, tell, warn
 from dpbeam.cli.flags import FOLDER, WRITTEN_PREFIX, FlagParser
 from dpbeam.engine.beam import owner
 from dpbeam.io.paths import is_local
+from dpbeam.jobs.console import run_command, tell, warn
 
 _BEAM_FOLDER = "beam-pipeline-temp"
 _OLD_SECONDS = 24 * 3600

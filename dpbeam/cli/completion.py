@@ -6,9 +6,9 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
+from dpbeam.jobs.console import emit, run_command
 
 SHELLS = ("bash", "zsh")
 # Beam has 180 flags; these are the ones that a person types.

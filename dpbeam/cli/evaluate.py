@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbeam.cli.checks import check_budget
-from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_input_flags, require
+from dpbeam.jobs.checks import check_budget
+from dpbeam.jobs.console import emit, run_command
 
 
 def make_parser() -> FlagParser:
@@ -49,11 +49,11 @@ def _run(argv: Sequence[str]) -> int:
     require(given, "epsilon", "delta")
     check_budget(given)
     from dpbeam.cli.settings import input_spec
-    from dpbeam.evaluation.quality import evaluate_release
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.io.sources import preflight
+    from dpbeam.lab.evaluation.quality import evaluate_release
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
     from dpbeam.selectors.base import check_range
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.bar import counted
-from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import FOLDER, READ, WRITTEN_PREFIX, FlagParser, add_input_flags, require
 from dpbeam.errors import InputError
+from dpbeam.jobs.console import run_command, tell
 from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
-    from dpbeam.experiments.schema import Experiment
     from dpbeam.io.spec import InputSpec
+    from dpbeam.lab.experiments.schema import Experiment
 
 #: The folder of datasets, unless --data names it.
 DATA_VARIABLE = "DPBEAM_DATA"
@@ -74,9 +74,9 @@ def _run(argv: Sequence[str]) -> int:
     if given.get("dry_run", False):
         tell(f"{len(experiment.cells())} runs")
         return 0
-    from dpbeam.experiments.journal import Journal
-    from dpbeam.experiments.running import run_experiment
-    from dpbeam.experiments.writing import check_results, journal_path, write_results
+    from dpbeam.lab.experiments.journal import Journal
+    from dpbeam.lab.experiments.running import run_experiment
+    from dpbeam.lab.experiments.writing import check_results, journal_path, write_results
 
     prefix = given["output"]
     check_results(prefix, experiment, experiment.reads(), overwrite=given.get("overwrite", False))
@@ -101,8 +101,8 @@ def read_experiment(path: str, folder: str) -> Experiment:
     Raises:
       InputError: naming file and key.
     """
-    from dpbeam.experiments.schema import parse_experiment
     from dpbeam.io.yaml_files import load
+    from dpbeam.lab.experiments.schema import parse_experiment
 
     return parse_experiment(path, load(path, "EXPERIMENT"), _input_spec, folder)
 

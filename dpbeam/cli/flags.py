@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpbeam import __version__
-from dpbeam.cli import beam_flags, config_file
-from dpbeam.cli.console import emit, set_verbosity
+from dpbeam.cli import config_file
 from dpbeam.errors import InputError
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
+from dpbeam.jobs import beam_flags
+from dpbeam.jobs.console import emit, set_verbosity
 from dpbeam.selectors.base import Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 

@@ -7,14 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.checks import (
-    check_budget,
-    check_test_key,
-    released_nothing,
-    warn_of_budget,
-    within_arithmetic,
-)
-from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
     READ,
     FlagParser,
@@ -26,7 +18,6 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
-from dpbeam.cli.result import run_release
 from dpbeam.cli.settings import (
     check_selection,
     input_spec,
@@ -35,15 +26,24 @@ from dpbeam.cli.settings import (
     selection_flags,
 )
 from dpbeam.errors import InputError
+from dpbeam.jobs.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.jobs.console import warn
+from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.pvalue import PCollection
 
-    from dpbeam.cli.job import Job
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan
+    from dpbeam.jobs.job import Job
 
 
 def make_parser() -> FlagParser:
@@ -78,7 +78,7 @@ def make_parser() -> FlagParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return run_release("hitting-set", argv, lambda: make_parser().parse(argv), _run)
 
@@ -97,9 +97,9 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     with within_arithmetic(given), naming_selector():
         plan = plan_hitting_set(config_of(given))
     with importing():
-        from dpbeam.cli.job import Job
         from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report
         from dpbeam.hitting.transforms import HittingSet  # noqa: F401
+        from dpbeam.jobs.job import Job
 
     job = Job.create("hitting-set", given, beam_arguments, spec)
     ledger = hitting_set_ledger(

@@ -21,7 +21,7 @@ def importing() -> Iterator[None]:
 
     A signal that stops the program waits for the imports: a module that is imported in part fails whoever uses it next.
     """
-    if "dpbeam.cli.job" in sys.modules or not gc.isenabled():
+    if "dpbeam.jobs.job" in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()

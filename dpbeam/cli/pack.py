@@ -6,8 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
-from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
     READ,
     FlagParser,
@@ -17,18 +15,20 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
-from dpbeam.cli.result import run_release
 from dpbeam.errors import InputError
+from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
+from dpbeam.jobs.console import warn
+from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.pvalue import PCollection
 
-    from dpbeam.cli.job import Job
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.io.agents import AgentSpec
     from dpbeam.io.sources import InputSummary
+    from dpbeam.jobs.job import Job
     from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource
 
 PRICES = "prices.parquet"
@@ -48,7 +48,7 @@ SETTINGS = (
 )
 #: Flags of the market.
 MARKET = ("supplies", "num_agents", "max_value")
-#: The one mechanism; of the others that are known by name, `dpbeam.evaluation.packing` tells what they would give.
+#: The one mechanism; of the others that are known by name, `dpbeam.lab.evaluation.packing` tells what they would give.
 MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
 
@@ -145,7 +145,7 @@ def add_packing_flags(parser: FlagParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return run_release("pack", argv, lambda: make_parser().parse(argv), _run)
 
@@ -161,8 +161,8 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     resources = read_supplies(given["supplies"])
     config = config_of(given)
     with importing():
-        from dpbeam.cli.job import Job
         from dpbeam.io.agents import preflight_agents
+        from dpbeam.jobs.job import Job
         from dpbeam.packing.report import packing_ledger
         from dpbeam.packing.transforms import AgentBlocks  # noqa: F401
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.cli import hitting_set, pack, select, top_k
-from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.cli.console import emit, run_command
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
 from dpbeam.cli.settings import naming_selector
 from dpbeam.errors import InputError
+from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
+from dpbeam.jobs.console import emit, run_command
 from dpbeam.selectors.registry import advised, find
 
 #: Family -> its command.

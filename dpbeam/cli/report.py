@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command, tell, warn
-from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import READ, WRITTEN, FlagParser
 from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
+from dpbeam.jobs.console import run_command, tell, warn
+from dpbeam.jobs.exit_codes import ExitCode
 
 
 def make_parser() -> FlagParser:

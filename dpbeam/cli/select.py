@@ -7,14 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.checks import (
-    check_budget,
-    check_test_key,
-    released_nothing,
-    warn_of_budget,
-    within_arithmetic,
-)
-from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
     FlagParser,
     add_budget_flags,
@@ -25,8 +17,16 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
-from dpbeam.cli.result import run_release
 from dpbeam.cli.settings import check_selection, input_spec, selection_config
+from dpbeam.jobs.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.jobs.console import warn
+from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from apache_beam.pvalue import PCollection
 
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.cli.job import Job
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.jobs.job import Job
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
 
@@ -59,7 +59,7 @@ def make_parser() -> FlagParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return run_release("select", argv, lambda: make_parser().parse(argv), _run)
 
@@ -76,7 +76,7 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     with within_arithmetic(given):
         plan = make_plan(config_of(given))
     with importing():
-        from dpbeam.cli.job import Job
+        from dpbeam.jobs.job import Job
         from dpbeam.selection.transforms import UserBlocks  # noqa: F401
 
     job = Job.create("select", given, beam_arguments, spec)

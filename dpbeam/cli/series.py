@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.console import emit, run_command, warn
 from dpbeam.cli.flags import (
     FOLDER,
     READ,
@@ -20,6 +19,7 @@ from dpbeam.cli.flags import (
 from dpbeam.cli.series_open import WINDOW, open_series
 from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
 from dpbeam.errors import InputError
+from dpbeam.jobs.console import emit, run_command, warn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +114,7 @@ def make_parser() -> FlagParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
     return run_command("series", lambda: _run(argv))
 
 

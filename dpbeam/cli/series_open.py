@@ -1,7 +1,7 @@
 """`dpbeam series open`: fix window and budget, publish the window's ledger, charge the account once.
 
 Order, and what a process that comes after it finds: the private folder is made, with a key that has drawn nothing; the
-account is charged and the ledger published as by any release (`dpbeam.cli.charged`); the folder is marked as open. Cut
+account is charged and the ledger published as by any release (`dpbeam.jobs.charged`); the folder is marked as open. Cut
 short anywhere, the same command goes on, and no night runs before the mark is there.
 """
 
@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.charge import Uncharged, open_charge
-from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
-from dpbeam.cli.console import NothingToDo, warn
 from dpbeam.cli.flags import require
 from dpbeam.cli.series_output import is_open, mark_open, published, release_of, say, stage
 from dpbeam.errors import InputError
+from dpbeam.jobs.charge import Uncharged, open_charge
+from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
+from dpbeam.jobs.console import NothingToDo, warn
 
 if TYPE_CHECKING:
     import pyarrow as pa

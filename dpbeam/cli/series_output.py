@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.console import tell
+from dpbeam.jobs.console import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa

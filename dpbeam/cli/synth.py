@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbeam.cli.console import run_command, tell
 from dpbeam.cli.flags import WRITTEN_PREFIX, FlagParser, require
 from dpbeam.errors import InputError
 from dpbeam.io.paths import is_local, local_path
+from dpbeam.jobs.console import run_command, tell
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
 _PAIRS = ("users", "items", "mean_items_per_user", "user_exponent", "item_exponent", "item_bytes")
@@ -81,11 +81,11 @@ def _run(argv: Sequence[str]) -> int:
     for name in ("config", "quiet", "verbose"):
         given.pop(name, None)
     if market:
-        from dpbeam.io.synth_market import write_market
+        from dpbeam.lab.synth_market import write_market
 
         paths = write_market(prefix, format=format, **given)
     else:
-        from dpbeam.io.synth import write_synthetic
+        from dpbeam.lab.synth import write_synthetic
 
         given.setdefault("mean_items_per_user", 10.0)
         paths = write_synthetic(prefix, format=format, **given)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dpbeam.cli.console import emit
+from dpbeam.jobs.console import emit
 from dpbeam.selection.report import PROBABILITIES
 
 
@@ -153,7 +153,7 @@ def _hitting_set_plan(report: dict[str, Any], console: Console) -> None:
 
 
 def _evaluation(result: dict[str, Any], console: Console) -> None:
-    from dpbeam.evaluation.quality import MEANINGS
+    from dpbeam.lab.evaluation.quality import MEANINGS
 
     table = Table("figure", "value", "what it says", title="NOT PRIVATE: computed from the data itself")
     before = ""

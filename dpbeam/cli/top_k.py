@@ -8,14 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.checks import (
-    check_budget,
-    check_test_key,
-    released_nothing,
-    warn_of_budget,
-    within_arithmetic,
-)
-from dpbeam.cli.console import warn
 from dpbeam.cli.flags import (
     READ,
     FlagParser,
@@ -26,7 +18,6 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
-from dpbeam.cli.result import run_release
 from dpbeam.cli.settings import (
     check_selection,
     input_spec,
@@ -35,6 +26,15 @@ from dpbeam.cli.settings import (
     selection_flags,
 )
 from dpbeam.errors import InputError
+from dpbeam.jobs.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.jobs.console import warn
+from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from dpbeam.cli.job import Job
     from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.jobs.job import Job
     from dpbeam.kernels.canonical import Kinds
     from dpbeam.topk.config import TopKConfig, TopKPlan
 
@@ -111,7 +111,7 @@ def add_choice_flags(parser: FlagParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
+    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return run_release("top-k", argv, lambda: make_parser().parse(argv), _run)
 
@@ -133,7 +133,7 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     with within_arithmetic(given), naming_selector():
         plan = plan_topk(config_of(given))
     with importing():
-        from dpbeam.cli.job import Job
+        from dpbeam.jobs.job import Job
         from dpbeam.topk.report import topk_ledger
         from dpbeam.topk.transforms import TopKItems  # noqa: F401
 

@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.cli.console import emit, run_command, tell, warn
 from dpbeam.cli.flags import WRITTEN, FlagParser, add_budget_flags, add_input_flags, require
 from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
+from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
+from dpbeam.jobs.console import emit, run_command, tell, warn
 from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
-    from dpbeam.evaluation.population import Model, Population
-    from dpbeam.evaluation.tuning import Tuning
+    from dpbeam.lab.evaluation.population import Model, Population
+    from dpbeam.lab.evaluation.tuning import Tuning
 
 #: Flags of the model, fields of `Model`; --users scales data too.
 _MODEL = ("mean_items_per_user", "item_exponent", "set_size_spread", "items")
@@ -109,8 +109,8 @@ def _run(argv: Sequence[str]) -> int:
     _check(given)
     _check_files(given)
     from dpbeam.cli.bar import counted
-    from dpbeam.evaluation.tuning import REPETITIONS, TOLERANCE, choices, tune
-    from dpbeam.experiments.tuning_runs import ParallelRuns
+    from dpbeam.lab.evaluation.tuning import REPETITIONS, TOLERANCE, choices, tune
+    from dpbeam.lab.experiments.tuning_runs import ParallelRuns
 
     epsilon, delta, seed = given["epsilon"], given["delta"], given.get("seed", 0)
     model = None if "input" in given else _model(given)
@@ -153,7 +153,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _check(given: dict[str, Any]) -> None:
     """Refuse flags that contradict each other, and numbers out of range."""
-    from dpbeam.evaluation.tuning import AIMS
+    from dpbeam.lab.evaluation.tuning import AIMS
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
     from dpbeam.selectors.base import check_range
 
@@ -187,7 +187,7 @@ def _check_files(given: dict[str, Any]) -> None:
         if name in given:
             given[name].check(overwrite=given.get("overwrite", False))
     if "plot" in given:
-        from dpbeam.experiments.plots import check_matplotlib
+        from dpbeam.lab.experiments.plots import check_matplotlib
 
         if os.path.splitext(given["plot"])[1] not in (".svg", ".png"):
             raise InputError(f"--plot: expected a name that ends in .svg or .png, got '{given['plot']}'")
@@ -195,7 +195,7 @@ def _check_files(given: dict[str, Any]) -> None:
 
 
 def _model(given: dict[str, Any]) -> Model:
-    from dpbeam.evaluation.population import Model
+    from dpbeam.lab.evaluation.population import Model
 
     values = {name: given[name] for name in ("users", *_MODEL) if name in given}
     model = Model(**{"item_exponent": 1.0, **values})
@@ -222,7 +222,7 @@ def _simulated(model: Model, seed: int, says: str) -> Source:
 def _of_data(given: dict[str, Any], seed: int) -> Source:
     import numpy as np
 
-    from dpbeam.evaluation.population import Model
+    from dpbeam.lab.evaluation.population import Model
 
     data = _read(given)
     users = given.get("users", data.users)
@@ -237,10 +237,10 @@ def _of_data(given: dict[str, Any], seed: int) -> Source:
 
 def _read(given: dict[str, Any]) -> Population:
     from dpbeam.cli.settings import input_spec
-    from dpbeam.evaluation.indexed import index_pairs
-    from dpbeam.evaluation.population import Population
     from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sources import preflight
+    from dpbeam.lab.evaluation.indexed import index_pairs
+    from dpbeam.lab.evaluation.population import Population
 
     spec = input_spec(given)
     indexed = index_pairs(read_pairs(spec, preflight(spec)))
@@ -252,7 +252,7 @@ def _write(given: dict[str, Any], report: dict[str, Any], found: Tuning) -> None
     if "output" in given:
         files[given["output"]] = _config(report).encode()
     if "plot" in given:
-        from dpbeam.experiments.tuning_plot import draw_tuning
+        from dpbeam.lab.experiments.tuning_plot import draw_tuning
 
         files[given["plot"]] = draw_tuning(found, report["source"]["says"], given["plot"].rpartition(".")[2])
     for file, data in files.items():

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli.console import emit, run_command
-from dpbeam.cli.exit_codes import ExitCode
 from dpbeam.cli.flags import READ, FlagParser
 from dpbeam.errors import InputError, complain, visible
+from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.exit_codes import ExitCode
 
 
 def make_parser() -> FlagParser:

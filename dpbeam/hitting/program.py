@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
 from dpbeam.hitting.config import HittingSetPlan
@@ -31,7 +32,6 @@ from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_finge
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
 from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
-from dpbeam.topk.counted import CountedProgram, CountProgram, candidates
 from dpbeam.topk.program import ITEM, RANK, histogram
 
 _WAKE = "wake"

@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.errors import InputError
 from dpbeam.io.files import match_files
 from dpbeam.io.formats.delimited import check_quotes
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
-from dpbeam.topk.histogram import COUNT_LIMIT
 
 _FLAG = "--histogram"
 

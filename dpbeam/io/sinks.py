@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
@@ -25,7 +26,6 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
-from dpbeam.selection.counts import DEVIATION, NOISY_COUNT, NUMBER_TYPES
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000

@@ -15,11 +15,11 @@ import numpy as np
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.counts.selection import Budgets, CountingSelection, CountNoises, count_noises
 from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.counts import Budgets, CountingSelection, CountNoises, count_noises
 from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.

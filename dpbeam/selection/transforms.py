@@ -15,6 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
@@ -22,7 +23,6 @@ from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.counts import DEVIATION, NOISY_COUNT
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes

@@ -5,6 +5,7 @@ rank order, and the answer is a function of the histogram and the key: not of th
 how often it is computed.
 """
 
+from dpbeam.counts.noisy_counts import NoisyCounts
 from dpbeam.topk.limited_domain import LimitedDomainEvent
 from dpbeam.topk.measures import TopkErrors, topk_errors
 from dpbeam.topk.mechanisms import (
@@ -17,7 +18,6 @@ from dpbeam.topk.mechanisms import (
     PnfPeel,
     choice_range,
 )
-from dpbeam.topk.noisy_counts import NoisyCounts
 
 __all__ = [
     "MECHANISMS",

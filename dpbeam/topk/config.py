@@ -16,13 +16,13 @@ from dpbeam.accounting.accountant import account, largest_choice_range, sigma_be
 from dpbeam.accounting.budget import MAX_DELTA, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
+from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
-from dpbeam.topk.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 
 MAX_K = 100_000
 _DEFAULT_MECHANISM = "gauss-rank"

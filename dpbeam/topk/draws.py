@@ -11,6 +11,8 @@ Accuracy: choices among weights use Gumbel variates of 128 bits each, in log spa
 
 from __future__ import annotations
 
+import bisect
+
 import numpy as np
 
 from dpbeam.randomness import RunKey, exponential, gumbel, prf_bits
@@ -76,3 +78,20 @@ class Draws:
     def exponentials(self, n: int) -> np.ndarray:
         """(n,) standard exponential variates."""
         return exponential(self.bits(n))
+
+
+def draw_untaken(taken: list[int], low: int, high: int, draws: Draws) -> int:
+    """A uniform rank in [low, high) that is not in `taken`, which is sorted and receives it."""
+    first, last = bisect.bisect_left(taken, low), bisect.bisect_left(taken, high)
+    free = draws.below(high - low - (last - first))
+    # Before taken[first + m] there are taken[first + m] - low - m free ranks: skip the taken ones passed.
+    skipped = bisect.bisect_right(range(last - first), free, key=lambda m: taken[first + m] - low - m)
+    rank = low + free + skipped
+    bisect.insort(taken, rank)
+    return rank
+
+
+def draw_sequence(low: np.ndarray, high: np.ndarray, draws: Draws) -> np.ndarray:
+    """Distinct ranks, (k,) int64: the j-th uniform in [low_j, high_j) without those drawn before it."""
+    taken: list[int] = []
+    return np.array([draw_untaken(taken, a, b, draws) for a, b in zip(low.tolist(), high.tolist())], np.int64)

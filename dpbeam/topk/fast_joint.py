@@ -28,9 +28,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.counts.histogram import check_histogram, check_k, kth_largest, positions_at_ranks
 from dpbeam.randomness import RunKey
-from dpbeam.topk.draws import Draws
-from dpbeam.topk.histogram import check_histogram, check_k, draw_sequence, kth_largest, positions_at_ranks
+from dpbeam.topk.draws import Draws, draw_sequence
 from dpbeam.topk.sums import running_sums
 
 DEFAULT_BETA = 2.0**-10

@@ -28,11 +28,11 @@ from dpbeam.accounting.gaussian import check_positive, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.peeling import check_rounds
 from dpbeam.accounting.peeling_gdp import gdp_epsilon0
+from dpbeam.counts.histogram import check_histogram, check_k, largest_positions
+from dpbeam.counts.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import NORM_UNITS
 from dpbeam.randomness import RunKey
-from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
-from dpbeam.topk.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.topk.peeling import cdp_peel
 
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)

@@ -19,9 +19,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.counts.histogram import check_histogram, positions_at_ranks
 from dpbeam.randomness import RunKey
-from dpbeam.topk.draws import Draws
-from dpbeam.topk.histogram import check_histogram, draw_sequence, positions_at_ranks
+from dpbeam.topk.draws import Draws, draw_sequence
 from dpbeam.topk.sums import running_sums
 
 MAX_ENTRIES = 10**8  # of the k x d table; about 60 bytes each

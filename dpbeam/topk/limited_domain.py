@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbeam.accounting.events import LimitedDomainEvent
+from dpbeam.counts.histogram import check_histogram, check_k, largest_positions
 from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import gumbel_peel
-from dpbeam.topk.histogram import check_histogram, check_k, largest_positions
 
 __all__ = ["LimitedDomainEvent", "largest_needed", "limited_domain", "max_changed", "stop_gap"]
 

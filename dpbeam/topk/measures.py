@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.topk.histogram import check_k
+from dpbeam.counts.histogram import check_k
 
 
 @dataclass(frozen=True)

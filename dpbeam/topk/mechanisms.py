@@ -20,10 +20,10 @@ from dpbeam.accounting.accountant import largest_choice_range
 from dpbeam.accounting.events import PeelingEvent, PureEvent
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.peeling import peeling_epsilon0
+from dpbeam.counts.histogram import check_k
 from dpbeam.randomness import RunKey
 from dpbeam.topk.fast_joint import DEFAULT_BETA, fast_joint
 from dpbeam.topk.gauss_rank import GaussRank
-from dpbeam.topk.histogram import check_k
 from dpbeam.topk.joint import joint
 from dpbeam.topk.limited_domain import LimitedDomainEvent, limited_domain, max_changed, stop_gap
 from dpbeam.topk.peeling import cdp_peel, pnf_peel

@@ -21,15 +21,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.counts.histogram import check_histogram, kth_largest, positions_at_ranks
 from dpbeam.randomness import KeyedBits, RunKey
 from dpbeam.randomness.discrete import gumbel_peel, largest_of_groups
-from dpbeam.topk.draws import Draws
-from dpbeam.topk.histogram import (
-    check_histogram,
-    draw_untaken,
-    kth_largest,
-    positions_at_ranks,
-)
+from dpbeam.topk.draws import Draws, draw_untaken
 
 # The largest of n < 2^63 exponentials that come from 128 bits is at most 129 ln 2 + ln n.
 LARGEST_EXPONENTIAL_MAX = 134.0

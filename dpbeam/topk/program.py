@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
+from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
+from dpbeam.counts.histogram import largest_positions
+from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
@@ -24,12 +27,9 @@ from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_finge
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKPlan
-from dpbeam.topk.counted import COUNT, CountedProgram, CountProgram, candidates
 from dpbeam.topk.gauss_rank import GaussRank
-from dpbeam.topk.histogram import largest_positions
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
-from dpbeam.topk.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
 WEIGHTS = "weights"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dpbeam.io.synth import write_synthetic
+from dpbeam.lab.synth import write_synthetic
 
 
 @pytest.fixture

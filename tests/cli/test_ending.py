@@ -14,11 +14,11 @@ import pytest
 from dpbeam import __version__
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import COMMANDS, hitting_set, main
-from dpbeam.cli.console import run_command
-from dpbeam.cli.exit_codes import ExitCode
-from dpbeam.cli.progress import Progress
 from dpbeam.hitting.config import plan_hitting_set
 from dpbeam.hitting.report import hitting_set_report
+from dpbeam.jobs.console import run_command
+from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.progress import Progress
 from tests.support.commands import without_progress
 from tests.support.instances import popular_table
 
@@ -89,7 +89,7 @@ class TestPrinting:
         def broken(*_):
             raise RuntimeError("no such luck")
 
-        monkeypatch.setattr("dpbeam.cli.job.count_released", broken)
+        monkeypatch.setattr("dpbeam.jobs.job.count_released", broken)
         assert main(job(pairs, tmp_path)) == 0
         err = without_progress(capsys.readouterr().err)
         assert err == (
@@ -429,7 +429,7 @@ class TestPlans:
 
 class TestEvaluation:
     def test_every_figure_is_explained(self, tmp_path, capsys):
-        from dpbeam.evaluation.quality import MEANINGS
+        from dpbeam.lab.evaluation.quality import MEANINGS
 
         (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
         (tmp_path / "r.txt").write_text("a\n")

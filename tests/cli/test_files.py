@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
-from dpbeam.evaluation.quality import evaluate_release
+from dpbeam.lab.evaluation.quality import evaluate_release
 from tests.support.instances import popular_table
 
 pytestmark = pytest.mark.usefixtures("own_temp")
@@ -61,7 +61,7 @@ def compared(monkeypatch):
         seen.append(sorted(item.decode() for item in released.to_pylist()))
         return evaluate_release(batches, released, **settings)
 
-    monkeypatch.setattr("dpbeam.evaluation.quality.evaluate_release", watched)
+    monkeypatch.setattr("dpbeam.lab.evaluation.quality.evaluate_release", watched)
     return seen
 
 

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from dpbeam.cli import beam_flags, main
+from dpbeam.cli import main
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
+from dpbeam.jobs import beam_flags
 
 BUDGET = ["--epsilon=1", "--delta=1e-5"]
 JOB = ["--input", "x.csv", "--output=y", *BUDGET]
@@ -33,7 +34,7 @@ def parser() -> FlagParser:
 
 class TestBeamsFlags:
     def test_the_table_is_that_of_the_installed_beam(self):
-        """To renew it: python -m dpbeam.cli.beam_flags > dpbeam/data/beam_flags.json"""
+        """To renew it: python -m dpbeam.jobs.beam_flags > dpbeam/data/beam_flags.json"""
         if not beam_flags.is_current():
             pytest.skip("another Beam is installed; unknown flags are looked up in it")
         assert beam_flags.table() == beam_flags.table_of_beam()

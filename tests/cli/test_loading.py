@@ -76,7 +76,7 @@ def test_stopped_while_modules_load(module, number, tmp_path):
 
 
 def test_a_signal_waits_for_imports(monkeypatch):
-    monkeypatch.delitem(sys.modules, "dpbeam.cli.job", raising=False)
+    monkeypatch.delitem(sys.modules, "dpbeam.jobs.job", raising=False)
     seen = []
     with interrupting(), pytest.raises(KeyboardInterrupt), importing():
         os.kill(os.getpid(), signal.SIGTERM)

@@ -112,14 +112,14 @@ class TestOutput:
         flags = [*method.split(), "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
         found = []
         for threads in (1, 3):
-            monkeypatch.setattr("dpbeam.cli.job._threads", lambda pairs, threads=threads: threads)
+            monkeypatch.setattr("dpbeam.jobs.job._threads", lambda pairs, threads=threads: threads)
             out = str(tmp_path / f"items{threads}")
             assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
             found.append(Path(f"{out}-00000-of-00001.parquet").read_bytes())
         assert found[0] == found[1]
 
     def test_threads_follow_the_size_of_the_input(self):
-        from dpbeam.cli.job import MAX_THREADS, PAIRS_FOR_THREADS, _threads
+        from dpbeam.jobs.job import MAX_THREADS, PAIRS_FOR_THREADS, _threads
 
         assert _threads(0) == _threads(PAIRS_FOR_THREADS - 1) == 1
         assert 1 <= _threads(PAIRS_FOR_THREADS) <= MAX_THREADS

@@ -225,7 +225,7 @@ def test_an_opening_that_was_cut_short_goes_on(place, capsys, monkeypatch, step)
         if step == "mark":
             patch.setattr(series_open, "mark_open", dies)
         else:
-            from dpbeam.cli.charged import RunCharge
+            from dpbeam.jobs.charged import RunCharge
 
             patch.setattr(RunCharge, step, dies)
         assert main(["series", *OPEN, *ACCOUNT]) == 1

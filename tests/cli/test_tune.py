@@ -8,8 +8,8 @@ import yaml
 
 from dpbeam.cli import main, select
 from dpbeam.cli.settings import selection_config
-from dpbeam.evaluation.tuning import choices
-from dpbeam.io.synth import write_synthetic
+from dpbeam.lab.evaluation.tuning import choices
+from dpbeam.lab.synth import write_synthetic
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors

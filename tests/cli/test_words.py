@@ -11,7 +11,7 @@ import dpbeam
 from dpbeam.cli import main
 from dpbeam.cli.tables import _plain
 from dpbeam.errors import InputError
-from dpbeam.experiments.markdown import _spread
+from dpbeam.lab.experiments.markdown import _spread
 from tests.support.instances import popular_table
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
@@ -85,7 +85,7 @@ def test_a_store_that_is_none(made, place, capsys):
 
 def test_no_name_of_a_class_of_ours(monkeypatch, capsys):
     from dpbeam.budget.account import StillRunningError
-    from dpbeam.cli.console import run_command
+    from dpbeam.jobs.console import run_command
 
     def fails() -> int:
         raise StillRunningError("--release_id: 'x' still runs")
@@ -180,7 +180,7 @@ def test_no_exponent_beside_a_whole_number(value):
 
 
 def test_elapsed_counts_the_imports(place, capsys, monkeypatch):
-    from dpbeam.cli import console
+    from dpbeam.jobs import console
 
     assert main(["select", *JOB]) == 0
     monkeypatch.setattr(console._State, "began", console._State.began - 3600)

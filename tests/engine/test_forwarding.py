@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.counts.counted import COUNT, CountedProgram, candidates
+from dpbeam.counts.selection import CountingSelection, CountNoises
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, run_blocks, run_trips
 from dpbeam.engine.program import Keys, Program, check_trips
-from dpbeam.evaluation.neighbours import names_of
-from dpbeam.evaluation.transcript import run_observed
 from dpbeam.kernels.pairs import Block
-from dpbeam.selection.counts import CountingSelection, CountNoises
+from dpbeam.lab.audit.neighbours import names_of
+from dpbeam.lab.audit.transcript import run_observed
 from dpbeam.selectors.uniform.program import UniformProgram
-from dpbeam.topk.counted import COUNT, CountedProgram, candidates
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
 from tests.support.running import key, names, release

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbeam.io.synth import write_synthetic
+from dpbeam.lab.synth import write_synthetic
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_libraries"
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpbeam.io.synth_market import write_market
+from dpbeam.lab.synth_market import write_market
 from tests.support.ledgers import without_times
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]

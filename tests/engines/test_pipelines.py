@@ -12,8 +12,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.cli import beam_flags
 from dpbeam.engine.beam.messages import FILE_PREFIX
+from dpbeam.jobs import beam_flags
 from dpbeam.selectors.registry import selectors
 from tests.support.disks import fill, small_disk
 from tests.support.ledgers import without_times
@@ -156,7 +156,7 @@ def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, relea
 
 
 def test_the_flags_of_the_job_servers_are_known(engine):
-    """To renew the table: python -m dpbeam.cli.beam_flags HOST:PORT HOST:PORT > dpbeam/data/job_server_flags.json"""
+    """To renew the table: python -m dpbeam.jobs.beam_flags HOST:PORT HOST:PORT > dpbeam/data/job_server_flags.json"""
     flags = [flag for name in ("flink-cluster", "spark-cluster") for flag in engine(name).flags]
     servers = [flag.partition("=")[2] for flag in flags if flag.startswith("--job_endpoint=")]
     assert beam_flags.table_of_job_servers(*servers) == beam_flags.of_job_servers()

@@ -7,8 +7,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from apache_beam.runners.runner import PipelineState
 
-from dpbeam.cli import beam_flags
 from dpbeam.errors import InputError
+from dpbeam.jobs import beam_flags
 from dpbeam.runners import check, options
 from dpbeam.runners.pyspark import bundle, session
 from dpbeam.runners.pyspark.runner import (

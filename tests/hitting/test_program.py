@@ -6,11 +6,11 @@ import pytest
 
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys
-from dpbeam.evaluation.confidence import event_excess
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.pairs import kinds_column
+from dpbeam.lab.audit.confidence import event_excess
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.topk.program import public_domain

@@ -26,9 +26,10 @@ _WITHIN = 300
 _OWN = (Path("dpbeam/selectors"), Path("tests/selectors"))
 _EXPECTED = (
     Path("tests/selection"),
+    Path("tests/counts"),
     Path("tests/review"),
-    Path("tests/evaluation/test_methods.py"),
-    Path("tests/evaluation/test_tuning.py"),
+    Path("tests/lab/evaluation/test_methods.py"),
+    Path("tests/lab/evaluation/test_tuning.py"),
 )  # settings and numbers expected of single methods: no new one need be added
 
 

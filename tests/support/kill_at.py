@@ -23,9 +23,10 @@ from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
-from dpbeam.cli import job, main
+from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.io import output
+from dpbeam.jobs import job
 
 SHARDS = 2
 _DRAWN = re.compile(rb"^[0-9a-f]{16}$", re.MULTILINE)

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from scipy.optimize import linprog
 
+from dpbeam.in_memory.pack import run_in_memory
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.packing.batches import agent_batch
 from dpbeam.packing.config import Market, PackingConfig, PackingPlan, Resource, make_plan
-from dpbeam.packing.front import run_in_memory
 from dpbeam.packing.posted import Posted
 from tests.support.running import key
 

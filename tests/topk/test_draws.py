@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from dpbeam.randomness import RunKey, gumbel
-from dpbeam.topk.draws import Draws
+from dpbeam.topk.draws import Draws, draw_sequence, draw_untaken
 
 KEY = RunKey.insecure_fixed("draws")
 
@@ -85,3 +87,34 @@ def test_accept_has_its_probability():
     share = np.mean([draws.accept(math.log(0.3)) for _ in range(n)])
     assert abs(share - 0.3) < 5.5 * math.sqrt(0.21 / n)
     assert draws.accept(0.0) and not draws.accept(-1e9)
+
+
+def test_sequences_are_uniform_among_those_allowed(tools):
+    """All orders of draws: position j uniform over the free ranks of its range."""
+    low, high = np.array([0, 2, 0, 0]), np.array([2, 4, 5, 5])
+    found = tools.enumerate_outcomes(lambda draws: draw_sequence(low, high, draws))
+    assert len(found) == 2 * 2 * 3 * 2
+    for s, probability in found.items():
+        assert len(set(s)) == 4
+        assert all(low[j] <= x < high[j] for j, x in enumerate(s))
+        assert probability == pytest.approx(1 / 24)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.sets(st.integers(0, 20)), st.integers(0, 20), st.integers(1, 21))
+def test_the_free_ranks_of_a_range_in_order(taken, low, width):
+    high = min(low + width, 21)
+    free = [rank for rank in range(low, high) if rank not in taken]
+
+    class Fixed:
+        def __init__(self, at):
+            self.at = at
+
+        def below(self, n):
+            assert n == len(free)
+            return self.at
+
+    for at, rank in enumerate(free):
+        listed = sorted(taken)
+        assert draw_untaken(listed, low, high, Fixed(at)) == rank
+        assert listed == sorted({*taken, rank})

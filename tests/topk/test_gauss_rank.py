@@ -17,6 +17,7 @@ from dpbeam.accounting.events import GaussianEvent, leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.noise import NoiseMismatchError
+from dpbeam.counts.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
@@ -29,7 +30,6 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
-from dpbeam.topk.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, histogram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
@@ -17,7 +18,6 @@ from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.histogram import COUNT_LIMIT
 from dpbeam.topk.program import TopKProgram, histogram
 from dpbeam.topk.transforms import ChooseTopK, TopKItems
 from tests.support.instances import batches

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbeam.cli import job, main
-from dpbeam.cli.beam_flags import SECRET_VARIABLES
+from dpbeam.cli import main
 from dpbeam.engine.beam import owner, seal, store
 from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError
+from dpbeam.jobs import job
+from dpbeam.jobs.beam_flags import SECRET_VARIABLES
 from dpbeam.randomness import RunKey
 
 KEY = "0123456789abcdef" * 4

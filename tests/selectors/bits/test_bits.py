@@ -16,7 +16,7 @@ from dpbeam.accounting.tables import ONE
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
-from dpbeam.evaluation.neighbours import Neighbours, build, numbers_of
+from dpbeam.lab.audit.neighbours import Neighbours, build, numbers_of
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.report import plan_report

@@ -6,8 +6,8 @@ import pytest
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.engine.program import Keys
-from dpbeam.evaluation.audit import Subject, audit, markdown
-from dpbeam.evaluation.neighbours import Neighbours
+from dpbeam.lab.audit.audit import Subject, audit, markdown
+from dpbeam.lab.audit.neighbours import Neighbours
 from dpbeam.selectors import base
 from dpbeam.selectors.vote.program import VoteProgram
 

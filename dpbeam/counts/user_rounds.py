@@ -1,0 +1,118 @@
+"""Rounds after a domain is known: how many of its items users hold, with noise, and sums of clipped weights.
+
+After the last trip of the counting program, shards tell blocks which items are in the domain and the hub how many,
+which is public. On the next trip blocks restrict their users' full sets to the domain and send the hub how many users
+hold how many items; it adds the stated noise and announces how to go on. On the last trip blocks send clipped weights,
+where that is the way. What becomes of the sums is for the programs that use these rounds.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.counts.counted import COUNT, candidates
+from dpbeam.counts.items_per_user import bucket_edges, clipped_weights, items_per_user
+from dpbeam.engine.extended import Extended
+from dpbeam.engine.program import Draw, HubNoise, Keys, ReplyColumn, with_state
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.grid import UNITS
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
+
+INSIDE, WAY, WEIGHT = "inside", "way", "weight"
+_DOMAIN, _SIZE, _USERS = "domain", "size", "users"
+
+
+class UserRounds(Extended):
+    """A counting program and two trips more; to be completed by what the last one is for.
+
+    Attributes:
+      inner: a counted selection, or `CountProgram`.
+      domain: a public domain, or None.
+      found: the last trip of the counting, after which the domain is known.
+    """
+
+    domain: Columns | None = None
+
+    def add_rounds(self) -> None:
+        """Add the two trips; call it once `inner` is there."""
+        self.found = self.inner.trips - 1
+        self.trips = self.inner.trips + 2
+        told = {_DOMAIN: ReplyColumn(np.uint8, 0)}
+        self.reply_columns = {**self.inner.reply_columns, self.found: told}
+
+    @property
+    @abstractmethod
+    def histogram_noise(self) -> NoiseSpec:
+        """The noise of the histogram of items per user."""
+
+    @abstractmethod
+    def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
+        """What the hub announces: WAY, (1,) the clip of the weights, or 0 and below for none.
+
+        Args:
+          noisy: numbers of users per bucket with noise.
+          size: items of the domain.
+        """
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        return (WEIGHT,) if trip == self.trips - 1 else super().sum_names(trip)
+
+    def hub_noise(self, trip: int) -> HubNoise:
+        return self.histogram_noise if trip == self.found + 1 else super().hub_noise(trip)
+
+    def block_state_trip(self, trip: int) -> int | None:
+        return trip - 1 if trip == self.trips - 1 else super().block_state_trip(trip)
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        if self.is_first(trip):
+            return super().weigh(trip, block, reply, keys)
+        if trip < self.trips - 1:
+            rows = Csr(block.offsets, block.links).restrict(reply[_DOMAIN][block.links] > 0)
+            return {}, rows.to_state(_DOMAIN)
+        rows, way = Csr.from_state(block.state, _DOMAIN), int(block.broadcast[WAY][0])
+        if way <= 0:
+            return {WEIGHT: np.zeros(block.num_items, np.int64)}, None
+        return {WEIGHT: rows.item_sums(clipped_weights(rows, way), block.num_items)}, None
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        if trip < self.found:
+            return super().reply(trip, shard)
+        inside, counts = candidates(self.inner, shard)
+        return with_state(shard, **{INSIDE: inside, COUNT: counts}), {_DOMAIN: inside.astype(np.uint8)}
+
+    def meets(self, trip: int) -> str | None:
+        return {self.found: "shards", self.found + 1: "blocks"}.get(trip) or super().meets(trip)
+
+    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
+        if trip < self.found:
+            return super().summarise(trip, part, keys)
+        if isinstance(part, Block):
+            rows = Csr.from_state(part.state, _DOMAIN)
+            return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
+        inside, _ = candidates(self.inner, part)
+        return {_SIZE: np.array([np.count_nonzero(inside)], np.int64)}
+
+    def decide(
+        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
+    ) -> tuple[Columns, Columns]:
+        if trip < self.found:
+            return super().decide(trip, state, summaries, draw)
+        if trip == self.found:
+            listed = None if self.domain is None else len(self.domain["items"])
+            size = sum(int(part[_SIZE][0]) for part in summaries) if listed is None else listed
+            told: Columns = {_SIZE: np.array([size], np.int64)}
+            return told, told
+        size = int(state[_SIZE][0])
+        edges = bucket_edges(size)
+        exact = sum((part[_USERS] for part in summaries), np.zeros(len(edges), np.int64))
+        fp = np.stack((np.arange(len(edges)), np.zeros(len(edges))), axis=1).astype(np.uint64)
+        way = self.choose_way((exact * UNITS + draw.noise(fp)) / UNITS, size)
+        return way, way

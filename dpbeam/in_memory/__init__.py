@@ -1,0 +1,1 @@
+"""The public functions on data in memory; they need no Beam."""

@@ -1,0 +1,81 @@
+"""`dpbeam.hitting_set`: k-hitting set on data in memory, in this process, without Beam.
+
+The same plan, program, kernels and ledger as on Beam: for one key the items are those of `dpbeam hitting-set`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from dpbeam.errors import InputError
+from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig, plan_hitting_set
+from dpbeam.hitting.program import HittingSetProgram
+from dpbeam.hitting.report import hitting_set_ledger
+from dpbeam.in_memory.select import input_pairs, naming_arguments, run_key, warn_of_budget
+from dpbeam.in_memory.top_k import RankedItems, ranked, within_domain
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.topk.program import RANK
+
+
+def hitting_set(
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    k: int,
+    user: str = "user",
+    item: str | Sequence[str] = "item",
+    selector: str | None = None,
+    selector_share: float | None = None,
+    domain: Any = None,
+    max_items_per_user: int | None = None,
+    preset: str | None = None,
+    item_type: str | Sequence[str] | None = None,
+    on_null: str = "error",
+    not_private_counts: MutableMapping[str, int] | None = None,
+    insecure_test_key: str | None = None,
+    **settings: Any,
+) -> RankedItems:
+    """At most k items that as many users as possible hold one of, under (epsilon, delta)-differential privacy.
+
+        result = dpbeam.hitting_set(frame, k=50, epsilon=1, delta=1e-8)
+        result.items, result.ledger, result.to_pandas()
+
+    Guarantee: as of `dpbeam.select`; add/remove one user. All items of a user count for who is hit.
+
+    Args:
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      epsilon, delta: the budget of this call.
+      k: how many items; fewer come back where the domain has no more.
+      selector: method of the selection of a domain, as `--selector` of the command.
+      selector_share: its share of the budget, by default between 0.3 and 0.9, growing with k/epsilon.
+      domain: a public domain, a column of items or a frame with the item columns; there is then no selection.
+      max_items_per_user, preset, settings: of the selection.
+
+    Raises:
+      InputError, TypeError: as `dpbeam.select`.
+    """
+    key = run_key(insecure_test_key)
+    given = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
+    with naming_arguments():
+        selection = None
+        if domain is None:
+            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **given)
+        elif selector is not None or any(value is not None for value in given.values()):
+            raise InputError("domain leaves no selection: drop selector and its settings")
+        config = HittingSetConfig(epsilon, delta, k, selection, selector_share, domain is not None)
+        plan = plan_hitting_set(config)
+    warn_of_budget(epsilon, delta)
+    pairs = input_pairs(
+        data, user, item, item_type, on_null, not_private_counts, added={RANK: "the order of the items"}
+    )
+    pairs, listed = within_domain(pairs, domain, data, user)
+    ledger = hitting_set_ledger(
+        plan,
+        input_parameters=pairs.parameters,
+        fixed_key=key.insecure,
+        privacy_unit=pairs.privacy_unit,
+    )
+    ledger.verify()
+    return RankedItems(ranked(HittingSetProgram(plan, listed, gather=True), pairs, key), ledger)

@@ -1,0 +1,456 @@
+"""`dpbeam.select`: partition selection on data in memory, in this process, without Beam.
+
+The same plan, program, kernels and ledger as on Beam: for one key the items are those of `dpbeam select`. What it
+returns holds released items and the ledger alone; neither pairs nor key outlive the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.accounting.budget import doubts
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
+from dpbeam.engine.in_process import Released, run_in_process
+from dpbeam.errors import InputError
+from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import KINDS, STRING
+from dpbeam.randomness import RunKey
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.ledger import one_value_of, selection_ledger
+from dpbeam.selection.plan import make_plan
+from dpbeam.selection.sizes import choose_sizes
+from dpbeam.selectors.registry import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+NULL_ROWS, EMPTY_ITEMS = "null_rows", "empty_items"
+WEIGHT = "noisy_weight"
+_ROWS_PER_BATCH = 1_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class Selection:
+    """Released items and what they cost.
+
+    It is an Arrow table to others: `polars.DataFrame(result)` and `pyarrow.table(result)` work.
+
+    Attributes:
+      table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`, or
+        `noisy_count` and `noisy_count_sd`; sorted by the bytes of the items.
+      ledger: the ledger of the run, verified.
+    """
+
+    table: pa.Table
+    ledger: Ledger
+
+    @property
+    def items(self) -> list[Any]:
+        """The released items; tuples where there are several item columns."""
+        parameters = self.ledger.parameters
+        numbers = 2 if parameters.get("noisy_counts") else int(bool(parameters.get("noisy_weights")))
+        names = self.table.schema.names[: self.table.num_columns - numbers]
+        columns = [self.table[name].to_pylist() for name in names]
+        return columns[0] if len(columns) == 1 else list(zip(*columns))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table for pandas, which must be installed."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The table for polars, which must be installed."""
+        import polars
+
+        return polars.DataFrame(self.table)
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        ledger = self.ledger
+        private = "" if ledger.private else ", NOT PRIVATE"
+        budget = f"epsilon={ledger.epsilon:g}, delta={ledger.delta:g}"
+        return f"{type(self).__name__}({len(self)} items, method={ledger.method!r}, {budget}{private})"
+
+
+def select(
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    user: str = "user",
+    item: str | Sequence[str] = "item",
+    method: str = DEFAULT_METHOD,
+    max_items_per_user: int | None = None,
+    preset: str | None = None,
+    noisy_weights: bool = False,
+    noisy_counts: bool = False,
+    noisy_count_share: float | None = None,
+    public_items: Any = None,
+    item_type: str | Sequence[str] | None = None,
+    on_null: str = "error",
+    not_private_counts: MutableMapping[str, int] | None = None,
+    insecure_test_key: str | None = None,
+    **settings: Any,
+) -> Selection:
+    """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
+
+        result = dpbeam.select(frame, user="user", item="query", epsilon=1, delta=1e-8)
+        result.items, result.ledger, result.to_pandas()
+
+    Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see docs/privacy.md.
+    It covers what is returned, not errors, which speak of the data: a null, a type.
+
+    Runs in one thread, on data that fit memory.
+
+    Args:
+      data: a frame of pandas or polars, a pyarrow table or record batch, anything that exports an Arrow stream, a
+        mapping of columns, or a tuple (users, items) of two columns. Users and items are strings, integers or
+        bytes; dictionaries and chunks are welcome, and pairs may repeat.
+      epsilon, delta: the budget of this call.
+      user, item: names of the columns; several item columns make composite items.
+      method: a selector of `dpbeam.selectors.registry`, as `--method` of the command.
+      max_items_per_user: how many items of a user count; a larger set is sampled.
+      preset: "published" takes every setting of the method's paper.
+      noisy_weights: return the noisy weight of released items.
+      noisy_counts: return a noisy number of users of each released item, `noisy_count`, and its standard deviation,
+        `noisy_count_sd`; bought with `noisy_count_share` of the budget, 0.2 unless given.
+      public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
+        with the item columns.
+      item_type: "string", "int" or "bytes", one for all item columns or one for each, where a column does not declare
+        its type: lists and arrays of Python objects are of strings otherwise. The type is that of the output, so it
+        must not follow from the values.
+      on_null: what becomes of rows with a null or an empty item: "error", or "drop".
+      not_private_counts: takes the numbers of rows that were dropped, `null_rows` and `empty_items`; they are NOT
+        PRIVATE.
+      insecure_test_key: a fixed key for tests instead of a fresh one; the result is then NOT PRIVATE, and its ledger
+        says so. The command releases the same for the same `--insecure_test_key`.
+      settings: of the method, by the names of its flags.
+
+    Raises:
+      InputError: settings are out of range; a column is missing, of another type, or holds a null. The message names
+        the argument or column, never a value of the data.
+      TypeError: no method has such a setting.
+    """
+    key = run_key(insecure_test_key)
+    with naming_arguments():
+        config = SelectionConfig(
+            epsilon,
+            delta,
+            method,
+            max_items_per_user=max_items_per_user,
+            preset=preset,
+            noisy_weights=noisy_weights,
+            noisy_counts=noisy_counts,
+            noisy_count_share=noisy_count_share,
+            **settings,
+        )
+        plan = make_plan(config)
+    warn_of_budget(epsilon, delta)
+    numbers = _numbers(plan.config)
+    added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
+    found = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    names, kinds = found.names, found.kinds
+    public = None if public_items is None else public_list(public_items, data, user, found, "public_items")
+    ledger = selection_ledger(
+        plan,
+        input_parameters=found.parameters,
+        fixed_key=key.insecure,
+        privacy_unit=found.privacy_unit,
+        public_items=public is not None,
+    )
+    ledger.verify()
+    private = found if public is None else found.filtered(public, keep=False)
+    sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
+    released = run_in_process(
+        plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
+    return Selection(released_table(released, public, names, kinds, numbers), ledger)
+
+
+def warn_of_budget(epsilon: float, delta: float) -> None:
+    """Say what a budget is worth where it is worth little, as the command does."""
+    for doubt in doubts(epsilon, delta):
+        warnings.warn(doubt, stacklevel=3)
+
+
+def run_key(text: str | None) -> RunKey:
+    """A fresh key, or a fixed one of tests, as the command derives it."""
+    if text is None:
+        return RunKey.fresh()
+    if not text:
+        raise InputError("insecure_test_key is empty")
+    warnings.warn(
+        "NOT PRIVATE: insecure_test_key fixes the key of this run; never release its output", stacklevel=3
+    )
+    return RunKey.insecure_fixed(text.lower())
+
+
+@contextlib.contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Refusals within name arguments, not flags."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(re.sub(r"--(?=[a-z])", "", str(error))) from None
+
+
+@dataclass(frozen=True)
+class InputPairs:
+    """The (user, item) pairs of a call, without nulls or empty items.
+
+    Attributes:
+      names, kinds: of the item columns.
+      users, items: (n,) canonical bytes.
+      parameters: public settings of the input, for the ledger; privacy_unit: what one user is.
+      user_kind: of the user column; None for a column of nulls.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    users: pa.Array
+    items: pa.Array
+    parameters: dict[str, Any]
+    privacy_unit: str
+    user_kind: str | None = None
+
+    def batches(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The pairs in batches of bounded length."""
+        starts = range(0, len(self.items), _ROWS_PER_BATCH)
+        return ((self.users.slice(n, _ROWS_PER_BATCH), self.items.slice(n, _ROWS_PER_BATCH)) for n in starts)
+
+    def filtered(self, listed: pa.Array, *, keep: bool) -> InputPairs:
+        """The pairs whose items are listed, or are not."""
+        inside = canonical.is_listed(self.items, listed)
+        users, items = _keep(self.users, self.items, inside if keep else pc.invert(inside))
+        return replace(self, users=users, items=items)
+
+    @property
+    def item_bytes(self) -> float:
+        """Bytes of an item, on average."""
+        values = self.items.dictionary if pa.types.is_dictionary(self.items.type) else self.items
+        return values.nbytes / max(len(values), 1)
+
+
+def input_pairs(
+    data: Any,
+    user: str,
+    item: str | Sequence[str],
+    item_type: str | Sequence[str] | None,
+    on_null: str,
+    counts: MutableMapping[str, int] | None = None,
+    added: Mapping[str, str] | None = None,
+) -> InputPairs:
+    """The pairs that a caller hands over; arguments as of `select`.
+
+    Args:
+      added: columns of the result besides the items -> what adds them.
+
+    Raises:
+      InputError: as `select`.
+    """
+    if counts is not None and not isinstance(counts, MutableMapping):
+        raise InputError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")
+    if on_null not in ("error", "drop"):
+        raise InputError(f"on_null must be error or drop, got {on_null!r}")
+    names = (item,) if isinstance(item, str) else tuple(item)
+    _check_names(names, added or {})
+    declared = _declared(item_type, names)
+    users, *items = _columns(data, user, names)
+    kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
+    pairs = _pairs(users, items, kinds, on_null, counts)
+    parameters = {"layout": "pairs", "on_null": on_null, "item_types": list(kinds)}
+    unit = one_value_of(None if isinstance(data, tuple) else user)
+    return InputPairs(
+        names, kinds, *pairs, parameters, unit, canonical.kind_of(users.values.type, f"column '{user}'")
+    )
+
+
+def _numbers(config: SelectionConfig) -> tuple[str, ...]:
+    """Names of the columns of numbers beside the items."""
+    if config.noisy_counts:
+        return (NOISY_COUNT, DEVIATION)
+    return (WEIGHT,) if config.noisy_weights else ()
+
+
+def _check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
+    if not names or len(set(names)) < len(names):
+        raise InputError("item names one column or several different ones")
+    for name, what in added.items():
+        if name in names and len(names) > 1:
+            raise InputError(f"item: '{name}' is the column that {what} adds; rename yours")
+
+
+def _declared(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The type that the caller declares for each item column, if any."""
+    if item_type is None:
+        return (None,) * len(names)
+    declared = (item_type,) * len(names) if isinstance(item_type, str) else tuple(item_type)
+    if len(declared) != len(names):
+        raise InputError(f"item_type: {len(declared)} types for {len(names)} item columns")
+    for kind in declared:
+        if kind not in KINDS:
+            raise InputError(f"item_type must be one of {', '.join(KINDS)}, got {kind!r}")
+    return declared
+
+
+def _columns(data: Any, user: str, names: tuple[str, ...]) -> list[Column]:
+    """The user column and the item columns."""
+    if not isinstance(data, tuple):
+        return frame_columns(data, (user, *names))
+    if len(data) != 2 or len(names) > 1:
+        raise InputError(
+            "a tuple holds two columns, (users, items); pairs are turned into columns by tuple(zip(*pairs)), and "
+            "several item columns make a mapping or a frame"
+        )
+    return same_length([column(values, name) for values, name in zip(data, (user, *names))])
+
+
+def _kind_of(item: Column, declared: str | None) -> str:
+    """The kind of an item column, never from its values."""
+    found = canonical.kind_of(item.values.type, f"column '{item.name}'")
+    if declared is None and not item.declared and found not in (None, STRING):
+        raise InputError(
+            f"column '{item.name}' holds Python values that are no strings and declares no type; pass "
+            f"item_type='{found}', or an array of Arrow or numpy"
+        )
+    kind = declared or found or STRING
+    if found not in (None, kind):
+        raise InputError(f"column '{item.name}' holds {found} values, but item_type says {declared}")
+    return kind
+
+
+def public_list(given: Any, data: Any, user: str, pairs: InputPairs, where: str) -> pa.Array:
+    """Distinct canonical bytes of a list that a caller says is public.
+
+    Args:
+      data, user: of the call.
+      pairs: of the data.
+      where: the argument, for messages.
+
+    Raises:
+      InputError: it is the data themselves, a column is missing, of another type or holds a null.
+    """
+    listed = _listed(given, pairs.names, pairs.kinds, where)
+    same = given is data or (isinstance(data, tuple) and any(given is part for part in data))
+    distinct = pc.unique(listed)
+    if len(distinct) < len(listed) == len(pairs.items):
+        same = same or canonical.plain(pairs.items).equals(listed)
+    if same:
+        raise InputError(f"{where} is the data of this call; a public list must not come from the data")
+    if is_frame(given) and user not in pairs.names and has_column(given, user):
+        warnings.warn(
+            f"{where} has the column '{user}' of users beside its items; all its items are taken as public, so it must "
+            "not come from the data",
+            stacklevel=3,
+        )
+    return distinct.filter(pa.array(~canonical.empty_items(distinct, pairs.kinds)))
+
+
+def listed_items(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+    """Distinct canonical bytes of a list of items that no data stand beside; `where`: the argument, for messages."""
+    distinct = pc.unique(_listed(given, names, kinds, where))
+    return distinct.filter(pa.array(~canonical.empty_items(distinct, kinds)))
+
+
+def _listed(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+    """Canonical bytes of a list of items; `where`: the argument, for messages."""
+    if is_frame(given):
+        columns = frame_columns(given, names, where)
+    elif len(names) == 1:
+        columns = [column(given, where)]
+    else:
+        raise InputError(f"{where} of several columns are a mapping or a frame with these columns")
+    parts = []
+    for found, name, wanted in zip(columns, names, kinds):
+        part, kind = canonical.encode(found.values, where)
+        if kind not in (wanted, None):
+            raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
+        if part.null_count:
+            raise InputError(f"{where} holds a null; remove it")
+        _check_utf8(part, wanted, where)
+        parts.append(canonical.plain(part))
+    return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+
+
+def _pairs(
+    users: Column,
+    items: list[Column],
+    kinds: tuple[str, ...],
+    on_null: str,
+    counts: MutableMapping[str, int] | None,
+) -> tuple[pa.Array, pa.Array]:
+    """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
+    columns = [users, *items]
+    encoded = [canonical.encode(found.values, f"column '{found.name}'") for found in columns]
+    for found, (values, kind) in zip(columns, encoded):
+        if values.null_count and on_null == "error":
+            raise InputError(f"column '{found.name}' holds a null; pass on_null='drop' to drop such rows")
+        _check_utf8(values, kind, f"column '{found.name}'")
+    parts = [values for values, _ in encoded[1:]]
+    user = canonical.plain(encoded[0][0])
+    item = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+    rows = len(user)
+    if user.null_count or item.null_count:
+        user, item = _keep(user, item, pc.and_(pc.is_valid(user), pc.is_valid(item)))
+    nulls = rows - len(user)
+    empty = canonical.empty_items(item, kinds)
+    if empty.any():
+        if on_null == "error":
+            raise InputError(
+                f"column '{items[0].name}' holds an empty item; pass on_null='drop' to drop such rows"
+            )
+        user, item = _keep(user, item, pa.array(~empty))
+    if counts is not None:
+        counts.update({NULL_ROWS: nulls, EMPTY_ITEMS: int(empty.sum())})
+    return user, item
+
+
+def _keep(users: pa.Array, items: pa.Array, mask: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return users.filter(mask), items.filter(mask)
+
+
+def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
+    if kind == STRING and len(canonical.invalid_utf8(values)):
+        raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
+
+
+def released_table(
+    released: Released,
+    public: pa.Array | None,
+    names: tuple[str, ...],
+    kinds: tuple[str, ...],
+    numbers: tuple[str, ...],
+) -> pa.Table:
+    """The released and the public items, in the order of their bytes: as the command writes them."""
+    items, weights = released.items, released.noisy_weight
+    if public is not None:
+        items = pa.concat_arrays([items, public])
+        weights = np.concatenate([weights, np.full((len(public), *weights.shape[1:]), np.nan)])
+    order = pc.array_sort_indices(items)
+    columns = canonical.decode(items.take(order), kinds)
+    names = names if len(names) > 1 else ("item",)
+    ordered = weights[order.to_numpy()].reshape(len(items), -1 if len(items) else max(1, len(numbers)))
+    for position, name in enumerate(numbers):
+        values = np.ascontiguousarray(ordered[:, position])
+        array = pa.array(values, mask=np.isnan(values))  # public items have none
+        columns.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+    return pa.Table.from_arrays(columns, names=[*names, *numbers])

@@ -1,0 +1,222 @@
+"""`dpbeam.Series`: releases night by night from data in memory, without Beam, for one budget.
+
+The same window, program and ledger as `dpbeam series`; with a folder, either may go on where the other stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.engine.in_process import Released
+from dpbeam.errors import InputError
+from dpbeam.in_memory.frames import column
+from dpbeam.in_memory.select import (
+    Selection,
+    input_pairs,
+    listed_items,
+    naming_arguments,
+    released_table,
+    run_key,
+)
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
+from dpbeam.series.config import SeriesConfig, series_ledger
+from dpbeam.series.schedule import DEFAULT_PRESET
+from dpbeam.series.state import kinds_of
+from dpbeam.series.window import SeriesWindow
+
+NIGHT = "night"
+
+
+class Series:
+    """Releases that grow from night to night, under one (epsilon, delta) for all nights together.
+
+        series = dpbeam.Series(nights=30, epsilon=1, delta=1e-5)
+        new = series.run(frame)          # the pairs of the first night
+        new.items, series.released()     # what is new, and all so far with its night
+
+    Guarantee: privacy unit one user with all its data of all nights; neighbours differ by one user; it holds against
+    whoever sees all releases and chooses data and erasures by them (docs/series.md). Nothing else of a series may be
+    shown before it is closed: not its key, its folder, or how many items are open.
+
+    Runs in one thread, on users' open pairs that fit memory.
+
+    Args:
+      epsilon, delta: the budget of the whole window.
+      nights: how many nights it has.
+      preset: "early", "early-flat" or "late": when most of the budget is spent.
+      max_items_per_user: items of a user that count over the whole window.
+      first_night: a day such as 2026-11-01; nights are then days from this one on, and numbers from 1 without it.
+      known: items that are out already, as those of an earlier window: a column, or a frame with the item columns. They
+        are not released again and take nothing from anybody's share.
+      user, item, item_type: as of `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
+      folder: where the series lives, private; without it, in memory.
+      insecure_test_key: as of `dpbeam.select`.
+
+    Raises:
+      InputError: settings are out of range, or the folder is not empty.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        nights: int,
+        preset: str = DEFAULT_PRESET,
+        max_items_per_user: int = 300,
+        first_night: str | None = None,
+        known: Any = None,
+        user: str = "user",
+        item: str | Sequence[str] = "item",
+        item_type: str | Sequence[str] | None = None,
+        folder: str | None = None,
+        insecure_test_key: str | None = None,
+    ):
+        key = run_key(insecure_test_key)
+        names = (item,) if isinstance(item, str) else tuple(item)
+        with naming_arguments():
+            config = SeriesConfig(
+                epsilon, delta, nights, preset, max_items_per_user=max_items_per_user, first_night=first_night
+            )
+            kinds = _declared(item_type, names, known is not None)
+            listed = None if known is None else listed_items(known, names, kinds or (), "known")
+            settings = {"user": user, "item": list(names), "item_type": kinds and list(kinds)}
+            settings["known_kinds"] = None if listed is None else settings["item_type"]
+            self._window = SeriesWindow.open(config, key, listed, folder, settings)
+
+    @classmethod
+    def load(cls, folder: str) -> Series:
+        """The series that lives in a folder.
+
+        Raises:
+          InputError: there is none.
+        """
+        series = cls.__new__(cls)
+        with naming_arguments():
+            series._window = SeriesWindow.load(folder)
+        return series
+
+    @property
+    def nights_made(self) -> int:
+        """How many nights were made."""
+        return self._window.made.state.night
+
+    @property
+    def closed(self) -> bool:
+        """Whether the series was ended."""
+        return self._window.made.closed
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the whole window, verified."""
+        return self._ledger(None)
+
+    def run(
+        self,
+        data: Any,
+        *,
+        night: str | int | None = None,
+        on_null: str = "error",
+        not_private_counts: MutableMapping[str, int] | None = None,
+    ) -> Selection:
+        """Make the next night from the pairs that came with it, and return what it releases.
+
+        A night that is made already gives what it gave, if the pairs are the same.
+
+        Args:
+          data: the pairs of this night, as of `dpbeam.select`; pairs of earlier nights may repeat and change nothing.
+          night: its name, checked against the order of nights; by default the next one.
+          on_null, not_private_counts: as of `dpbeam.select`.
+
+        Raises:
+          InputError: as `dpbeam.select`; or the night is not the next one, or is out and was made from other pairs.
+          UnavailableError: another process makes a night of this series.
+        """
+        window, names = self._window, tuple(self._window.settings["item"])
+        pairs = input_pairs(
+            data,
+            window.settings["user"],
+            names,
+            window.settings["item_type"],
+            on_null,
+            not_private_counts,
+        )
+        kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY]
+        with naming_arguments():
+            number = self.nights_made + 1 if night is None else window.plan.config.number_of(str(night))
+            state = window.run(number, pairs.users, pairs.items, kinds)
+        items = state.released.filter(pa.array(state.released_night == number))
+        table = released_table(
+            Released(items, np.zeros(len(items))), None, names, _item_kinds(state.kinds, names), ()
+        )
+        return Selection(table, self._ledger(number))
+
+    def released(self) -> pa.Table:
+        """Everything released so far: the item columns, and `night`, the name of the night that released it."""
+        state, names = self._window.made.state, tuple(self._window.settings["item"])
+        items, nights = state.released_until(state.night)
+        columns = canonical.decode(items, _item_kinds(state.kinds, names))
+        days = [self._window.plan.config.name_of(int(night)) for night in nights]
+        return pa.Table.from_arrays(
+            [*columns, pa.array(days, pa.string())],
+            names=[*(names if len(names) > 1 else ("item",)), NIGHT],
+        )
+
+    def erase(self, users: Any) -> None:
+        """Take users out of all nights that are still to come.
+
+        What they gave to items before stays in sums that nobody sees; ranks that they have used stay used.
+
+        Args:
+          users: a column of users. Who is not in the series changes nothing.
+
+        Raises:
+          InputError: the column holds a null or another type than the users have.
+        """
+        found, kind = canonical.encode(column(users, "users").values, "users")
+        if found.null_count:
+            raise InputError("users holds a null; remove it")
+        known = self._window.made.state.kinds
+        if known and len(found) and kind != kinds_of(known).user:
+            raise InputError(
+                f"users holds {kind} values, but the users of the series are {kinds_of(known).user}"
+            )
+        with naming_arguments():
+            self._window.erase(canonical.plain(found))
+
+    def close(self) -> None:
+        """End the series; what its users brought is forgotten. Budget that no night has used is not given back."""
+        with naming_arguments():
+            self._window.close()
+
+    def _ledger(self, night: int | None) -> Ledger:
+        window = self._window
+        ledger = series_ledger(
+            window.plan,
+            series_id=window.id,
+            fixed_key=window.key.insecure,
+            user_column=window.settings["user"],
+            night=night,
+            known_items=len(window.known) > 0,
+        )
+        ledger.verify()
+        return ledger
+
+
+def _declared(
+    item_type: str | Sequence[str] | None, names: tuple[str, ...], needed: bool
+) -> tuple[str, ...] | None:
+    if item_type is None:
+        return (STRING,) * len(names) if needed else None
+    return (item_type,) * len(names) if isinstance(item_type, str) else tuple(item_type)
+
+
+def _item_kinds(metadata: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds of the item columns; strings before the first pairs."""
+    return kinds_of(metadata).item if metadata else (STRING,) * len(names)

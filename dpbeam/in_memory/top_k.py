@@ -1,0 +1,179 @@
+"""`dpbeam.top_k`: the k items that most users hold, from data in memory, in this process, without Beam.
+
+The same plan, program, kernels and ledger as on Beam: for one key the ranking is that of `dpbeam top-k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
+from dpbeam.engine.program import Keys, Program
+from dpbeam.errors import InputError
+from dpbeam.in_memory.select import (
+    InputPairs,
+    Selection,
+    input_pairs,
+    naming_arguments,
+    public_list,
+    run_key,
+    warn_of_budget,
+)
+from dpbeam.kernels import canonical
+from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pairs import kinds_column
+from dpbeam.randomness import RunKey
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.sizes import choose_sizes
+from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig, plan_topk
+from dpbeam.topk.program import NOISY_COUNT, RANK, public_domain, topk_program
+from dpbeam.topk.report import topk_ledger
+
+
+class RankedItems(Selection):
+    """Released items in the order of their rank, and what they cost; otherwise a `Selection`.
+
+    The table has the columns `rank`, from 1, `item`, or the names of several item columns, and where asked for
+    `noisy_count`.
+    """
+
+    @property
+    def items(self) -> list[Any]:
+        """The items in rank order; tuples where there are several item columns."""
+        counted = self.ledger.parameters.get("noisy_count_deviation") is not None
+        names = self.table.schema.names[1 : self.table.num_columns - int(counted)]
+        columns = [self.table[name].to_pylist() for name in names]
+        return columns[0] if len(columns) == 1 else list(zip(*columns))
+
+
+def top_k(
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    k: int,
+    user: str = "user",
+    item: str | Sequence[str] = "item",
+    mechanism: str | None = None,
+    selector: str | None = None,
+    selector_share: float | None = None,
+    domain: Any = None,
+    kbar: int | None = None,
+    noisy_counts: bool = False,
+    noisy_count_share: float | None = None,
+    max_items_per_user: int | None = None,
+    preset: str | None = None,
+    item_type: str | Sequence[str] | None = None,
+    on_null: str = "error",
+    not_private_counts: MutableMapping[str, int] | None = None,
+    insecure_test_key: str | None = None,
+    **settings: Any,
+) -> RankedItems:
+    """The k items that most users hold, in order, under (epsilon, delta)-differential privacy.
+
+        result = dpbeam.top_k(frame, k=50, epsilon=1, delta=1e-8)
+        result.items, result.ledger, result.to_pandas()
+
+    Guarantee: as of `dpbeam.select`; add/remove one user. Users may hold any number of items, of which all count.
+
+    Args:
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      epsilon, delta: the budget of this call; delta may be 0 where domain and mechanism need none.
+      k: how many items; fewer come back where the domain has no more.
+      mechanism: how they are chosen, as `--mechanism` of the command.
+      selector: method of the selection of a domain, as `--selector` of the command.
+      selector_share: its share of the budget.
+      domain: a public domain, a column of items or a frame with the item columns; there is then no selection.
+      kbar: of limited-domain, how many of the largest counts take part.
+      noisy_counts: return a noisy count of each item, `noisy_count`, at `noisy_count_share` of the budget.
+      max_items_per_user, preset, settings: of the selection.
+
+    Raises:
+      InputError, TypeError: as `dpbeam.select`.
+    """
+    key = run_key(insecure_test_key)
+    chosen = {
+        "mechanism": mechanism,
+        "selector_share": selector_share,
+        "noisy_count_share": noisy_count_share,
+        "kbar": kbar,
+    }
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
+    with naming_arguments():
+        config = TopKConfig(
+            epsilon, delta, k, public_domain=domain is not None, noisy_counts=noisy_counts, **given
+        )
+        if config.selects:
+            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **own)
+            config = TopKConfig(epsilon, delta, k, selection=selection, noisy_counts=noisy_counts, **given)
+        else:
+            config = _without_selection(config, selector, own)
+        plan = plan_topk(config)
+    warn_of_budget(epsilon, delta)
+    added = {RANK: "the order of the items", **({NOISY_COUNT: "noisy_counts"} if noisy_counts else {})}
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    pairs, listed = within_domain(pairs, domain, data, user)
+    ledger = topk_ledger(
+        plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
+    )
+    ledger.verify()
+    return RankedItems(ranked(topk_program(plan, listed), pairs, key, noisy_counts=noisy_counts), ledger)
+
+
+def _without_selection(config: TopKConfig, selector: str | None, own: dict[str, Any]) -> TopKConfig:
+    """The settings of a choice alone.
+
+    Raises:
+      InputError: a setting belongs to a selection.
+    """
+    largest = own.pop("max_items_per_user")
+    limited = not config.public_domain
+    if selector is not None or any(value is not None for value in own.values()):
+        what = "limited-domain" if limited else "domain"
+        raise InputError(f"{what} leaves no selection: drop selector and its settings")
+    if largest is None:
+        return config
+    if not (limited and config.kbar == 0):
+        raise InputError("max_items_per_user applies to a selection, and to limited-domain with kbar=0 alone")
+    return TopKConfig(**{**vars(config), "max_items_per_user": largest})
+
+
+def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple[InputPairs, Columns | None]:
+    """The pairs of a public domain, and the domain as programs take it; all pairs, and None, where there is none.
+
+    Args:
+      domain, data, user: of the call.
+
+    Raises:
+      InputError: as `public_list`.
+    """
+    if domain is None:
+        return pairs, None
+    items = public_list(domain, data, user, pairs, "domain")
+    # Blocks of bare arrays carry no kinds, so the domain carries none either.
+    listed = {**public_domain(items, Kinds("string", pairs.kinds)), "kinds": kinds_column(b"")}
+    return pairs.filtered(items, keep=True), listed
+
+
+def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:
+    """Run a program whose hub gives a ranking; its table."""
+    key.spend()
+    keys = Keys(key)
+    sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
+    blocks = build_blocks(
+        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
+    found = list(output_batches(program, run_trips(program, list(blocks), keys)))
+    items = found[0].column("item") if found else pa.array([], pa.large_binary())
+    columns = [pa.array(np.arange(1, len(items) + 1)), *canonical.decode(items, pairs.kinds)]
+    names = [RANK, *(pairs.names if len(pairs.names) > 1 else ("item",))]
+    if noisy_counts:
+        columns.append(found[0].column(NOISY_COUNT) if found else pa.array([], pa.int64()))
+        names.append(NOISY_COUNT)
+    return pa.Table.from_arrays(columns, names=names)

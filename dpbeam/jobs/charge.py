@@ -1,0 +1,91 @@
+"""The seam between a run and its account: what every run does, and flags that are checked before an account is opened.
+
+`dpbeam.jobs.charged` has the runs that are charged; it needs SQLAlchemy, which only they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.errors import InputError
+
+if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
+    from dpbeam.io.output import OutputTarget
+
+_NEEDED = {
+    "dataset": "whose account is charged",
+    "release_id": "a name of this release that a retry repeats, so that it is paid once",
+}
+_FURTHER = ("budget_cohort", "budget_period", "charge_test_key")
+
+
+class Uncharged:
+    """A run without an account, and the seam for those with one."""
+
+    #: What the release costs its account, once that is known.
+    charged: Mapping[str, float] | None = None
+
+    def __init__(self, note: str = ""):
+        self.note = note
+
+    def reserve(self, ledger_json: str) -> None:
+        """Take the budget, before anything is read."""
+
+    def preview(self, ledger_json: str) -> str:
+        """What would be charged, in a line; may be empty."""
+        return self.note
+
+    def publish(self, target: OutputTarget, ledger_json: str) -> list[str]:
+        """Put staged output in place; as `OutputTarget.commit`."""
+        return target.commit(ledger_json)
+
+    def failed(self, target: OutputTarget, *, kept: bool) -> None:
+        """The run has failed: leave no output.
+
+        Args:
+          kept: whether a checkpoint stays from which the run can go on.
+        """
+        target.abort()
+
+
+def open_charge(command: str, given: Mapping[str, Any], target: OutputTarget) -> Uncharged:
+    """The account that the flags name, looked at before anything else of the run.
+
+    Raises:
+      InputError: flags that do not go together, no such account, or a release id that stands for something else.
+      BudgetStoreError: the store cannot be reached.
+      NothingToDo: the release is out already.
+    """
+    if "budget" not in given:
+        for name in (*_NEEDED, *_FURTHER):
+            if given.get(name):
+                raise InputError(f"--{name} is of an account of budget: give --budget too, or drop it")
+        return Uncharged()
+    for name, why in _NEEDED.items():
+        if name not in given:
+            raise InputError(f"--budget needs --{name}: {why}")
+    with needing_store():
+        from dpbeam.jobs.charged import RunCharge
+    charge = RunCharge(command, given, target)
+    if "insecure_test_key" in given and not given.get("charge_test_key", False):
+        return Uncharged(
+            f"not charged to dataset '{given['dataset']}': the output of --insecure_test_key is NOT PRIVATE and no "
+            "release; --charge_test_key charges it"
+        )
+    charge.settle(look_only=given.get("dry_run", False))
+    return charge
+
+
+@contextlib.contextmanager
+def needing_store() -> Iterator[None]:
+    """Imports of what stores of accounts need.
+
+    Raises:
+      InputError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(f"--budget needs {error.name}; install dpbeam[budget]") from None

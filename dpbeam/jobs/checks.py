@@ -1,0 +1,93 @@
+"""What can be said of flags before numpy, scipy or Beam are imported: refusals at once, and warnings.
+
+A budget that protects nobody is legal, so it is a warning: one line on stderr, also under --quiet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from dpbeam.accounting.budget import MAX_DELTA, Budget, doubts
+from dpbeam.errors import InputError
+from dpbeam.jobs.console import warn
+
+
+def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
+    """Refuse a wrong --epsilon, --delta or --users_at_least.
+
+    Args:
+      zero_delta: whether the job has a pure variant, so that delta may be 0.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    delta = given["delta"]
+    try:
+        Budget(given["epsilon"], MAX_DELTA if zero_delta and delta == 0 else delta)
+    except InputError as error:
+        raise InputError(f"--{error}") from None
+    users = given.get("users_at_least")
+    if users is not None and users < 1:
+        raise InputError(f"--users_at_least must be at least 1, got {users}")
+
+
+@contextlib.contextmanager
+def within_arithmetic(given: dict[str, Any]) -> Iterator[None]:
+    """Calibration may leave the range of floating point at budgets that mean nothing, as epsilon 1e-300.
+
+    Raises:
+      InputError: it has.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
+            raise
+        budget = f"--epsilon={given['epsilon']:g} and --delta={given['delta']:g}"
+        raise InputError(
+            f"{budget} cannot be calibrated: no noise of that size can be computed with"
+        ) from None
+
+
+_OUT_OF_RANGE = ("math domain error", "math range error")
+
+
+def check_test_key(given: dict[str, Any]) -> None:
+    """Refuse an --insecure_test_key that is no key.
+
+    Raises:
+      InputError: empty, or no hexadecimal digits.
+    """
+    text = given.get("insecure_test_key")
+    if text is None:
+        return
+    try:
+        valid = len(bytes.fromhex(text)) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'")
+
+
+def warn_of_budget(given: dict[str, Any]) -> None:
+    """Say what a budget is worth where it is worth little."""
+    for doubt in doubts(given["epsilon"], given["delta"], given.get("users_at_least")):
+        warn(f"--{doubt}")
+
+
+def released_nothing(report: dict[str, Any]) -> str:
+    """How many users an item would have needed, from the plan alone.
+
+    Args:
+      report: of `dpbeam.selection.report.plan_report`.
+    """
+    row = report["users_needed"][0]
+    return (
+        f"0 items released: at this budget an item needs about {row['users_0.5']} users "
+        f"({row['items_per_user']} item each) to be released in half of all runs, and no algorithm gets by with fewer "
+        f"than {report['limit_of_any_algorithm']['users_0.5']}"
+    )

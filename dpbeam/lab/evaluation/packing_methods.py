@@ -1,0 +1,149 @@
+"""Packing as methods of experiments: the command, and the algorithms of the literature. NOT PRIVATE."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.in_memory.pack import run_in_memory
+from dpbeam.in_memory.select import naming_arguments
+from dpbeam.kernels.canonical import Kinds
+from dpbeam.lab.evaluation.data import MARKET, MarketData, Repetition
+from dpbeam.lab.evaluation.methods import PACKING, Method, Outcome, Prepared, whole
+from dpbeam.lab.evaluation.packing import Found, fixed_steps, gradient_descent, online, published
+from dpbeam.packing.batches import agent_batch
+from dpbeam.packing.config import PackingConfig, make_plan
+
+Arrays = tuple[np.ndarray, np.ndarray, float]
+"""Values, demands, supply."""
+_MAX_ROUNDS = 1_000_000
+
+
+def _config(epsilon: float, delta: float, settings: Mapping[str, Any]) -> PackingConfig:
+    with naming_arguments():
+        return PackingConfig(epsilon, delta, **{"allow_small_supply": True, **settings})
+
+
+def _batch(data: MarketData) -> pa.RecordBatch:
+    """Agents of numbered names, made once."""
+    if "batch" not in data.notes:
+        names = np.arange(len(data.values)).astype("<i8").view(np.uint8)
+        offsets = np.arange(0, len(names) + 1, 8, dtype=np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(names)]
+        agents = pa.Array.from_buffers(pa.large_binary(), len(data.values), buffers)
+        metadata = Kinds("bytes", ("bytes",)).metadata()
+        data.notes["batch"] = agent_batch(agents, data.values, data.demands, metadata)
+    return data.notes["batch"]
+
+
+def _packed(config: PackingConfig, data: MarketData, repetition: Repetition) -> Found:
+    plan = make_plan(config, data.described())
+    table, prices = run_in_memory(plan, _batch(data), repetition.key)
+    return Found(table["allocation"].to_numpy(), int(prices.rounds[-1]))
+
+
+def _outcome(found: Found) -> Outcome:
+    return Outcome(allocation=found.allocation, facts={"rounds": found.rounds})
+
+
+class Pack(Method):
+    """`dpbeam pack`, also where the supply is smaller than alpha needs."""
+
+    name = "pack"
+    kind = PACKING
+    data = MARKET
+
+    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+        return [f.name for f in fields(PackingConfig) if f.name not in ("epsilon", "delta")]
+
+    def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
+        config = _config(epsilon, delta, settings)
+        return lambda data, repetition: _outcome(_packed(config, data, repetition))
+
+
+class _Literature(Method):
+    """An algorithm on arrays. Without `rounds` it takes as many as `pack` of the same alpha, budget and key."""
+
+    kind = PACKING
+    data = MARKET
+    takes: tuple[str, ...] = ("rounds", "alpha")
+
+    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+        return self.takes
+
+    def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
+        alpha = {name: settings[name] for name in ("alpha",) if name in settings}
+        config = _config(epsilon, delta, alpha)
+        rounds = whole(settings, "rounds", 1, _MAX_ROUNDS) if "rounds" in settings else None
+        return functools.partial(self._run, config, rounds)
+
+    def _run(
+        self, config: PackingConfig, rounds: int | None, data: MarketData, repetition: Repetition
+    ) -> Outcome:
+        if rounds is None and "rounds" in self.takes:
+            noted = (config, repetition)
+            if noted not in data.notes:
+                data.notes[noted] = _packed(config, data, repetition).rounds
+            rounds = data.notes[noted]
+        market = (data.values, data.demands, data.supply)
+        return _outcome(self.pack(market, config, rounds or 0, repetition.rng()))
+
+    @abstractmethod
+    def pack(
+        self,
+        market: Arrays,
+        config: PackingConfig,
+        rounds: int,
+        rng: np.random.Generator,
+    ) -> Found:
+        """The allocation."""
+
+
+class PackPublished(_Literature):
+    """Algorithm 1 of Huang and Zhu as printed."""
+
+    name = "pack-published"
+    note = "its steps and its stop look at exact sums"
+    takes = ("alpha",)
+
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+        values, demands, b = market
+        return published(values, demands, b, config.epsilon, config.delta, config.alpha, rng)
+
+
+class PackFixedSteps(_Literature):
+    """Dual multiplicative weights with one step (Huang and Zhu 2018)."""
+
+    name = "pack-fixed-steps"
+
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+        values, demands, b = market
+        return fixed_steps(values, demands, b, config.epsilon, config.delta, rounds, rng)
+
+
+class PackGradient(_Literature):
+    """Dual gradient descent (Hsu et al.)."""
+
+    name = "pack-gradient"
+
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+        values, demands, b = market
+        return gradient_descent(values, demands, b, config.epsilon, config.delta, rounds, rng)
+
+
+class PackOnline(_Literature):
+    """One agent a step, in random order."""
+
+    name = "pack-online"
+    parallel = False
+    takes = ()
+
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+        values, demands, b = market
+        return online(values, demands, b, config.epsilon, config.delta, rng)

@@ -1,0 +1,59 @@
+"""The sequential oracles as methods of experiments. They cannot be run on a cluster, and reports say so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpbeam.errors import InputError
+from dpbeam.kernels.csr import Csr
+from dpbeam.lab.evaluation.data import PairData, Repetition
+from dpbeam.lab.evaluation.methods import SELECTION, Method, Outcome, Prepared
+from dpbeam.lab.evaluation.oracles import greedy_update, policy_gaussian
+
+_EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int64))
+
+
+class Oracle(Method):
+    """A sequential oracle; `released` is its function, whose options are its settings."""
+
+    kind = SELECTION
+    parallel = False
+    released: ClassVar[Callable[..., np.ndarray]]
+    options: ClassVar[tuple[str, ...]] = ("max_items_per_user", "excess")
+
+    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+        return self.options
+
+    def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
+        run = functools.partial(type(self).released, epsilon=epsilon, delta=delta, **settings)
+        try:
+            run(_EMPTY, 0, rng=np.random.default_rng(0))  # refuses what is out of range
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from None
+        return functools.partial(_run, run)
+
+
+class PolicyGaussian(Oracle):
+    """Gopi et al. 2020."""
+
+    name = "policy-gaussian"
+    note = "users one after the other move their items' weights towards a bar (Gopi et al. 2020)"
+    released = staticmethod(policy_gaussian)
+
+
+class GreedyUpdate(Oracle):
+    """Carvalho et al. 2022."""
+
+    name = "greedy-update"
+    note = "users one after the other fill their items up to a bar, in random order (Carvalho et al. 2022)"
+    released = staticmethod(greedy_update)
+    options = (*Oracle.options, "single")
+
+
+def _run(released: Callable[..., np.ndarray], data: PairData, repetition: Repetition) -> Outcome:
+    marks = released(data.indexed.sets, data.indexed.num_items, rng=repetition.rng())
+    return Outcome(np.flatnonzero(marks))

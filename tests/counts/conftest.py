@@ -1,0 +1,3 @@
+"""Fixtures of the tests of counts."""
+
+from tests.topk.conftest import tools  # noqa: F401

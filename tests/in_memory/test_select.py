@@ -1,0 +1,495 @@
+"""`dpbeam.select` as its callers meet it: every kind of input, the command's own result and ledger, every refusal."""
+
+import glob
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpbeam
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.cli import main
+from dpbeam.errors import InputError
+from dpbeam.randomness import RunKey
+from dpbeam.selectors.registry import selectors
+from tests.support.instances import popular_table
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-3}
+KEY = "00FF"
+# Items of TABLE as strings; users are strings too.
+TABLE = popular_table(300, 0)
+fixed_key = pytest.mark.filterwarnings("ignore:NOT PRIVATE")
+
+
+def select(data, **arguments):
+    return dpbeam.select(data, **{**BUDGET, "insecure_test_key": KEY, **arguments})
+
+
+def command(table, tmp_path, *flags, item=("item",)):
+    """The output and the ledger of `dpbeam select` on the same pairs."""
+    pq.write_table(table, tmp_path / "pairs.parquet")
+    out = str(tmp_path / "out")
+    arguments = [
+        "--input",
+        str(tmp_path / "pairs.parquet"),
+        "--user_column=user",
+        "--epsilon=2",
+        "--delta=1e-3",
+    ]
+    arguments += [f"--item_column={name}" for name in item]
+    key = [] if "--no_key" in flags else [f"--insecure_test_key={KEY}"]
+    flags = [flag for flag in flags if flag != "--no_key"]
+    assert main(["select", *arguments, *key, *flags, f"--output={out}", "--quiet"]) == 0
+    return pq.read_table(glob.glob(f"{out}-*.parquet")), json.loads(Path(f"{out}.ledger.json").read_text())
+
+
+@fixed_key
+class TestEqualsTheCommand:
+    @pytest.mark.parametrize("method", selectors())
+    def test_items_weights_and_ledger(self, method, tmp_path):
+        weights = selectors()[method].shows_weights
+        found = select(TABLE, method=method, max_items_per_user=60, noisy_weights=weights)
+        flags = ["--max_items_per_user=60", *["--noisy_weights"] * weights]
+        table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
+        assert found.table.to_pydict() == table.to_pydict() and len(found) > 5
+        mine = json.loads(found.ledger.to_json())
+        for values in (mine, ledger):
+            values.pop("parameters")
+        assert ledger.pop("release")["command"] == "select"
+        assert mine == ledger
+
+    def test_parameters_of_the_ledger(self, tmp_path):
+        found = select(TABLE, method="gsu", rounds=4).ledger.parameters
+        _, ledger = command(TABLE, tmp_path, "--method=gsu", "--rounds=4")
+        theirs = ledger["parameters"]
+        mine = found.pop("input"), theirs.pop("input")
+        assert theirs.pop("output") == {"format": "parquet", "shards": 1}
+        assert found == theirs and found["rounds"] == 4
+        assert mine[0] == {"layout": "pairs", "on_null": "error", "item_types": ["string"]}
+        assert mine[0].items() <= mine[1].items()
+
+    def test_public_items(self, tmp_path):
+        public = ["i1", "nobody holds it", "", "i1"]
+        (tmp_path / "public.txt").write_text("i1\nnobody holds it\n")
+        found = select(TABLE, public_items=public, noisy_weights=True)
+        table, ledger = command(
+            TABLE, tmp_path, f"--public_items={tmp_path / 'public.txt'}", "--noisy_weights"
+        )
+        assert (
+            found.table.to_pydict() == table.to_pydict()
+            and found.ledger.public_items
+            and ledger["public_items"]
+        )
+        assert {"i1", "nobody holds it"} <= set(found.items) and "" not in found.items
+        assert select(TABLE, public_items=pa.table({"item": public})).items == found.items
+        encoded = TABLE.set_column(1, "item", TABLE["item"].dictionary_encode())
+        assert select(encoded, public_items=public).items == found.items
+
+    def test_several_item_columns(self, tmp_path):
+        number = pa.array(np.arange(len(TABLE)) % 2)
+        table = TABLE.append_column("number", number)
+        found = select(table, item=["item", "number"], noisy_weights=True)
+        expected, _ = command(table, tmp_path, "--noisy_weights", item=("item", "number"))
+        assert found.table.to_pydict() == expected.to_pydict() and len(found) > 2
+        assert found.items[0] == (expected["item"][0].as_py(), expected["number"][0].as_py())
+        assert found.ledger.parameters["input"]["item_types"] == ["string", "int"]
+        assert found.ledger.privacy_unit == "one user: one value of the column 'user'"
+        public = pa.table({"item": ["new"], "number": [7]})
+        assert set(select(table, item=["item", "number"], public_items=public).items) == {
+            *found.items,
+            ("new", 7),
+        }
+
+    def test_nulls_and_empty_items_are_dropped_alike(self, tmp_path):
+        holes = pa.table(
+            {
+                "user": pa.array(
+                    [None if n % 50 == 1 else u for n, u in enumerate(TABLE["user"].to_pylist())]
+                ),
+                "item": pa.array(
+                    [
+                        None if n % 70 == 2 else "" if n % 90 == 3 else i
+                        for n, i in enumerate(TABLE["item"].to_pylist())
+                    ]
+                ),
+            }
+        )
+        counts: dict[str, int] = {}
+        found = select(holes, on_null="drop", not_private_counts=counts)
+        numbers = tmp_path / "counts.json"
+        table, _ = command(holes, tmp_path, "--on_null=drop", f"--not_private_counts={numbers}")
+        assert found.table.to_pydict() == table.to_pydict() and len(found) > 5
+        theirs = json.loads(numbers.read_text())["dropped"]
+        assert counts == theirs and counts["null_rows"] > 0 and counts["empty_items"] > 0
+
+    def test_large_data_in_several_batches_and_blocks(self, monkeypatch):
+        once = select(TABLE, noisy_weights=True).table
+        monkeypatch.setattr("dpbeam.in_memory.select._ROWS_PER_BATCH", 101)
+        monkeypatch.setattr("dpbeam.selection.sizes.PAIRS_PER_BLOCK", 200)
+        monkeypatch.setattr("dpbeam.selection.sizes.LINKS_PER_MESSAGE", 10)
+        monkeypatch.setattr("dpbeam.selection.sizes.MAX_PAIRS_PER_BLOCK", 200)
+        seen = []
+        run = dpbeam.in_memory.select.run_in_process
+
+        def watched(*arguments, **sizes):
+            seen.append(sizes)
+            return run(*arguments, **sizes)
+
+        monkeypatch.setattr("dpbeam.in_memory.select.run_in_process", watched)
+        assert select(TABLE, noisy_weights=True).table.equals(once)
+        assert select(TABLE, method="vote").items == select(TABLE, method="vote").items
+        assert seen[0]["num_blocks"] > 4 and seen[0]["num_shards"] > 1
+
+
+def rows():
+    """Users and items of TABLE as integers."""
+    users, items = (TABLE[name].combine_chunks().dictionary_encode().indices for name in ("user", "item"))
+    return users.to_pylist(), items.to_pylist()
+
+
+def typed(kind):
+    make = {"string": str, "int": int, "bytes": lambda n: b"\xff%d" % n}[kind]
+    users, items = rows()
+    return [make(u) for u in users], [make(i) for i in items]
+
+
+ARROW = {"string": pa.string(), "int": pa.int32(), "bytes": pa.binary()}
+
+
+def arrow(kind, **types):
+    users, items = typed(kind)
+    return pa.array(users, ARROW[kind]), pa.array(items, ARROW[kind])
+
+
+def chunked(array):
+    return pa.chunked_array(
+        [array[:100], array[100:100], array[100:].dictionary_encode().dictionary_decode()]
+    )
+
+
+def in_chunks_of_dictionaries(array):
+    return pa.chunked_array([array[:500].dictionary_encode(), array[500:].dictionary_encode()])
+
+
+class Stream:
+    """What exports an Arrow stream and is of no library known here."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def pandas_frame(users, items, kind):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"user": users, "item": items})
+
+
+def pandas_categories(users, items, kind):
+    return pandas_frame(users, items, kind).astype("category")
+
+
+def pandas_arrow(users, items, kind):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(
+        {
+            n: pandas.Series(v, dtype=pandas.ArrowDtype(ARROW[kind]))
+            for n, v in (("user", users), ("item", items))
+        }
+    )
+
+
+def pandas_objects(users, items, kind):
+    return pandas_frame(users, items, kind).astype(object)
+
+
+def polars_frame(users, items, kind):
+    return pytest.importorskip("polars").DataFrame({"user": users, "item": items})
+
+
+def polars_categories(users, items, kind):
+    polars = pytest.importorskip("polars")
+    if kind != "string":
+        pytest.skip("categories of polars are strings")
+    return polars_frame(users, items, kind).with_columns(polars.all().cast(polars.Categorical))
+
+
+def polars_objects(users, items, kind):
+    polars = pytest.importorskip("polars")
+    columns = {"user": users, "item": items}
+    return polars.DataFrame([polars.Series(n, v, dtype=polars.Object) for n, v in columns.items()])
+
+
+def table_of(users, items, kind, make=lambda array: array):
+    columns = (pa.array(users, ARROW[kind]), pa.array(items, ARROW[kind]))
+    return pa.table([make(column) for column in columns], ["user", "item"])
+
+
+INPUTS = {
+    "table": table_of,
+    "batch": lambda u, i, k: table_of(u, i, k).to_batches()[0],
+    "chunks": lambda u, i, k: table_of(u, i, k, chunked),
+    "dictionaries": lambda u, i, k: table_of(u, i, k, in_chunks_of_dictionaries),
+    "stream": lambda u, i, k: Stream(table_of(u, i, k)),
+    "reader": lambda u, i, k: table_of(u, i, k).to_reader(max_chunksize=100),
+    "mapping": lambda u, i, k: {"item": i, "user": u, "other": 3},
+    "lists": lambda u, i, k: (u, i),
+    "iterables": lambda u, i, k: (iter(u), tuple(i)),
+    "arrays": lambda u, i, k: (pa.array(u), chunked(pa.array(i))),
+    "numpy": lambda u, i, k: (np.array(u), np.array(i)),
+    "numpy scalars": lambda u, i, k: (list(np.array(u)), list(np.array(i))),
+    "numpy objects": lambda u, i, k: (np.array(u, object), np.array(i, object)),
+    "pandas": pandas_frame,
+    "pandas categories": pandas_categories,
+    "pandas arrow": pandas_arrow,
+    "pandas objects": pandas_objects,
+    "pandas columns": lambda u, i, k: tuple(pandas_frame(u, i, k)[name] for name in ("user", "item")),
+    "polars": polars_frame,
+    "polars categories": polars_categories,
+    "polars objects": polars_objects,
+    "polars columns": lambda u, i, k: tuple(polars_frame(u, i, k)[name] for name in ("user", "item")),
+}
+
+
+@fixed_key
+class TestInputs:
+    @pytest.mark.parametrize("kind", ["string", "int", "bytes"])
+    @pytest.mark.parametrize("name", INPUTS)
+    def test_every_input_gives_the_same(self, name, kind):
+        users, items = typed(kind)
+        expected = select(table_of(users, items, kind)).items
+        assert len(expected) > 5 and {type(item) for item in expected} == {type(items[0])}
+        assert set(expected) <= set(items)
+        assert select(INPUTS[name](users, items, kind), item_type=kind).items == expected
+
+    def test_types_of_users_and_items_differ(self):
+        users, items = typed("int")[0], typed("string")[1]
+        assert set(select((np.array(users, np.uint16), items)).items) <= set(items)
+
+    def test_string_arrays_of_numpy(self):
+        users, items = typed("string")
+        strings = np.dtypes.StringDType()
+        assert (
+            select((np.array(users, strings), np.array(items, strings))).items == select((users, items)).items
+        )
+
+    def test_names_of_columns(self):
+        other = TABLE.rename_columns(["who", "query"])
+        found = select(other, user="who", item="query")
+        assert found.items == select(TABLE).items and found.table.schema.names == ["item"]
+
+    @pytest.mark.parametrize("make", [pandas_frame, pandas_objects, polars_frame])
+    def test_missing_values_of_frames(self, make):
+        users, items = typed("string")
+        users[3] = items[5] = None
+        frame = make(users, items, "string")
+        with pytest.raises(InputError, match=r"column 'user' holds a null; pass on_null='drop'"):
+            select(frame)
+        counts: dict[str, int] = {}
+        select(frame, on_null="drop", not_private_counts=counts)
+        assert counts == {"null_rows": 2, "empty_items": 0}
+
+    def test_duplicates_change_nothing(self):
+        twice = pa.concat_tables([TABLE, TABLE.slice(7), TABLE])
+        assert select(twice, noisy_weights=True).table.equals(select(TABLE, noisy_weights=True).table)
+
+    @pytest.mark.parametrize(
+        "data", [([], []), TABLE.slice(0, 0), {"user": pa.nulls(0), "item": pa.nulls(0)}]
+    )
+    def test_no_data(self, data):
+        found = select(data, noisy_weights=True)
+        assert found.items == [] and len(found) == 0
+        assert found.table.schema == pa.schema([("item", pa.large_string()), ("noisy_weight", pa.float64())])
+        assert found.ledger.verify().epsilon <= 2
+
+    def test_one_user(self):
+        assert select((["ann"] * 500, [f"x{n}" for n in range(500)])).items == []
+
+    def test_the_type_of_the_output_never_follows_from_values(self):
+        """Neighbours: nobody, and one user with the integer 7."""
+        with pytest.raises(InputError, match=r"declares no type; pass item_type='int'"):
+            select((["ann"], [7]))
+        schemas = {select(data, item_type="int").table.schema for data in [([], []), (["ann"], [7])]}
+        assert len(schemas) == 1
+
+
+@fixed_key
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "data,message",
+        [
+            ((["a", 1], ["x", "y"]), r"user ids mix types \(int, str\); use one type"),
+            ((["a", "b"], ["x", b"y"]), r"item ids mix types \(bytes, str\); use one type"),
+            (([1, True], ["x", "y"]), r"user ids mix types \(bool, int\); use one type"),
+            (([0.5], ["x"]), r"user ids must be str, int or bytes, got float"),
+            ((np.array(["a", 1], object), ["x", "y"]), r"user ids mix types \(int, str\)"),
+            ((np.array([0.5]), ["x"]), r"column 'user' has type double; users and items are strings"),
+            ((np.array([[1]]), ["x"]), r"column 'user' has 2 dimensions, not one"),
+            (([2**63], ["x"]), r"user ids: an integer above 2\^63 - 1"),
+            ((np.array([2**63], np.uint64), ["x"]), r"column 'user' has integers above 2\^63 - 1"),
+            ((["\ud800"], ["x"]), r"user ids: .* not valid Unicode"),
+            ((["a"], ["x", "y"]), r"columns 'user', 'item' differ in length"),
+            ((["a"],), r"a tuple holds two columns, \(users, items\)"),
+            ([("ann", "x"), ("bob", "x")], r"data is a frame .*; got list as data"),
+            ("pairs.parquet", r"data is a frame .*; got str as data"),
+            (("ann", ["x"]), r"column 'user' is an array or a list of values, got str"),
+            ((3, ["x"]), r"column 'user' is an array or a list of values, got int"),
+            (pa.table({"item": ["x"]}), r"data has no column 'user'; its columns are item"),
+            (pa.table([["a"], ["a"], ["x"]], ["user", "user", "item"]), r"data has several columns 'user'"),
+            ({"user": ["a"], "item": [None]}, r"column 'item' holds a null; pass on_null='drop'"),
+            ({"user": ["a"], "item": [""]}, r"column 'item' holds an empty item; pass on_null='drop'"),
+            ({"user": ["a"], "item": pa.array([[1]])}, r"column 'item' has type list<"),
+            (
+                {"user": ["a"], "item": pa.array([b"\xff"]).view(pa.string())},
+                r"column 'item' holds a string that is not valid UTF-8",
+            ),
+        ],
+    )
+    def test_data(self, data, message):
+        with pytest.raises(InputError, match=f"^{message}"):
+            select(data)
+
+    @pytest.mark.parametrize(
+        "arguments,message",
+        [
+            ({"epsilon": 0}, r"epsilon must be a finite number above 0, got 0"),
+            ({"delta": 1}, r"delta must lie strictly between 0 and 1"),
+            ({"method": "gsu", "rounds": 0}, r"rounds must be "),
+            ({"method": "basic", "rounds": 3}, r"rounds does not apply to method=basic"),
+            ({"method": "best"}, r"method must be "),
+            ({"max_items_per_user": 0}, r"max_items_per_user must be "),
+            ({"preset": "none"}, r"preset must be "),
+            ({"on_null": "skip"}, r"on_null must be error or drop, got 'skip'"),
+            ({"item": ["item", "item"]}, r"item names one column or several different ones"),
+            ({"item_type": "float"}, r"item_type must be one of string, int, bytes, got 'float'"),
+            ({"item_type": ["int", "int"]}, r"item_type: 2 types for 1 item columns"),
+            ({"item_type": "int"}, r"column 'item' holds string values, but item_type says int"),
+            ({"public_items": [3]}, r"public_items holds int values, but column 'item' holds string values"),
+            ({"public_items": [None, "x"]}, r"public_items holds a null; remove it"),
+            (
+                {"public_items": "items.txt"},
+                r"column 'public_items' is an array or a list of values, got str",
+            ),
+            ({"insecure_test_key": ""}, r"insecure_test_key is empty"),
+        ],
+    )
+    def test_arguments(self, arguments, message):
+        with pytest.raises(InputError, match=f"^{message}"):
+            select(TABLE, **arguments)
+
+    def test_a_setting_that_no_method_has(self):
+        with pytest.raises(TypeError, match="no method has a setting 'round'; did you mean 'rounds'"):
+            select(TABLE, round=3)
+
+    def test_the_name_of_the_weights(self):
+        table = TABLE.append_column("noisy_weight", TABLE["item"])
+        with pytest.raises(InputError, match="'noisy_weight' is the column that noisy_weights adds"):
+            select(table, item=["item", "noisy_weight"], noisy_weights=True)
+
+    def test_what_a_library_says_of_a_value_stays_unsaid(self):
+        """pyarrow quotes the value that it cannot convert."""
+        pandas = pytest.importorskip("pandas")
+        mixed = pandas.Series(pandas.Categorical(["secret", 4]))
+        with pytest.raises(InputError) as caught:
+            select((mixed, ["x", "y"]))
+        assert "secret" not in str(caught.value) and caught.value.__suppress_context__
+
+
+class TestKeys:
+    def test_a_fixed_key_is_said(self):
+        with pytest.warns(UserWarning, match="NOT PRIVATE: insecure_test_key") as told:
+            found = select(TABLE)
+        assert told[0].filename == __file__
+        assert not found.ledger.private and "NOT PRIVATE" in repr(found)
+
+    def test_every_call_draws_its_own_key(self, recwarn, monkeypatch):
+        made = []
+        fresh = RunKey.fresh
+
+        def watched():
+            made.append(fresh())
+            return made[-1]
+
+        monkeypatch.setattr(RunKey, "fresh", staticmethod(watched))
+        results = [dpbeam.select(TABLE, **BUDGET, noisy_weights=True) for _ in range(2)]
+        assert results[0].table != results[1].table and not recwarn.list
+        assert all(found.ledger.private for found in results) and len(made) == 2
+        for key in made:
+            with pytest.raises(ValueError, match="has served a run"):
+                key.spend()
+
+
+@fixed_key
+class TestResult:
+    def test_ledger_verifies(self):
+        found = select(TABLE, method="gsu", rounds=4)
+        again = Ledger.from_json(found.ledger.to_json())
+        assert again == found.ledger and type(found.ledger) is dpbeam.Ledger
+        assert again.verify().epsilon <= 2 and again.verify().delta <= 1e-3
+
+    def test_it_is_a_table(self):
+        found = select(TABLE, noisy_weights=True)
+        assert pa.table(found).equals(found.table)
+        assert list(found) == found.items == sorted(found.items)
+        assert repr(found).startswith(f"Selection({len(found)} items, method='mad2r', epsilon=2, delta=0.001")
+
+    def test_it_holds_released_items_alone(self):
+        """Also below the surface: the buffers of the table are no slices of the input's."""
+        users, items = (TABLE[name].to_pylist() for name in ("user", "item"))
+        found = select(([*users, "u-secret"], [*items, "i-secret"]))
+        assert set(vars(found)) == {"table", "ledger"} and found.table.schema.metadata is None
+        buffers = [b for c in found.table.columns for chunk in c.chunks for b in chunk.buffers() if b]
+        held = b" ".join(b.to_pybytes() for b in buffers)
+        assert found.items[0].encode() in held and b"secret" not in held
+        assert len(held) < 2_000
+
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    def test_frames(self, library):
+        pytest.importorskip(library)
+        found = select(TABLE, noisy_weights=True)
+        frame = getattr(found, f"to_{library}")()
+        assert type(frame).__module__.startswith(library)
+        assert list(frame["item"]) == found.items
+        assert list(frame["noisy_weight"]) == found.table["noisy_weight"].to_pylist()
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+class TestImports:
+    HEAVY = "('numpy', 'pyarrow', 'scipy', 'apache_beam', 'pandas', 'polars')"
+
+    def test_the_package_alone_is_light(self):
+        code = "import dpbeam, sys; dpbeam.InputError; dpbeam.__version__; print(*dir(dpbeam));"
+        assert set(python(f"{code} assert not set({self.HEAVY}) & set(sys.modules)")) >= set(dpbeam.__all__)
+
+    def test_select_needs_neither_beam_nor_libraries_of_frames(self):
+        """They are as if not installed: where pandas is, pyarrow imports it by itself."""
+        code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pandas", "polars", "apache_beam"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import dpbeam
+result = dpbeam.select((["a"] * 3, ["x"] * 3), epsilon=1, delta=1e-8)
+assert result.items == [] and result.ledger.versions["apache-beam"]
+"""
+        assert python(code) == []
+
+    def test_public_names(self):
+        assert len(set(dpbeam.__all__)) == len(dpbeam.__all__)
+        for name in dpbeam.__all__:
+            assert getattr(dpbeam, name)
+        with pytest.raises(AttributeError, match="module 'dpbeam' has no attribute 'selct'"):
+            dpbeam.selct  # noqa: B018

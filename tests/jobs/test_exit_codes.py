@@ -1,0 +1,61 @@
+"""The table of exit codes: the document has it, and every command ends as it says."""
+
+import importlib
+
+import pytest
+
+from dpbeam.budget.account import OverLimitError, ReservationLostError, StillRunningError
+from dpbeam.budget.store import BudgetStoreError
+from dpbeam.cli import COMMANDS, main
+from dpbeam.cli.flags import FlagParser
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.jobs.console import NothingToDo, OutputLostError
+from dpbeam.jobs.exit_codes import ExitCode
+from tests.test_documents import rows
+
+ENDS = {
+    NothingToDo(): 0,
+    SystemExit(): 0,
+    RuntimeError("x"): 1,
+    OSError(28, "No space left on device"): 1,
+    KeyboardInterrupt(): 1,
+    OutputLostError("x"): 1,
+    BudgetStoreError("x"): 1,
+    StillRunningError("x"): 1,
+    UnavailableError("x"): 1,
+    ReservationLostError("x"): 1,
+    InputError("x"): 2,
+    OverLimitError("x"): 2,
+}
+
+
+def test_the_documents_table():
+    found = [[cell.replace("`", "") for cell in row] for row in rows("docs/cli.md", "| code | meaning |")]
+    assert found == [[str(int(code)), code.meaning, code.again] for code in ExitCode]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_ends_as_the_table_says(command, monkeypatch, capsys):
+    assert main([command, "--version"]) == main([command, "--help"]) == ExitCode.DONE
+    assert main([command, "--no_such_flag=1"]) == ExitCode.REFUSED
+
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(FlagParser, "parse", fails)
+    capsys.readouterr()
+    for error, code in ENDS.items():
+        assert main([command]) == code, error
+        said = capsys.readouterr().err.strip().splitlines()
+        assert len(said) == (code != 0), error
+
+
+def test_without_a_command_and_with_an_unknown_one(capsys):
+    assert main(["--version"]) == main(["--help"]) == 0
+    assert main([]) == main(["selekt"]) == 2
+
+
+def test_modules_end_as_their_commands(capsys):
+    for module in ("select_items", "top_k", "hitting_set", "pack"):
+        job = importlib.import_module(f"pipelines.{module}")
+        assert (job.main(["--version"]), job.main(["--epsilon=1"])) == (0, 2)
