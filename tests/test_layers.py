@@ -19,6 +19,7 @@ RANKS = {
     "dpbeam.accounting": 1,
     "dpbeam.randomness": 2,
     "dpbeam.budget": 2,  # accounts of budget over runs; knows accounting alone
+    "dpbeam.families": 3,  # what a family says of itself; the families stand beside their settings
     "dpbeam.kernels": 3,
     "dpbeam.in_memory.frames": 4,  # columns in memory, for the front door
     "dpbeam.engine": 4,
@@ -30,6 +31,7 @@ RANKS = {
     "dpbeam.counts.selection": 6,
     "dpbeam.selection.config": 6,
     "dpbeam.selection.plan": 7,
+    "dpbeam.selection.family": 8,
     "dpbeam.selection.report": 8,
     "dpbeam.selection.ledger": 8,
     "dpbeam.in_memory.select": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam

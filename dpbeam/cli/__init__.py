@@ -9,15 +9,12 @@ from collections.abc import Sequence
 
 from dpbeam import __version__
 from dpbeam.cli.loading import leave_out_unused
+from dpbeam.families.registry import families
 from dpbeam.jobs.exit_codes import ExitCode
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {
-    "select": ("dpbeam.cli.select", "release the items that many users hold"),
-    "top-k": ("dpbeam.cli.top_k", "the k items that most users hold, in order"),
-    "pack": ("dpbeam.cli.pack", "allocate scarce resources among agents, each seeing its own share"),
-    "hitting-set": ("dpbeam.cli.hitting_set", "k items that as many users as possible hold one of"),
-    "series": ("dpbeam.cli.series", "release items night by night from growing data, for one budget"),
+    **{family.name: (family.command, family.summary) for family in families().values()},
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "tune": (
         "dpbeam.cli.tune",

@@ -121,11 +121,21 @@ class FlagParser(argparse.ArgumentParser):
             if f"--{name}" in self._discarded:
                 raise InputError(self._unknown(f"--{name}"))
 
-    def adopt(self, other: FlagParser) -> None:
-        """Take over the flags of another parser that are not here yet."""
-        for action in other._actions:
-            if not any(option in self._option_string_actions for option in action.option_strings):
-                self._add_action(action)
+    @property
+    def options(self) -> frozenset[str]:
+        """All options, with their dashes."""
+        return frozenset(self._option_string_actions)
+
+    def adopt(self, other: FlagParser, only: Sequence[str] | None = None) -> None:
+        """Take over the flags of another parser that are not here yet, or these of them alone, in their groups."""
+        for group in other._action_groups:
+            own = next((own for own in self._action_groups if own.title == group.title), None)
+            for action in group._group_actions:
+                known = any(option in self._option_string_actions for option in action.option_strings)
+                if known or (only is not None and action.dest not in only):
+                    continue
+                own = own or self.add_argument_group(group.title)
+                own._add_action(action)
 
     def parse(
         self, argv: Sequence[str], *, files: FlagParser | None = None

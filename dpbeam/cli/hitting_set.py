@@ -19,6 +19,7 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import (
+    PlanFlags,
     check_selection,
     input_spec,
     naming_selector,
@@ -26,6 +27,7 @@ from dpbeam.cli.settings import (
     selection_flags,
 )
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.checks import (
     check_budget,
     check_test_key,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan
     from dpbeam.jobs.job import Job
+
+FAMILY = families()["hitting-set"]
 
 
 def make_parser() -> FlagParser:
@@ -97,7 +101,7 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     with within_arithmetic(given), naming_selector():
         plan = plan_hitting_set(config_of(given))
     with importing():
-        from dpbeam.hitting.report import hitting_set_ledger, hitting_set_report
+        from dpbeam.hitting.report import hitting_set_ledger
         from dpbeam.hitting.transforms import HittingSet  # noqa: F401
         from dpbeam.jobs.job import Job
 
@@ -110,10 +114,10 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     ).to_json()
     warn_of_budget(given)
     if given.get("dry_run", False):
-        from dpbeam.cli.tables import print_hitting_set_plan
+        from dpbeam.cli.tables import print_plan
 
         if not job.quiet:
-            print_hitting_set_plan(hitting_set_report(plan))
+            print_plan(FAMILY, FAMILY.report(plan))
         return job.end_dry_run(ledger)
     return _execute(plan, job, ledger)
 
@@ -143,6 +147,18 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
                 f"--{name} belongs to a selection stage, and {public} leaves none: drop one of them"
             )
     return config
+
+
+def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.hitting.config import plan_hitting_set
+
+    with naming_selector():
+        return FAMILY.report(plan_hitting_set(config_of(given)))
+
+
+PLAN = PlanFlags(
+    flags=("k", "selector", "selector_share", "public_domain"), report=_plan_report, required=("k",)
+)
 
 
 def _execute(plan: HittingSetPlan, job: Job, ledger: str) -> int:

@@ -15,7 +15,9 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
+from dpbeam.cli.settings import PlanFlags
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.result import run_release
@@ -51,6 +53,8 @@ MARKET = ("supplies", "num_agents", "max_value")
 #: The one mechanism; of the others that are known by name, `dpbeam.lab.evaluation.packing` tells what they would give.
 MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
+
+FAMILY = families()["pack"]
 
 
 def make_parser() -> FlagParser:
@@ -257,6 +261,16 @@ def plan_of(
     return make_plan(config, market_of(given, resources, rows))
 
 
+def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+    resources = read_supplies(given["supplies"])
+    return FAMILY.report(plan_of(given, config_of(given), resources, None))
+
+
+PLAN = PlanFlags(
+    flags=(*SETTINGS, *MARKET), report=_plan_report, required=("supplies", "num_agents"), implied_by="agents"
+)
+
+
 def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpec:
     """The input that the flags describe.
 
@@ -296,11 +310,10 @@ def _columns(spec: AgentSpec) -> dict[str, Any]:
 
 
 def _print_plan(plan: PackingPlan, job: Job, ledger: str) -> int:
-    from dpbeam.cli.tables import print_packing_plan
-    from dpbeam.packing.report import packing_report
+    from dpbeam.cli.tables import print_plan
 
     if not job.quiet:
-        print_packing_plan(packing_report(plan))
+        print_plan(FAMILY, FAMILY.report(plan))
     job.reading[1].release()
     return job.end_dry_run(ledger, "nothing was written")
 

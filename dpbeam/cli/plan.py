@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
+import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-from dpbeam.cli import hitting_set, pack, select, top_k
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
-from dpbeam.cli.settings import naming_selector
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, run_command
-from dpbeam.selectors.registry import advised, find
 
-#: Family -> its command.
-_JOBS = {"select": select, "top-k": top_k, "hitting-set": hitting_set, "pack": pack}
-SELECT, TOP_K, HITTING_SET, PACK = _JOBS
-#: Flags of some families alone -> those families, the first of which it is said to be of.
-_FAMILIES_OF = {
-    **dict.fromkeys(top_k.CHOICE_FLAGS, (TOP_K,)),
-    **dict.fromkeys(("noisy_counts", "noisy_count_share"), (TOP_K, SELECT)),
-    **dict.fromkeys(("k", "selector", "selector_share", "public_domain"), (TOP_K, HITTING_SET)),
-}
+DEFAULT = "select"
+#: Flags of this command alone.
+_OF_ALL = {"--family", "--degrees", "--items_per_user", "--users_at_least", "--json"}
+
+
+@functools.cache
+def planned() -> Mapping[str, ModuleType]:
+    """Family -> its command, where the command says by `PLAN` how it is planned."""
+    commands = {family.name: importlib.import_module(family.command) for family in families().values()}
+    return {name: command for name, command in commands.items() if hasattr(command, "PLAN")}
 
 
 def make_parser() -> FlagParser:
+    implied = ", ".join(
+        f"{name} (default with --{command.PLAN.implied_by})" if command.PLAN.implied_by else name
+        for name, command in planned().items()
+    )
     parser = FlagParser(
         "plan",
-        "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file: of top-k "
-        "where it has a k and --family says nothing else.",
+        "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file, whose "
+        "flags say of which family it is where --family does not.",
         beam=False,
     )
     add_budget_flags(parser)
     add_method_flags(parser)
-    top_k.add_choice_flags(parser)
-    parser.add_argument(
-        "--family",
-        metavar="NAME",
-        help="select, top-k (default with --k), hitting-set, or pack: of a market, from --supplies and --num_agents",
-    )
-    pack.add_packing_flags(parser)
-    parser.add_switch(
-        "public_domain", "top-k, hitting-set: the domain, or a histogram's items, are public: no selection"
-    )
+    parser.add_argument("--family", metavar="NAME", help=implied)
+    for command in planned().values():
+        parser.adopt(command.make_parser(), only=command.PLAN.flags)
     parser.add_argument(
         "--users_at_least",
         type=int,
@@ -79,116 +77,64 @@ def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv, files=_job_parser())
     require(given, "epsilon", "delta")
     family = _family(given)
-    if family == PACK:
-        require(given, "supplies", "num_agents")
-    check_budget(given, zero_delta=family == TOP_K)
-    if family != PACK:
-        _check_choice(given, family)
-    if family != SELECT:
-        _JOBS[family].make_parser().refuse_discarded(given)
-    named = naming_selector() if family in (TOP_K, HITTING_SET) else contextlib.nullcontext()
-    with within_arithmetic(given), named:
-        report = _REPORTS[family](given)
+    command = planned()[family]
+    check_budget(given, zero_delta=command.PLAN.zero_delta)
+    _check_flags(given, family)
+    require(given, *command.PLAN.required)
+    with within_arithmetic(given):
+        report = command.PLAN.report(given)
     warn_of_budget(given)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))
         return 0
-    from dpbeam.cli import tables
+    from dpbeam.cli.tables import print_plan
 
-    {
-        SELECT: tables.print_plan,
-        TOP_K: tables.print_topk_plan,
-        HITTING_SET: tables.print_hitting_set_plan,
-        PACK: tables.print_packing_plan,
-    }[family](report)
+    print_plan(families()[family], report)
     return 0
 
 
-def _family(given: dict[str, Any]) -> str:
+def _family(given: Mapping[str, Any]) -> str:
     """What is planned.
 
     Raises:
-      InputError: --family names none, or flags of packing are given without it.
+      InputError: --family names no family that is planned.
     """
     family = given.get("family")
-    if family not in (None, *_JOBS):
-        raise InputError(f"--family: expected {', '.join(_JOBS)}, got '{family}'")
-    if family == PACK or (family is None and "agents" in given):
-        return PACK
-    for name in (*pack.SETTINGS, *pack.MARKET):
-        if name in given:
-            raise InputError(f"--{name} is of pack: give --family=pack too, or drop it")
-    return family or (TOP_K if "k" in given else SELECT)
+    if family not in (None, *planned()):
+        raise InputError(f"--family: expected {', '.join(planned())}, got '{family}'")
+    implied = (name for name, command in planned().items() if command.PLAN.implied_by in given)
+    return family or next(implied, DEFAULT)
 
 
-def _check_choice(given: dict[str, Any], family: str) -> None:
-    """Refuse flags of other families than that of what is chosen, and a choice without its k."""
-    for name, families in _FAMILIES_OF.items():
-        if name in given and family not in families:
-            mend = "drop it" if "k" in given else "give --k too, or drop it"
-            raise InputError(f"--{name} is of {families[0]}: {mend}")
-    if family == SELECT:
-        return
-    require(given, "k")
-    if "items_per_user" in given:
+def _check_flags(given: Mapping[str, Any], family: str) -> None:
+    """Refuse flags of other families.
+
+    Raises:
+      InputError: naming the first, and a family that it is of.
+    """
+    # Where several have a flag, it is said to be of one that needs another flag to be meant.
+    order = sorted(planned(), key=lambda name: name == DEFAULT)
+    for name in given:
+        owners = [other for other in order if name in planned()[other].PLAN.flags]
+        if owners and family not in owners:
+            asked = planned()[owners[0]].PLAN.asked_by(owners[0])
+            fix = "drop it" if asked in given else f"give --{asked} too, or drop it"
+            raise InputError(f"--{name} is of {owners[0]}: {fix}")
+    if "items_per_user" in given and family != DEFAULT:
         raise InputError("--items_per_user recommends a method of select: drop it, or --k")
+    if "degrees" in given and family != DEFAULT:
+        raise InputError(f"--degrees is of {DEFAULT}: drop it")
+    own = planned()[family].make_parser()
+    own.refuse_discarded(given)
+    for name in given:
+        if f"--{name}" not in own.options | _OF_ALL and name not in planned()[family].PLAN.flags:
+            raise InputError(f"--{name} does not apply to {family}")
 
 
 def _job_parser() -> FlagParser:
     """Every flag that the file of a job may hold."""
     parser = FlagParser("plan", "")
-    for job in _JOBS.values():
-        parser.adopt(job.make_parser())
+    for command in planned().values():
+        parser.adopt(command.make_parser())
     parser.adopt(make_parser())
     return parser
-
-
-def _selection_report(given: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.selection.plan import make_plan
-    from dpbeam.selection.report import plan_report
-
-    degrees = given.get("degrees")
-    if degrees and min(degrees) < 1:
-        raise InputError("--degrees must be at least 1")
-    chosen, advice = _advised(given)
-    return {**plan_report(make_plan(select.config_of(chosen)), degrees), **advice}
-
-
-def _topk_report(given: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.topk.config import plan_topk
-    from dpbeam.topk.report import topk_report
-
-    return topk_report(plan_topk(top_k.config_of(given)))
-
-
-def _hitting_set_report(given: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.hitting.config import plan_hitting_set
-    from dpbeam.hitting.report import hitting_set_report
-
-    return hitting_set_report(plan_hitting_set(hitting_set.config_of(given)))
-
-
-def _packing_report(given: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.packing.report import packing_report
-
-    resources = pack.read_supplies(given["supplies"])
-    return packing_report(pack.plan_of(given, pack.config_of(given), resources, None))
-
-
-_REPORTS = {
-    SELECT: _selection_report,
-    TOP_K: _topk_report,
-    HITTING_SET: _hitting_set_report,
-    PACK: _packing_report,
-}
-
-
-def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The flags, completed by what is recommended unless another method is given; and the recommendation to report."""
-    if "items_per_user" not in given:
-        return given, {}
-    selector, advice = advised(given["items_per_user"])
-    recommended = {"method": selector.name, **advice.settings}
-    report = {"recommended": {**recommended, "why": advice.why}}
-    other = "method" in given and find(given["method"]) is not selector
-    return (given if other else {**recommended, **given}), report

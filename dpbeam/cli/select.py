@@ -17,7 +17,9 @@ from dpbeam.cli.flags import (
     require,
 )
 from dpbeam.cli.loading import importing
-from dpbeam.cli.settings import check_selection, input_spec, selection_config
+from dpbeam.cli.settings import PlanFlags, check_selection, input_spec, selection_config
+from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.checks import (
     check_budget,
     check_test_key,
@@ -27,6 +29,7 @@ from dpbeam.jobs.checks import (
 )
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.result import run_release
+from dpbeam.selectors.registry import advised, find
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from dpbeam.jobs.job import Job
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
+
+FAMILY = families()["select"]
 
 
 def make_parser() -> FlagParser:
@@ -94,6 +99,31 @@ def config_of(given: dict[str, Any]) -> SelectionConfig:
     return replace(selection_config(given), **counts)
 
 
+def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.selection.plan import make_plan
+    from dpbeam.selection.report import plan_report
+
+    degrees = given.get("degrees")
+    if degrees and min(degrees) < 1:
+        raise InputError("--degrees must be at least 1")
+    chosen, advice = _advised(given)
+    return {**plan_report(make_plan(config_of(chosen)), degrees), **advice}
+
+
+def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags, completed by what is recommended unless another method is given; and the recommendation to report."""
+    if "items_per_user" not in given:
+        return given, {}
+    selector, advice = advised(given["items_per_user"])
+    recommended = {"method": selector.name, **advice.settings}
+    report = {"recommended": {**recommended, "why": advice.why}}
+    other = "method" in given and find(given["method"]) is not selector
+    return (given if other else {**recommended, **given}), report
+
+
+PLAN = PlanFlags(flags=("noisy_counts", "noisy_count_share"), report=_plan_report)
+
+
 def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.sinks import OutputColumns
@@ -118,10 +148,9 @@ def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
 
 def _print_plan(plan: SelectionPlan, job: Job, ledger: str) -> int:
     from dpbeam.cli.tables import print_plan
-    from dpbeam.selection.report import plan_report
 
     if not job.quiet:
-        print_plan(plan_report(plan))
+        print_plan(FAMILY, FAMILY.report(plan))
     spec, summary = job.reading
     job.say(f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}")
     return job.end_dry_run(ledger)

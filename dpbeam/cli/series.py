@@ -16,7 +16,7 @@ from dpbeam.cli.flags import (
     nearest,
     require,
 )
-from dpbeam.cli.series_open import WINDOW, open_series
+from dpbeam.cli.series_open import PLAN, WINDOW, open_series
 from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import emit, run_command, warn
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpbeam.series.window import SeriesWindow
+
+__all__ = ["PLAN", "VERBS", "main", "make_parser"]
 
 _COMMON = ("folder", "config", "quiet", "verbose")
 _ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import require
 from dpbeam.cli.series_output import is_open, mark_open, published, release_of, say, stage
+from dpbeam.cli.settings import PlanFlags
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.charge import Uncharged, open_charge
 from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import NothingToDo, warn
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.config import SeriesConfig, SeriesPlan
     from dpbeam.series.window import SeriesWindow
 
+FAMILY = families()["series"]
 #: Flags that are fields of `SeriesConfig`.
 WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
 
@@ -39,7 +42,7 @@ def open_series(given: dict[str, Any]) -> int:
     from dpbeam.series.config import plan_series, series_ledger
 
     with within_arithmetic(given):
-        config = _config(given)
+        config = config_of(given)
         plan = plan_series(config)
     _check_period(given, config)
     target = OutputTarget(given["output"], given.get("output_format", "parquet"))
@@ -63,7 +66,7 @@ def open_series(given: dict[str, Any]) -> int:
             user_column=settings["user"],
             known_items=known is not None,
         )
-        return _print_plan(given, config, open_charge("series", given, target), ledger.to_json())
+        return _print_plan(given, plan, open_charge("series", given, target), ledger.to_json())
     charge = _charge(given, target)
     window = _window(given, config, known, settings, target)
     ledger = series_ledger(
@@ -77,10 +80,22 @@ def open_series(given: dict[str, Any]) -> int:
     return 0
 
 
-def _config(given: dict[str, Any]) -> SeriesConfig:
+def config_of(given: dict[str, Any]) -> SeriesConfig:
+    """The settings among the flags. Raises InputError."""
     from dpbeam.series.config import SeriesConfig
 
     return SeriesConfig(**{name: given[name] for name in WINDOW if name in given})
+
+
+def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.series.config import plan_series
+
+    return FAMILY.report(plan_series(config_of(given)))
+
+
+PLAN = PlanFlags(
+    flags=("nights", "first_night"), report=_plan_report, required=("nights",), implied_by="nights"
+)
 
 
 def _check_period(given: dict[str, Any], config: SeriesConfig) -> None:
@@ -211,14 +226,8 @@ def _publish_window(
     )
 
 
-def _print_plan(given: dict[str, Any], config: SeriesConfig, charge: Uncharged, ledger: str) -> int:
-    schedule = config.resolved_schedule
-    counts = [len(schedule.of_night(night)) for night in range(1, config.nights + 1)]
-    lines = [
-        f"{config.nights} nights, {config.name_of(1)} to {config.name_of(config.nights)}; {schedule.rounds} rounds: "
-        + ", ".join(map(str, counts)),
-        f"all nights together: epsilon {config.epsilon:g}, delta {config.delta:g}; D0 {config.max_items_per_user}",
-    ]
+def _print_plan(given: dict[str, Any], plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
+    lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
     say(given, "\n".join([*lines, "dry run: nothing was opened or charged"]))

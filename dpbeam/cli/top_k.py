@@ -19,6 +19,7 @@ from dpbeam.cli.flags import (
 )
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import (
+    PlanFlags,
     check_selection,
     input_spec,
     naming_selector,
@@ -26,6 +27,7 @@ from dpbeam.cli.settings import (
     selection_flags,
 )
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.jobs.checks import (
     check_budget,
     check_test_key,
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 #: Flags of the choice, which `dpbeam plan` takes too.
 CHOICE_FLAGS = ("k", "mechanism", "selector", "selector_share", "kbar", "noisy_count_share", "noisy_counts")
+
+FAMILY = families()["top-k"]
 
 
 def make_parser() -> FlagParser:
@@ -184,11 +188,10 @@ def _check_domain(given: dict[str, Any]) -> None:
 
 
 def _print_plan(plan: TopKPlan, job: Job, ledger: str) -> int:
-    from dpbeam.cli.tables import print_topk_plan
-    from dpbeam.topk.report import topk_report
+    from dpbeam.cli.tables import print_plan
 
     if not job.quiet:
-        print_topk_plan(topk_report(plan))
+        print_plan(FAMILY, FAMILY.report(plan))
     if "histogram" in job.given:
         job.say(_HISTOGRAM_NOTE[plan.config.public_domain])
     return job.end_dry_run(ledger)
@@ -228,6 +231,22 @@ def config_of(given: dict[str, Any]) -> TopKConfig:
     if limited:
         return replace(config, max_items_per_user=given.get("max_items_per_user"))
     return config
+
+
+def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+    from dpbeam.topk.config import plan_topk
+
+    with naming_selector():
+        return FAMILY.report(plan_topk(config_of(given)))
+
+
+PLAN = PlanFlags(
+    flags=(*CHOICE_FLAGS, "public_domain"),
+    report=_plan_report,
+    required=("k",),
+    implied_by="k",
+    zero_delta=True,
+)
 
 
 def _execute(plan: TopKPlan, job: Job, ledger: str) -> int:

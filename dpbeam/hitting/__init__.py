@@ -3,7 +3,3 @@
 Settings and plan (`config`), sets of users that are not hit yet (`cover`), the program of blocks and hub (`program`),
 what it is compared with (`baselines`). No Beam here but in `transforms`.
 """
-
-from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan, plan_hitting_set
-
-__all__ = ["HittingSetConfig", "HittingSetPlan", "plan_hitting_set"]

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
+from dpbeam.families.registry import family_of
 from dpbeam.io.files import InputFile, identity, match_files
 from dpbeam.io.output import read_ledger, shards_named
 from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes
@@ -200,10 +201,8 @@ def _beside_items(path: str) -> tuple[int, int]:
     ledger = read_ledger(shard[1]) if shard else None
     if ledger is None:
         return 0, 0
-    parameters = ledger["parameters"]
-    if ledger["method"] == "top-k":
-        return 1, int(parameters.get("noisy_count_deviation") is not None)
-    return 0, 2 if parameters.get("noisy_counts") is True else int(parameters.get("noisy_weights") is True)
+    family = family_of(ledger["method"])
+    return (0, 0) if family is None else family.beside_items(ledger["parameters"])
 
 
 def _csv_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:

@@ -18,20 +18,19 @@ from dpbeam.accounting.events import (
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.accounting.zcdp import zcdp_delta
 from dpbeam.randomness import RunKey
-from dpbeam.topk import (
+from dpbeam.topk.fast_joint import fast_joint
+from dpbeam.topk.gauss_rank import GaussRank
+from dpbeam.topk.joint import joint
+from dpbeam.topk.limited_domain import LimitedDomainEvent, limited_domain
+from dpbeam.topk.mechanisms import (
     MECHANISMS,
     CdpPeel,
     FastJoint,
     Joint,
     LimitedDomain,
-    LimitedDomainEvent,
     PnfPeel,
     choice_range,
 )
-from dpbeam.topk.fast_joint import fast_joint
-from dpbeam.topk.gauss_rank import GaussRank
-from dpbeam.topk.joint import joint
-from dpbeam.topk.limited_domain import limited_domain
 from dpbeam.topk.peeling import cdp_peel, pnf_peel
 
 KEY = RunKey.insecure_fixed("mechanisms")

@@ -9,7 +9,7 @@ import pytest
 from dpbeam.engine.program import Draw
 from dpbeam.hitting import program as hitting_program
 from dpbeam.lab.audit.choices import _loss_law, choices, inverted, scaled
-from dpbeam.topk import MECHANISMS
+from dpbeam.topk.mechanisms import MECHANISMS
 
 ALPHA = 1e-6  # a sound mechanism fails one test with this probability
 CHOICES = choices()

@@ -1,0 +1,127 @@
+"""The family `select`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.families.base import Family, Recalibrated, Shown, Table
+
+if TYPE_CHECKING:
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.selection.config import SelectionConfig
+    from dpbeam.selection.plan import SelectionPlan
+
+
+class Select(Family):
+    """Releases the items that many users hold. Its ledgers carry the selector's name."""
+
+    name = "select"
+    summary = "release the items that many users hold"
+    command = "dpbeam.cli.select"
+
+    def wrote(self, method: str) -> bool:
+        from dpbeam.selectors.registry import selectors
+
+        return method in selectors()
+
+    def recalibrated(self, ledger: Ledger) -> Recalibrated:
+        from dpbeam.selection.ledger import count_parameters
+        from dpbeam.selection.plan import make_plan
+
+        plan = make_plan(config_of_ledger(ledger.epsilon, ledger.delta, ledger.method, ledger.parameters))
+        return Recalibrated(plan.event, plan, count_parameters(plan))
+
+    def report(self, plan: SelectionPlan) -> dict[str, Any]:
+        from dpbeam.selection.report import plan_report
+
+        return plan_report(plan)
+
+    def shown(self, report: Mapping[str, Any]) -> Iterator[Shown]:
+        return shown_selection(report)
+
+    def beside_items(self, parameters: Mapping[str, Any]) -> tuple[int, int]:
+        return 0, 2 if parameters.get("noisy_counts") is True else int(
+            parameters.get("noisy_weights") is True
+        )
+
+
+def config_of_ledger(
+    epsilon: float, delta: float, method: str, parameters: Mapping[str, Any]
+) -> SelectionConfig:
+    """The settings of a selection among a ledger's parameters.
+
+    Raises:
+      InputError, TypeError: they are none.
+    """
+    from dpbeam.selection.config import SelectionConfig
+    from dpbeam.selection.ledger import COUNT_DEVIATION
+
+    others = ("account", "input", "output", COUNT_DEVIATION)
+    values = {name: value for name, value in parameters.items() if name not in others}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return SelectionConfig(epsilon, delta, method, **values)
+
+
+def domain_stage(ledger: Ledger, delta: float) -> SelectionConfig | None:
+    """The selection that chose the domain of a ledger's job, from its `selection` and `selector`; None without."""
+    settings = ledger.parameters["selection"]
+    if settings is None:
+        return None
+    return config_of_ledger(ledger.epsilon, delta, ledger.parameters["selector"], settings)
+
+
+def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
+    """`plan_report` for the terminal: settings, rounds, users needed."""
+    yield f"{report['method']}  epsilon {report['epsilon']:g}  delta {report['delta']:g}"
+    yield "  ".join(f"{name}={short(value)}" for name, value in report["parameters"].items())
+    if "recommended" in report:
+        yield recommendation(report["recommended"])
+    rounds = [
+        (
+            str(row["round"]),
+            f"{row['sigma']:.4f}",
+            "not tested" if row["threshold"] is None else f"{row['threshold']:.4f}",
+            f"{row['statistic_sigma']:.4f}",
+        )
+        for row in report["rounds"]
+    ]
+    yield Table(
+        ("round", "sigma", "threshold", "noise of what is compared"), tuple(rounds), "Noise and thresholds"
+    )
+    limit = report["limit_of_any_algorithm"]
+    names = tuple(limit)  # users_0.05, ...
+    needed = [
+        (str(row["items_per_user"]), f"{row['weight']:.4f}", *(str(row[name]) for name in names))
+        for row in report["users_needed"]
+    ]
+    needed.append(("limit of any algorithm", "", *(str(limit[name]) for name in names)))
+    percent = (f"{100 * float(name.removeprefix('users_')):g} %" for name in names)
+    yield Table(
+        ("items per user", "weight each", *percent),
+        tuple(needed),
+        "Users an item needs to be released with probability",
+    )
+
+
+def shown_domain(head: str, report: Mapping[str, Any]) -> Iterator[Shown]:
+    """The head of a plan, and the selection of its domain if there is one."""
+    yield head
+    if report["selection"] is not None:
+        yield f"selection of the items, {report['selector_share']:g} of the budget:"
+        yield from shown_selection(report["selection"])
+    else:
+        yield f"no selection: items of {'the public domain' if report['public_domain'] else 'an unknown domain'}"
+
+
+def recommendation(advice: Mapping[str, Any]) -> str:
+    """One line: the flags, and why."""
+    flags = " ".join(f"--{name}={short(value)}" for name, value in advice.items() if name != "why")
+    return f"recommended: {flags} ({advice['why']})"
+
+
+def short(value: Any) -> str:
+    """A setting as text, numbers in six digits."""
+    if isinstance(value, list):
+        return ",".join(short(item) for item in value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
