@@ -4,11 +4,14 @@
 
     result = dpbeam.select(frame, user="user", item="query", epsilon=1, delta=1e-8)
 
-The names below are loaded when they are first used: `import dpbeam` imports nothing else, and `dpbeam.select` no Beam.
+The names below are loaded when they are first used: `import dpbeam` imports nothing but the version, and
+`dpbeam.select` no Beam.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from dpbeam.version import __version__
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
     from dpbeam.topk.config import TopKConfig
     from dpbeam.topk.transforms import TopKItems
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CountedItem",

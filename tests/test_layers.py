@@ -1,7 +1,9 @@
-"""Lower layers never import upper ones, and nothing below the Beam layer imports Beam."""
+"""Floors of the package: nothing imports upwards or in a circle, nothing below Beam imports it, the lab stays apart."""
 
 import ast
+import graphlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,116 +11,193 @@ import setuptools
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# From the bottom up; a module may import from its own rank and from lower ones.
-RANKS = {
-    "dpbeam": 0,  # the package itself: its public names, loaded when used
-    "dpbeam.errors": 0,
-    "dpbeam.signals": 0,
-    "dpbeam.room": 0,
-    "dpbeam.data": 0,
-    "dpbeam.accounting": 1,
-    "dpbeam.randomness": 2,
-    "dpbeam.budget": 2,  # accounts of budget over runs; knows accounting alone
-    "dpbeam.families": 3,  # what a family says of itself; the families stand beside their settings
-    "dpbeam.kernels": 3,
-    "dpbeam.in_memory.frames": 4,  # columns in memory, for the front door
-    "dpbeam.engine": 4,
-    "dpbeam.selectors": 5,
-    "dpbeam.selection.sizes": 5,
-    "dpbeam.counts.counted": 5,  # what programs of both commands count and clip
-    "dpbeam.counts.items_per_user": 5,
-    "dpbeam.counts.user_rounds": 5,
-    "dpbeam.counts.selection": 6,
-    "dpbeam.selection.config": 6,
-    "dpbeam.selection.plan": 7,
-    "dpbeam.selection.family": 8,
-    "dpbeam.selection.report": 8,
-    "dpbeam.selection.ledger": 8,
-    "dpbeam.in_memory.select": 8,  # `dpbeam.select`: above plans and the in-process engine, below all that knows Beam
-    "dpbeam.topk": 8,
-    "dpbeam.hitting": 9,  # its domain and its budget are those of top-k
-    "dpbeam.packing": 9,
-    "dpbeam.series": 9,
-    "dpbeam.review": 9,  # what a ledger proves, and the report of it
-    "dpbeam.lab.evaluation": 9,
-    "dpbeam.storage": 10,  # files elsewhere, as Beam's filesystems
-    "dpbeam.engine.beam": 10,
-    "dpbeam.topk.transforms": 11,
-    "dpbeam.hitting.transforms": 11,
-    "dpbeam.packing.transforms": 11,
-    "dpbeam.selection": 11,
-    "dpbeam.io": 12,
-    "dpbeam.runners": 12,
-    "dpbeam.lab.experiments": 12,  # reads files, runs methods in process, writes results
-    "dpbeam.counts": 8,
-    "dpbeam.in_memory": 9,
-    "dpbeam.jobs": 13,
-    "dpbeam.lab": 12,
-    "dpbeam.lab.audit": 9,
-    "dpbeam.cli": 13,
-    "dpbeam.lab.audit.end_to_end": 14,  # runs the command itself
-    "pipelines": 14,  # thin modules to run; nothing imports them
-}
-FIRST_WITH_BEAM = 10
+# From the ground up, packages and single modules of dpbeam. A module may import from its own package and from lower
+# floors; what stands on one floor knows nothing of each other.
+FLOORS = (
+    (
+        "errors",
+        "signals",
+        "version",
+        "data",
+        "families",
+    ),  # what a family says of itself; no family is loaded there
+    ("accounting", "storage", "room"),
+    ("randomness", "budget"),  # accounts of budget over runs know accounting alone
+    ("kernels",),
+    ("engine",),
+    ("selectors", "runners"),
+    ("counts",),  # users per item, for selections and top-k
+    ("selection",),
+    ("topk",),
+    ("hitting", "packing", "series"),  # the domain and the budget of hitting sets are those of top-k
+    ("in_memory", "review"),  # the public functions; what a ledger proves
+    ("io",),
+    ("jobs",),  # checked, paid, whole or not at all
+    ("lab",),
+    ("cli",),
+    ("pipelines",),  # thin modules to run; nothing imports them
+)
+FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
+# What may import Beam. The rest imports neither it nor anything of these.
+WITH_BEAM = (
+    "dpbeam.storage",  # files elsewhere, as Beam's filesystems
+    "dpbeam.engine.beam",
+    "dpbeam.runners",
+    "dpbeam.selection.public_items",
+    "dpbeam.selection.transforms",
+    "dpbeam.topk.transforms",
+    "dpbeam.hitting.transforms",
+    "dpbeam.packing.transforms",
+    "dpbeam.io",
+    "dpbeam.jobs",
+    "dpbeam.lab.experiments",
+    "dpbeam.lab.synth",
+    "dpbeam.lab.synth_market",
+    "dpbeam.cli",
+    "pipelines",
+)
+# The lab may print what is private: no other command comes near it.
+LAB = "dpbeam.lab"
+OF_THE_LAB = ("dpbeam.cli.evaluate", "dpbeam.cli.evaluate_run", "dpbeam.cli.synth", "dpbeam.cli.tune")
 
 
-def rank(module: str) -> int | None:
-    """Rank of the longest listed prefix of a module's name; None for other packages."""
-    parts = module.split(".")
-    for length in range(len(parts), 0, -1):
-        name = ".".join(parts[:length])
-        if name in RANKS and (length > 1 or len(parts) == 1 or parts[0] != "dpbeam"):
-            return RANKS[name]
-    return None
+def modules(root: Path = ROOT) -> dict[str, Path]:
+    """Name of every module -> its file."""
+    paths = [path for package in ("dpbeam", "pipelines") for path in sorted((root / package).rglob("*.py"))]
+    return {".".join(_parts(path.relative_to(root))): path for path in paths}
 
 
-def modules() -> list[tuple[str, Path]]:
-    found = []
-    for package in ("dpbeam", "pipelines"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found.append((name, path))
-    return found
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.parts[:-1] if path.stem == "__init__" else path.with_suffix("").parts
 
 
 def imports(path: Path) -> set[str]:
-    """Modules that a file imports anywhere, also inside functions; not those for type checking only."""
+    """Modules and names that a file imports anywhere, also inside functions; not those for type checking only."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             skipped.update(ast.walk(node))
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
 
 
-@pytest.mark.parametrize("name,path", modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_imports_respect_layers(name, path):
-    own = rank(name)
-    assert own is not None, f"{name} has no layer: list it in RANKS"
-    for imported in imports(path):
-        other = rank(imported)
-        assert other is None or other <= own, f"{name} (layer {own}) imports {imported} (layer {other})"
-        if own < FIRST_WITH_BEAM:
-            assert imported.split(".")[0] != "apache_beam", (
-                f"{name} lies below the Beam layer and imports Beam"
-            )
+def faults(name: str, path: Path) -> Iterator[str]:
+    """What is wrong with the imports of one module."""
+    own = room(name)
+    if own is None:
+        if name != "dpbeam":
+            yield f"{name} has no floor: list it in FLOORS"
+        return
+    for imported in sorted(imports(path)):
+        if imported.split(".")[0] == "apache_beam" and not _is_of(name, WITH_BEAM):
+            yield f"{name} lies below Beam and imports it"
+        if imported.split(".")[0] not in ("dpbeam", "pipelines"):
+            continue
+        other = room(imported)
+        if other is None:
+            yield f"{name} imports {imported} from the package's face, which is for users"
+        elif other != own and FLOOR[other] >= FLOOR[own]:
+            yield f"{name} (floor {FLOOR[own]}) imports {imported} (floor {FLOOR[other]})"
+        if _is_of(imported, WITH_BEAM) and not _is_of(name, WITH_BEAM):
+            yield f"{name} lies below Beam and imports {imported}"
+        if _is_of(imported, (LAB,)) and not _is_of(name, (LAB, *OF_THE_LAB)):
+            yield f"{name} imports {imported}, of the lab"
 
 
-def test_a_violation_is_seen(tmp_path):
-    bad = tmp_path / "bad.py"
-    bad.write_text("def f():\n    from dpbeam.engine.beam import stages\n    import apache_beam.io\n")
-    assert {"dpbeam.engine.beam", "apache_beam.io"} <= imports(bad)
-    assert rank("dpbeam.engine.beam.trips") > rank("dpbeam.kernels.pairs")
+def room(name: str) -> str | None:
+    """The package or module of FLOORS that a dotted name lies in."""
+    top, _, rest = name.partition(".")
+    own = top if top != "dpbeam" else rest.partition(".")[0]
+    return own if own in FLOOR else None
+
+
+def _is_of(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def circle(root: Path = ROOT) -> list[str]:
+    """Modules that import one another in a circle, the packages that are loaded on the way included; empty if none."""
+    known = modules(root)
+    graph = {name: set(_loaded(name, imports(path), set(known))) for name, path in known.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _loaded(name: str, imported: set[str], known: set[str]) -> Iterator[str]:
+    """The modules that names come from, and the packages around them that are not around the importer too."""
+    for wanted in imported:
+        parts = wanted.split(".")
+        prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+        around = [prefix for prefix in prefixes if prefix in known]
+        yield from (p for p in around if p == around[-1] or not f"{name}.".startswith(f"{p}."))
+
+
+@pytest.mark.parametrize("name", modules())
+def test_imports_respect_the_floors(name):
+    assert not list(faults(name, modules()[name]))
+
+
+def test_no_circles():
+    assert not circle()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        (
+            "kernels.pairs",
+            "def f():\n    from dpbeam.engine import program",
+            "(floor 3) imports dpbeam.engine.program",
+        ),
+        ("packing.config", "from dpbeam.series.state import X", "imports dpbeam.series.state.X"),
+        ("topk.config", "import apache_beam.io", "lies below Beam and imports it"),
+        (
+            "topk.config",
+            "from dpbeam.selection import transforms",
+            "below Beam and imports dpbeam.selection.transforms",
+        ),
+        ("cli.select", "from dpbeam.lab.evaluation import quality", "of the lab"),
+        ("budget.store", "from dpbeam import __version__", "the package's face"),
+        ("upstairs", "", "has no floor"),
+    ],
+)
+def test_a_violation_is_seen(name, text, wrong, tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    (fault,) = faults(f"dpbeam.{name}", path)
+    assert wrong in fault
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a": "def f():\n    from dpbeam.b import B", "b": "from dpbeam.a import A"},
+        {"a/__init__": "from dpbeam.b import B", "a/inner": "", "b": "from dpbeam.a import inner"},
+    ],
+)
+def test_a_circle_is_seen(files, tmp_path):
+    for name, text in files.items():
+        path = tmp_path / "dpbeam" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert {"dpbeam.a", "dpbeam.b"} <= set(circle(tmp_path))
+
+
+def test_imports_for_types_alone_do_not_count(tmp_path):
+    path = tmp_path / "typed.py"
+    path.write_text("if TYPE_CHECKING:\n    from dpbeam.cli import main\nimport os")
+    assert imports(path) == {"os"}
 
 
 def test_only_dpbeam_is_installed():
@@ -129,9 +208,8 @@ def test_only_dpbeam_is_installed():
     patterns = re.findall(r'"([^"]+)"', include[1])
     found = set(setuptools.find_namespace_packages(str(ROOT), include=patterns))
     assert {name.split(".")[0] for name in found} == {"dpbeam"}
-    assert {name.rpartition(".")[0] for name, path in modules() if path.stem != "__init__"} - found == {
-        "pipelines"
-    }
+    holding = {name.rpartition(".")[0] for name, path in modules().items() if path.stem != "__init__"}
+    assert holding - found == {"pipelines"}
 
 
 def test_pipelines_hold_no_logic():

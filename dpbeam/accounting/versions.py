@@ -9,7 +9,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-import dpbeam
+from dpbeam.version import __version__
 
 #: End of a revision whose files were changed.
 MODIFIED = "+modified"
@@ -18,7 +18,7 @@ _DISTRIBUTIONS = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography")
 
 def versions() -> dict[str, str]:
     """Versions of dpbeam, Python and the libraries that compute the result."""
-    return {"dpbeam": dpbeam.__version__, "python": platform.python_version(), **_of_libraries()}
+    return {"dpbeam": __version__, "python": platform.python_version(), **_of_libraries()}
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def _of_libraries() -> dict[str, str]:
 
 def code_revision() -> str:
     """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown."""
-    root = Path(dpbeam.__file__).resolve().parent
+    root = Path(__file__).resolve().parents[1]  # dpbeam
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")
         if commit:

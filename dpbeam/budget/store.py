@@ -27,9 +27,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, SQLAlchemyError
 
-from dpbeam import __version__
 from dpbeam.budget.account import Account, Draft, Entry
 from dpbeam.errors import InputError
+from dpbeam.version import __version__
 
 VERSION = 1
 #: How long a writer waits for the others.

@@ -7,10 +7,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from dpbeam import __version__
 from dpbeam.cli.loading import leave_out_unused
 from dpbeam.families.registry import families
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.version import __version__
 
 # Subcommand -> (module with main(argv), one line of help).
 COMMANDS = {

@@ -53,7 +53,7 @@ def _run(argv: Sequence[str]) -> int:
     from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.io.sources import preflight
-    from dpbeam.lab.evaluation.quality import evaluate_release
+    from dpbeam.lab.evaluation.quality import MEANINGS, evaluate_release
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
     from dpbeam.selectors.base import check_range
 
@@ -75,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     else:
         from dpbeam.cli.tables import print_evaluation
 
-        print_evaluation(result)
+        print_evaluation(result, MEANINGS)
     return 0
 
 

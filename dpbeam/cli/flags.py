@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dpbeam import __version__
+from dpbeam.accounting.release import INPUT_NAMES
 from dpbeam.cli import config_file
 from dpbeam.errors import InputError
 from dpbeam.io import formats
@@ -21,14 +21,13 @@ from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, set_verbosity
 from dpbeam.selectors.base import Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
+from dpbeam.version import __version__
 
 #: Never from a file: a key would be forgotten there, and a file is shared; a help text would stand for a run.
 _COMMAND_LINE_ONLY = ("insecure_test_key", "help", "version")
 _SIMILAR = 0.75
 _EXPLICIT = re.compile(r"argument (--\w+): ignored explicit argument (.*)", re.DOTALL)
 _LONGEST_NUMBER = 400
-#: How the ledger names the input; the first is the default.
-INPUT_NAMES = ("base", "full", "none")
 
 BeamFlags = dict[str, list[str]]
 """Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""

@@ -16,9 +16,10 @@ from dpbeam.cli.series_output import is_open, mark_open, published, release_of, 
 from dpbeam.cli.settings import PlanFlags
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
-from dpbeam.jobs.charge import Uncharged, open_charge
+from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import NothingToDo, warn
+from dpbeam.jobs.uncharged import Uncharged
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -20,9 +20,9 @@ def print_plan(family: Family, report: dict[str, Any]) -> None:
     show(lambda console: _plan(family.shown(report), console))
 
 
-def print_evaluation(result: dict[str, Any]) -> None:
-    """Print what `evaluate_release` found, each figure with its meaning."""
-    show(lambda console: _evaluation(result, console))
+def print_evaluation(result: dict[str, Any], meanings: Mapping[tuple[str, str], str]) -> None:
+    """Print what `evaluate_release` found, each figure with its meaning: (section, name) -> words."""
+    show(lambda console: _evaluation(result, meanings, console))
 
 
 def print_tuning(report: dict[str, Any]) -> None:
@@ -56,12 +56,10 @@ def _plan(parts: Iterable[Shown], console: Console) -> None:
         console.print(table)
 
 
-def _evaluation(result: dict[str, Any], console: Console) -> None:
-    from dpbeam.lab.evaluation.quality import MEANINGS
-
+def _evaluation(result: dict[str, Any], meanings: Mapping[tuple[str, str], str], console: Console) -> None:
     table = Table("figure", "value", "what it says", title="NOT PRIVATE: computed from the data itself")
     before = ""
-    for (section, name), meaning in MEANINGS.items():
+    for (section, name), meaning in meanings.items():
         if section and section not in result:
             continue
         value = (result[section] if section else result)[name]

@@ -72,7 +72,8 @@ def _run(argv: Sequence[str]) -> int:
 
 def _verified(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """What `--json` prints of one ledger."""
-    from dpbeam.io.released import check_digest, check_outputs, read_ledger_text
+    from dpbeam.io.digests import check_digest
+    from dpbeam.io.released import check_outputs, read_ledger_text
     from dpbeam.review.verification import check_ledger, not_proved
 
     text = read_ledger_text(path)

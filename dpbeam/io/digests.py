@@ -14,11 +14,13 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import InputDigest
 from dpbeam.errors import InputError
 from dpbeam.io.released import opened
+from dpbeam.review.verification import Statement
 
 _USE = b"dpbeam input digest"
 _CHUNK = 1 << 20
@@ -64,6 +66,25 @@ def digest_input(paths: Iterable[str], key: bytes, nonce: bytes | None = None) -
     for path in sorted(paths):
         digest.update(_sha256(path))
     return InputDigest(nonce.hex(), digest.hexdigest())
+
+
+def check_digest(ledger: Ledger, patterns: Sequence[str], key_file: str) -> Statement:
+    """Whether the input is the one that the run was made from.
+
+    Raises:
+      InputError: there is no such input, or the key cannot be used.
+    """
+    from dpbeam.io.files import match_files
+
+    key = digest_key(key_file, make=False)
+    stated = ledger.release and ledger.release.input_digest
+    if not stated:
+        return Statement("input", None, "the ledger holds no digest of the input")
+    paths = [file.path for file in match_files(patterns)]
+    found = digest_input(paths, key, bytes.fromhex(stated.nonce))
+    if found == stated:
+        return Statement("input", True, f"its digest is that of the ledger ({len(paths)} files)")
+    return Statement("input", False, "its digest is not that of the ledger: other files, or another key")
 
 
 def content_digest(path: str) -> str:

@@ -67,7 +67,7 @@ def match_distinct(
     for pattern in patterns:
         for file in _match(local_path(pattern, flag), flag, pipes):
             found[file.path] = file
-    refuse_files_of_tables([file.path for file in found.values() if file.size], flag)  # no pipes
+    refuse_files_of_tables([file.path for file in found.values() if file.size], flag, any_file)  # no pipes
     first: dict[object, InputFile] = {}
     again = []
     for file in sorted(found.values()):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -144,23 +144,3 @@ def _described(path: str, name: str) -> Shard | None:
             return describe(file, name)
     except (OSError, ValueError):
         return None
-
-
-def check_digest(ledger: Ledger, patterns: Sequence[str], key_file: str) -> Statement:
-    """Whether the input is the one that the run was made from.
-
-    Raises:
-      InputError: there is no such input, or the key cannot be used.
-    """
-    from dpbeam.io.digests import digest_input, digest_key
-    from dpbeam.io.files import match_files
-
-    key = digest_key(key_file, make=False)
-    stated = ledger.release and ledger.release.input_digest
-    if not stated:
-        return Statement("input", None, "the ledger holds no digest of the input")
-    paths = [file.path for file in match_files(patterns)]
-    found = digest_input(paths, key, bytes.fromhex(stated.nonce))
-    if found == stated:
-        return Statement("input", True, f"its digest is that of the ledger ({len(paths)} files)")
-    return Statement("input", False, "its digest is not that of the ledger: other files, or another key")

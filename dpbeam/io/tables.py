@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -54,8 +54,11 @@ class Table:
 _MARKS = (("_delta_log/*", "delta"), ("metadata/*.metadata.json", "iceberg"))
 
 
-def refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
+def refuse_files_of_tables(paths: Iterable[str], flag: str, any_file: Callable[[str], bool]) -> None:
     """Refuse files that lie in a table's folder: which of them are live, the table alone knows.
+
+    Args:
+      any_file: whether a pattern matches a file.
 
     Raises:
       InputError: naming the table, and how to read it.
@@ -64,7 +67,7 @@ def refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
     for folder in sorted({posixpath.dirname(absolute(path)) for path in paths}):
         while folder not in looked_at and not folder.endswith(":/"):
             looked_at.add(folder)
-            kind = _kind_of(folder)
+            kind = _kind_of(folder, any_file)
             if kind is not None:
                 how = f"delta:{folder}" if kind == "delta" else "iceberg:CATALOG.NAMESPACE.TABLE"
                 raise InputError(
@@ -74,8 +77,6 @@ def refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
             folder = posixpath.dirname(folder)
 
 
-def _kind_of(folder: str) -> str | None:
-    from dpbeam.io.files import any_file
-
+def _kind_of(folder: str, any_file: Callable[[str], bool]) -> str | None:
     escaped = glob.escape(folder) if is_local(folder) else folder
     return next((kind for mark, kind in _MARKS if any_file(posixpath.join(escaped, mark))), None)

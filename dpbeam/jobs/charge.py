@@ -1,7 +1,4 @@
-"""The seam between a run and its account: what every run does, and flags that are checked before an account is opened.
-
-`dpbeam.jobs.charged` has the runs that are charged; it needs SQLAlchemy, which only they need.
-"""
+"""Which account a run is charged to: its flags, checked before the account is opened."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
+from dpbeam.jobs.uncharged import Uncharged
 
 if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
     from dpbeam.io.output import OutputTarget
@@ -19,35 +17,6 @@ _NEEDED = {
     "release_id": "a name of this release that a retry repeats, so that it is paid once",
 }
 _FURTHER = ("budget_cohort", "budget_period", "charge_test_key")
-
-
-class Uncharged:
-    """A run without an account, and the seam for those with one."""
-
-    #: What the release costs its account, once that is known.
-    charged: Mapping[str, float] | None = None
-
-    def __init__(self, note: str = ""):
-        self.note = note
-
-    def reserve(self, ledger_json: str) -> None:
-        """Take the budget, before anything is read."""
-
-    def preview(self, ledger_json: str) -> str:
-        """What would be charged, in a line; may be empty."""
-        return self.note
-
-    def publish(self, target: OutputTarget, ledger_json: str) -> list[str]:
-        """Put staged output in place; as `OutputTarget.commit`."""
-        return target.commit(ledger_json)
-
-    def failed(self, target: OutputTarget, *, kept: bool) -> None:
-        """The run has failed: leave no output.
-
-        Args:
-          kept: whether a checkpoint stays from which the run can go on.
-        """
-        target.abort()
 
 
 def open_charge(command: str, given: Mapping[str, Any], target: OutputTarget) -> Uncharged:

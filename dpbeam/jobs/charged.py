@@ -43,9 +43,9 @@ from dpbeam.engine.beam.owner import Owner
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget, holds_output, read_ledger
 from dpbeam.io.paths import absolute
-from dpbeam.jobs.charge import Uncharged
 from dpbeam.jobs.console import NothingToDo, tell, warn
 from dpbeam.jobs.identity import settings_digest
+from dpbeam.jobs.uncharged import Uncharged
 
 # Attempts of this very process that have not come to their end.
 _GOING: set[str] = set()

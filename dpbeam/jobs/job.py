@@ -15,9 +15,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
-from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Release, as_text
-from dpbeam.cli.clean import warn_of_leftovers
-from dpbeam.cli.flags import INPUT_NAMES
+from dpbeam.accounting.release import INPUT_NAMES, STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.seal import folder_key
@@ -32,13 +30,15 @@ from dpbeam.io.paths import absolute, is_pipe, local_path
 from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.jobs.beam_flags import refused_by_beam
-from dpbeam.jobs.charge import Uncharged, open_charge
+from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.checkpoint import RunIdentity, can_go_on, checkpointed
 from dpbeam.jobs.checks import check_test_key
 from dpbeam.jobs.console import elapsed, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
 from dpbeam.jobs.result import RELEASED, describe, of_release
+from dpbeam.jobs.uncharged import Uncharged
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine

@@ -20,11 +20,11 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dpbeam import __version__
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.new_files import NewFile, check_not_output
 from dpbeam.jobs.console import NothingToDo, failure_in_own_words, find_input_error, run_command, warn
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.version import __version__
 
 FORM = 1
 _LARGEST = 64 << 20

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from dpbeam import __version__
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.review import facts
 from dpbeam.review.verification import Statement, not_proved
+from dpbeam.version import __version__
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 

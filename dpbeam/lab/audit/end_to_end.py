@@ -25,7 +25,7 @@ import math
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpbeam.cli import main
 from dpbeam.lab.audit.audit import Finding
 from dpbeam.lab.audit.confidence import event_excess, proportion_bounds
 from dpbeam.lab.audit.neighbours import Neighbours, worst_cases
@@ -42,6 +41,8 @@ from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import all_novel
 
 Rows = list[tuple[str, str]]
+Main = Callable[[list[str]], int]
+"""`dpbeam.cli.main`, which stands above the lab: a command line -> its exit code."""
 
 _ELAPSED = re.compile(r"^elapsed: .*$", re.MULTILINE)
 # Of the checkout that runs; a commit in the midst of an audit is no side channel.
@@ -97,12 +98,13 @@ class Command:
     """Runs `dpbeam select` on rows, always under the same paths, and takes down all that it shows.
 
     Args:
+      main: the command line.
       folder: an empty folder that exists.
       flags: besides input, output, key and temporary folder.
     """
 
-    def __init__(self, folder: str, flags: Sequence[str]):
-        self._folder, self._flags = Path(folder), tuple(flags)
+    def __init__(self, main: Main, folder: str, flags: Sequence[str]):
+        self._main, self._folder, self._flags = main, Path(folder), tuple(flags)
         self.runs = 0
 
     def run(self, rows: Rows, key: str) -> Shown:
@@ -126,7 +128,7 @@ class Command:
             "--allow_empty",  # without it an input of nobody is refused, which shows
             *self._flags,
         ]
-        code, stdout, stderr = _call(argv)
+        code, stdout, stderr = _call(self._main, argv)
         files = {name: data for name, data in _tree(self._folder) if name not in ("pairs.csv", "temp", "out")}
         left = tuple(sorted(name for name in files if name.startswith("temp/")))
         rest = {
@@ -139,7 +141,7 @@ class Command:
         return Shown(_released(out), rest, left)
 
 
-def _call(argv: list[str]) -> tuple[int, str, str]:
+def _call(main: Main, argv: list[str]) -> tuple[int, str, str]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -169,6 +171,7 @@ def _released(out: Path) -> frozenset[str]:
 
 
 def audit_command(
+    main: Main,
     method: str,
     folder: str,
     *,
@@ -183,6 +186,7 @@ def audit_command(
     """Audit `dpbeam select --method=METHOD`.
 
     Args:
+      main: the command line.
       folder: an empty folder that exists, for all files.
       keys: fixed keys that every input is run under.
       copies: of each hard case in one file.
@@ -199,7 +203,7 @@ def audit_command(
         raise ValueError(f"keys must be at least 2, got {keys}")
     plan = make_plan(SelectionConfig(method=method, **settings))
     flags = [f"--{name}={value}" for name, value in {"method": method, **settings}.items()]
-    command = Command(folder, [*flags, *more])
+    command = Command(main, folder, [*flags, *more])
     names = [f"{number:02x}" for number in range(keys)]
     leaks: dict[str, None] = {}
     compared = 0

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbeam import __version__
 from dpbeam.lab.evaluation.data import Data, Repetition, open_data
 from dpbeam.lab.evaluation.measures import Case, measures
 from dpbeam.lab.evaluation.methods import Prepared, methods, run
+from dpbeam.version import __version__
 
 #: Every repetition and dataset comes back to the same plans, which take up to a second each.
 _PLANS = 512

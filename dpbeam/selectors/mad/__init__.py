@@ -17,6 +17,7 @@ from dpbeam.selectors.base import (
     Settings,
     setting,
 )
+from dpbeam.selectors.mad.degrees import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from dpbeam.selectors.mad.program import MadRound
     from dpbeam.selectors.rounds import Round
 
-MIN_ADAPTIVE_DEGREE = 4  # a precondition of the sensitivity proof
 _ADAPTIVE_DEGREE = 50
-MAX_ADAPTIVE_DEGREE = 1024  # keeps every product of the kernels below 2^63
 # Best of the splits tried on public datasets; constants, so they cost no privacy.
 _SPLITS = {"gaussian": (0.3, 0.7), "basic": (0.1, 0.9)}
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, uniform_l1_units
-from dpbeam.selectors.mad import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
+from dpbeam.selectors.mad.degrees import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
 
 RATIO_BITS = 52
 _COEFFICIENT_BITS = 24

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from dpbeam.cli import select
+from dpbeam.cli import main, select
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget
@@ -35,7 +35,7 @@ ALPHA = 1e-6  # probability that one audit refutes a correct program
 
 def audited(tmp_path, method="basic", *, settings=SETTINGS, **options):
     return audit_command(
-        method, str(tmp_path), settings=settings, alpha=ALPHA, **{"keys": 2, "copies": 100, **options}
+        main, method, str(tmp_path), settings=settings, alpha=ALPHA, **{"keys": 2, "copies": 100, **options}
     )
 
 
@@ -217,7 +217,7 @@ def test_a_threshold_for_one_novel_item_is_seen(tmp_path, monkeypatch):
 def test_what_a_run_shows(tmp_path):
     """Every file with its mode and bytes, both streams, and nothing of the paths' own."""
     popular = Neighbours("popular", ((0, 1),) * 60, (0,))
-    command = Command(str(tmp_path), ["--epsilon=1", "--delta=0.05", "--method=basic"])
+    command = Command(main, str(tmp_path), ["--epsilon=1", "--delta=0.05", "--method=basic"])
     shown = command.run(rows_of([popular], 1, with_newcomer=False), "00")
     again = command.run(rows_of([popular], 1, with_newcomer=True), "00")
     assert shown == again and command.runs == 2
