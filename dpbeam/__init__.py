@@ -15,10 +15,13 @@ from dpbeam.version import __version__
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
+    from dpbeam.counting.config import CountConfig
+    from dpbeam.counting.transforms import CountItems
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.errors import InputError
     from dpbeam.hitting.config import HittingSetConfig
     from dpbeam.hitting.transforms import HittingSet
+    from dpbeam.in_memory.count import count
     from dpbeam.in_memory.hitting_set import hitting_set
     from dpbeam.in_memory.pack import Packed, pack
     from dpbeam.in_memory.select import Selection, select
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from dpbeam.topk.transforms import TopKItems
 
 __all__ = [
+    "CountConfig",
+    "CountItems",
     "CountedItem",
     "HittingSet",
     "HittingSetConfig",
@@ -52,6 +57,7 @@ __all__ = [
     "TopKConfig",
     "TopKItems",
     "__version__",
+    "count",
     "hitting_set",
     "pack",
     "select",
@@ -59,6 +65,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "CountConfig": "counting.config",
+    "CountItems": "counting.transforms",
     "CountedItem": "selection.transforms",
     "HittingSet": "hitting.transforms",
     "HittingSetConfig": "hitting.config",
@@ -78,6 +86,7 @@ _HOME = {
     "Series": "in_memory.series",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
+    "count": "in_memory.count",
     "hitting_set": "in_memory.hitting_set",
     "pack": "in_memory.pack",
     "select": "in_memory.select",

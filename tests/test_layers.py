@@ -29,7 +29,12 @@ FLOORS = (
     ("counts",),  # users per item, for selections and top-k
     ("selection",),
     ("topk",),
-    ("hitting", "packing", "series"),  # the domain and the budget of hitting sets are those of top-k
+    (
+        "hitting",
+        "packing",
+        "series",
+        "counting",
+    ),  # the domain and the budget of hitting sets are those of top-k
     ("in_memory", "review"),  # the public functions; what a ledger proves
     ("io",),
     ("jobs",),  # checked, paid, whole or not at all
@@ -48,6 +53,7 @@ WITH_BEAM = (
     "dpbeam.topk.transforms",
     "dpbeam.hitting.transforms",
     "dpbeam.packing.transforms",
+    "dpbeam.counting.transforms",
     "dpbeam.io",
     "dpbeam.jobs",
     "dpbeam.lab.experiments",

@@ -36,7 +36,7 @@ from dpbeam.kernels.shards import Shard
 #: Columns of the output: a whole number, and its standard deviation, the same for all items.
 NOISY_COUNT, DEVIATION = "noisy_count", "noisy_count_sd"
 NUMBER_TYPES = {NOISY_COUNT: pa.int64()}
-_USERS_PER_WEIGHT = "users per weight"
+USERS_PER_WEIGHT = "users per weight"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,20 @@ class CountNoises:
             best = min(best, (math.hypot(deviation, BIAS * loss * entries / size), clip, loss))
         return best[1], best[2]
 
+    def way(self, noisy: np.ndarray, size: int) -> Columns:
+        """What the hub announces of the counts of `size` items, for `UserRounds.choose_way`."""
+        clip, loss = self.clip(noisy, max(size, 1))
+        return {WAY: np.array([clip], np.int64), USERS_PER_WEIGHT: np.array([math.sqrt(clip) / (1 - loss)])}
+
+    def counts(self, noisy: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """Whole numbers of users, float64 of the shape of the noisy sums, and their standard deviations.
+
+        Args:
+          noisy: sums of weights with noise, in units of the grid.
+          scale: as announced.
+        """
+        return np.rint(noisy / UNITS * scale), np.full(len(noisy), self.sigma * scale)
+
 
 class CountingSelection(UserRounds):
     """A selection whose released items get noisy counts.
@@ -109,9 +123,7 @@ class CountingSelection(UserRounds):
         return NoiseSpec("gaussian", self.noises_of_counts.sigma, self.noises_of_counts.round + 1)
 
     def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
-        clip, loss = self.noises_of_counts.clip(noisy, max(size, 1))
-        scale = math.sqrt(clip) / (1 - loss)
-        return {WAY: np.array([clip], np.int64), _USERS_PER_WEIGHT: np.array([scale])}
+        return self.noises_of_counts.way(noisy, size)
 
     def exact(self, trip: int, shard: Shard) -> Exact:
         return super().exact(trip, shard) if self.is_first(trip) else Exact(shard.sums[WEIGHT])
@@ -126,10 +138,10 @@ class CountingSelection(UserRounds):
 
     def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
         """(items,) bool, and (items, 2) float64: the count, a whole number, and its standard deviation."""
-        scale = float(shard.broadcast[_USERS_PER_WEIGHT][0])
-        count = np.rint(shard.state["noisy"] / UNITS * scale)
-        deviation = np.full(len(count), self.noises_of_counts.sigma * scale)
-        return shard.state[INSIDE], np.stack((count, deviation), axis=1)
+        scale = float(shard.broadcast[USERS_PER_WEIGHT][0])
+        return shard.state[INSIDE], np.stack(
+            self.noises_of_counts.counts(shard.state["noisy"], scale), axis=1
+        )
 
 
 @dataclass(frozen=True)

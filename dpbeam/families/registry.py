@@ -15,6 +15,7 @@ _FAMILIES = (
     "dpbeam.topk.family:TopK",
     "dpbeam.packing.family:Pack",
     "dpbeam.hitting.family:HittingSet",
+    "dpbeam.counting.family:Count",
     "dpbeam.series.family:Series",
 )
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.program import ListedCounts
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_trips
 from dpbeam.engine.program import Draw, Keys, Program
@@ -84,6 +86,7 @@ def programs() -> dict[str, Callable[[], Running]]:
         found[f"counts, {name}"] = partial(_selection, {**settings, "noisy_counts": True}, 30, 1)
     found["top-k, gauss-rank"] = partial(_ranking, None)
     found[f"top-k, gauss-rank after {DEFAULT_METHOD}"] = partial(_ranking, DEFAULT_METHOD)
+    found["count"] = _counting
     found["pack"] = _packing
     return found
 
@@ -144,6 +147,13 @@ def _ranking(method: str | None) -> Running:
     size = _LEVELS.num_items
     domain = None if method else histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
     program = topk_program(plan, domain)
+    return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
+
+
+def _counting() -> Running:
+    plan, size = plan_count(CountConfig(EPSILON, DELTA)), _LEVELS.num_items
+    domain = histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
+    program = ListedCounts(plan, domain)
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 

@@ -1,0 +1,71 @@
+"""Settings and plan of a count.
+
+The list is public and all of its items are counted, so there is nothing to select and no threshold: the whole budget is
+noise. As of a selection's counts, a part of it buys the histogram of how many listed items users hold, from which the
+clip follows, and the rest the noise on sums of clipped weights (docs/counts.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpbeam.accounting.accountant import sigma_beside
+from dpbeam.accounting.events import ComposedEvent
+from dpbeam.counts.selection import CountNoises
+from dpbeam.errors import InputError
+from dpbeam.selection.config import check_budget
+from dpbeam.selection.plan import LARGEST_DRAW
+
+
+@dataclass(frozen=True)
+class CountConfig:
+    """What a count is asked to do.
+
+    Attributes:
+      epsilon, delta: the budget of all counts together.
+
+    Raises:
+      InputError: the budget is out of range.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
+class CountPlan:
+    """A calibrated count.
+
+    Attributes:
+      noises: of the histogram and of the sums; event: what the ledger records.
+    """
+
+    config: CountConfig
+    noises: CountNoises
+    event: ComposedEvent
+
+    def parameters(self) -> dict[str, Any]:
+        """What the ledger states of the noise; the clip that it is multiplied by stands in the output."""
+        return {"noisy_count_sd_per_sqrt_item": self.noises.sigma}
+
+
+def plan_count(config: CountConfig) -> CountPlan:
+    """Check and calibrate; needs no data.
+
+    Raises:
+      InputError: more noise than the fixed-point weights hold.
+    """
+    sigma = sigma_beside((), config.epsilon, config.delta)
+    assert sigma is not None  # nothing stands beside it
+    noises = CountNoises.calibrate(sigma, 1)
+    event = ComposedEvent("gaussian", noises.events, epsilon=config.epsilon, label="count")
+    if max(spec.largest for spec in event.noises()) > LARGEST_DRAW:
+        raise InputError(
+            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need more noise than the fixed-point "
+            "weights hold; raise one of them"
+        )
+    return CountPlan(config, noises, event)

@@ -1,0 +1,86 @@
+"""`dpbeam.count`: noisy numbers of users of the items of a public list, from data in memory, without Beam."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.counting.config import CountConfig, plan_count
+from dpbeam.counting.program import ListedCounts
+from dpbeam.counting.report import count_ledger
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
+from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
+from dpbeam.engine.program import Keys
+from dpbeam.errors import InputError
+from dpbeam.in_memory.select import (
+    Selection,
+    input_pairs,
+    naming_arguments,
+    released_table,
+    run_key,
+    warn_of_budget,
+)
+from dpbeam.in_memory.top_k import within_domain
+from dpbeam.selection.sizes import choose_sizes
+
+
+def count(
+    data: Any,
+    *,
+    domain: Any,
+    epsilon: float,
+    delta: float,
+    user: str = "user",
+    item: str | Sequence[str] = "item",
+    item_type: str | Sequence[str] | None = None,
+    on_null: str = "error",
+    not_private_counts: MutableMapping[str, int] | None = None,
+    insecure_test_key: str | None = None,
+) -> Selection:
+    """A noisy number of users of every item of a public list, under (epsilon, delta)-differential privacy.
+
+        result = dpbeam.count(frame, domain=["tea", "coffee"], epsilon=1, delta=1e-8)
+        result.table, result.ledger, result.to_pandas()
+
+    Guarantee: as of `dpbeam.select`; add/remove one user, who may hold any number of items.
+
+    Args:
+      data, user, item, item_type, on_null, not_private_counts, insecure_test_key: as of `dpbeam.select`.
+      domain: the list, a column of items or a frame with the item columns; other items are left out.
+      epsilon, delta: the budget of all counts together.
+
+    Returns:
+      the list's items with `noisy_count` and `noisy_count_sd`, sorted by the bytes of the items.
+
+    Raises:
+      InputError, TypeError: as `dpbeam.select`.
+    """
+    if domain is None:
+        raise InputError("domain is required: the items to count, which must be public")
+    key = run_key(insecure_test_key)
+    with naming_arguments():
+        plan = plan_count(CountConfig(epsilon, delta))
+    warn_of_budget(epsilon, delta)
+    added = dict.fromkeys((NOISY_COUNT, DEVIATION), "count")
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    pairs, listed = within_domain(pairs, domain, data, user)
+    assert listed is not None
+    ledger = count_ledger(
+        plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
+    )
+    ledger.verify()
+    key.spend()
+    keys, program = Keys(key), ListedCounts(plan, listed)
+    sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
+    blocks = build_blocks(
+        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
+    batches = list(output_batches(program, run_trips(program, list(blocks), keys)))
+    released = Released(pa.array([], pa.large_binary()), np.zeros((0, len(added))))
+    if batches:
+        numbers = np.stack([batches[0].column(name).to_numpy() for name in added], axis=1)
+        released = Released(batches[0].column("item"), numbers)
+    return Selection(released_table(released, None, pairs.names, pairs.kinds, tuple(added)), ledger)
