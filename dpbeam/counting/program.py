@@ -60,7 +60,7 @@ class ListedCounts(UserRounds):
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
         if trip < self.trips - 1:
             return super().summarise(trip, part, keys)
-        assert isinstance(part, Shard)
+        assert isinstance(part, Shard) and part.items is not None
         rows = np.flatnonzero(part.state[INSIDE])
         sums = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
         return {**sums, WEIGHTS: part.sums[WEIGHT][rows]}
