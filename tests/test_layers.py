@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import setuptools
 
+import dpbeam
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # From the ground up, packages and single modules of dpbeam. A module may import from its own package and from lower
@@ -204,6 +206,11 @@ def test_imports_for_types_alone_do_not_count(tmp_path):
     path = tmp_path / "typed.py"
     path.write_text("if TYPE_CHECKING:\n    from dpbeam.cli import main\nimport os")
     assert imports(path) == {"os"}
+
+
+def test_no_module_hides_a_public_name():
+    """Its import would make `dpbeam.NAME` the module: hence `dpbeam/hitting`, beside the function `hitting_set`."""
+    assert not {f"dpbeam.{name}" for name in dpbeam.__all__} & set(modules())
 
 
 def test_only_dpbeam_is_installed():

@@ -1,1 +1,1 @@
-"""Looks at private data or at made-up worst cases: quality of releases, oracles, the privacy audit. No Beam here."""
+"""Looks at private data or at made-up inputs: quality of releases, bounds, oracles, tuning. No Beam here."""
