@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser, add_store_flags, nearest, require
+from dpbeam.cli.flags import FlagParser, add_store_flags, require, take_verb
 from dpbeam.errors import InputError
 from dpbeam.jobs.charge import needing_store
 from dpbeam.jobs.console import emit, run_command, tell
@@ -75,14 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv)
-    verb = given.pop("verb", None)
-    if verb not in VERBS:
-        close = nearest(verb, VERBS) if verb else None
-        mend = f"did you mean {close}?" if close else f"one of {', '.join(VERBS)}"
-        raise InputError(f"unknown verb '{verb}'; {mend}" if verb else f"give a verb: {mend}")
-    for name in given:
-        if name not in (*VERBS[verb][0], "budget", "dataset", "quiet", "verbose"):
-            raise InputError(f"--{name} does not apply to budget {verb}")
+    verb = take_verb("budget", given, VERBS, "budget", "dataset")
     require(given, "budget")
     if verb != "show":
         require(given, "dataset")

@@ -541,6 +541,29 @@ def _setting_help(name: str, by_method: Mapping[str, Setting]) -> str:
     return f"{text} ({'; '.join([*marks, ', '.join(by_method)])})"
 
 
+def take_verb(
+    command: str, given: dict[str, Any], verbs: Mapping[str, tuple[Iterable[str], str]], *common: str
+) -> str:
+    """Take the verb of a command out of its flags.
+
+    Args:
+      verbs: the flags of each and what it does.
+      common: flags of every verb.
+
+    Raises:
+      InputError: there is none, it is unknown, or a flag belongs to another one.
+    """
+    verb = given.pop("verb", None)
+    if verb not in verbs:
+        close = nearest(verb, verbs) if verb else None
+        fix = f"did you mean {close}?" if close else f"one of {', '.join(verbs)}"
+        raise InputError(f"unknown verb '{verb}'; {fix}" if verb else f"give a verb: {fix}")
+    for name in given:
+        if name not in (*verbs[verb][0], *common, "quiet", "verbose"):
+            raise InputError(f"--{name} does not apply to {command} {verb}")
+    return verb
+
+
 def require(given: dict[str, Any], *names: str) -> None:
     """Raise InputError for the first flag that is missing."""
     for name in names:

@@ -13,8 +13,8 @@ from dpbeam.cli.flags import (
     FlagParser,
     add_account_flags,
     add_input_flags,
-    nearest,
     require,
+    take_verb,
 )
 from dpbeam.cli.series_open import PLAN, WINDOW, open_series
 from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAN", "VERBS", "main", "make_parser"]
 
-_COMMON = ("folder", "config", "quiet", "verbose")
 _ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
 _INPUT = (
     *("input", "input_format", "input_layout", "user_column", "item_column", "item_type", "on_null"),
@@ -122,14 +121,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv)
-    verb = given.pop("verb", None)
-    if verb not in VERBS:
-        close = nearest(verb, VERBS) if verb else None
-        mend = f"did you mean {close}?" if close else f"one of {', '.join(VERBS)}"
-        raise InputError(f"unknown verb '{verb}'; {mend}" if verb else f"give a verb: {mend}")
-    for name in given:
-        if name not in (*VERBS[verb][0], *_COMMON):
-            raise InputError(f"--{name} does not apply to series {verb}")
+    verb = take_verb("series", given, VERBS, "folder", "config")
     require(given, "folder")
     return _DO[verb](given)
 

@@ -314,10 +314,18 @@ def _input_job(plan: TopKPlan, job: Job, domain: pa.Array | None) -> Build:
 
 
 def _histogram_reader(job: Job) -> Callable[[], Histogram]:
-    """Reads the histogram, once."""
+    """Reads the histogram, once; InputError where it holds nothing and that is not allowed."""
     from dpbeam.io.histograms import read_histogram
+    from dpbeam.io.pairs import NO_ROWS
 
-    return functools.cache(lambda: read_histogram(job.given["histogram"]))
+    @functools.cache
+    def read() -> Histogram:
+        histogram = read_histogram(job.given["histogram"])
+        if not len(histogram[0]) and not job.given.get("allow_empty", False):
+            raise InputError(f"--histogram: {NO_ROWS}")
+        return histogram
+
+    return read
 
 
 def _histogram_job(plan: TopKPlan, job: Job, read: Callable[[], Histogram]) -> Build:

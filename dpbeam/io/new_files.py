@@ -117,11 +117,12 @@ class NewFile(str):
                 f"{self.flag}: cannot write '{self}': '{folder}' is no folder that can be written"
             )
 
-    def write(self, data: bytes, *, overwrite: bool) -> None:
+    def write(self, data: bytes, *, overwrite: bool, private: bool = False) -> None:
         """Write all of it, or nothing.
 
         Args:
           overwrite: replace a file; otherwise one that has appeared since `check` is an error.
+          private: only its owner may read it, whatever the umask.
 
         Raises:
           InputError, UnavailableError: naming the flag.
@@ -130,7 +131,8 @@ class NewFile(str):
         part = os.path.join(folder, f".dpbeam-{secrets.token_hex(8)}.part")
         try:
             os.makedirs(folder, exist_ok=True)
-            with open(part, "xb") as file:
+            mode = 0o600 if private else 0o666
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data)
             self._put(part, overwrite)
         except OSError as error:

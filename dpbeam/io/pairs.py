@@ -14,6 +14,7 @@ from dpbeam.io.sources import InputSummary, plan_units
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import encode_int64, encode_parts, plain
 
+NO_ROWS = "there is not a single row; pass --allow_empty if that may be so"
 _LOOK_BYTES = 1 << 18
 
 
@@ -46,4 +47,4 @@ def check_not_empty(spec: InputSpec, summary: InputSummary, flag: str = "--input
         for unit in plan_units([file], spec, max(_LOOK_BYTES, file.size >> 10)):
             if has_rows(unit, spec, summary.kinds):
                 return
-    raise InputError(f"{flag}: there is not a single row; pass --allow_empty if that may be so")
+    raise InputError(f"{flag}: {NO_ROWS}")

@@ -444,7 +444,7 @@ class Job:
         text = json.dumps({"not_private": True, "dropped": json.loads(counts)}, indent=2, sort_keys=True)
         try:
             file = self.given["not_private_counts"]
-            file.write(f"{text}\n".encode(), overwrite=self.given.get("overwrite", False))
+            file.write(f"{text}\n".encode(), overwrite=self.given.get("overwrite", False), private=True)
         except (InputError, UnavailableError) as error:
             warn(f"the output is complete, but {error}")
 

@@ -168,6 +168,7 @@ def test_a_market_leaves_foreign_supplies(place, capsys):
 def test_files_appear_with_their_folder(place, capsys):
     assert main(["select", *JOB, "--not_private_counts=a/b/c.json", "--result_file=d/r.json"]) == 0
     assert json.loads((place / "a/b/c.json").read_text())["not_private"] is True
+    assert (place / "a/b/c.json").stat().st_mode & 0o777 == 0o600
     assert json.loads((place / "d/r.json").read_text())["status"] == "released"
     assert main(["report", "out.ledger.json", "--output=e/f.html"]) == 0
     assert (place / "e/f.html").exists()

@@ -114,6 +114,15 @@ def test_a_pattern_that_no_token_matches(place, capsys):
     assert "--token_pattern: is empty" in capsys.readouterr().err
 
 
+def test_a_histogram(place, capsys):
+    (place / "h.csv").write_text("item,count\n")
+    argv = ["top-k", "--histogram=h.csv", "--public_domain", "--k=1", *BUDGET, "--output=out"]
+    assert main(argv) == 2
+    assert "--histogram: there is not a single row; pass --allow_empty" in capsys.readouterr().err
+    assert not list(place.glob("out*"))
+    assert main([*argv, "--allow_empty"]) == 0
+
+
 def test_agents(place, capsys):
     (place / "a.csv").write_text("agent,value,r\n")
     (place / "s.yaml").write_text("r: 100\n")

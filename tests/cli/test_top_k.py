@@ -374,7 +374,8 @@ class TestHistogram:
     def test_no_items_is_an_empty_valid_output(self, tmp_path, capsys):
         path, out = tmp_path / "h.csv", str(tmp_path / "top")
         path.write_text("item,count\n")
-        code, told, err = top_k(capsys, f"--histogram={path}", PUBLIC, *BUDGET, "--k=3", f"--output={out}")
+        flags = ["--k=3", f"--output={out}", "--allow_empty"]
+        code, told, err = top_k(capsys, f"--histogram={path}", PUBLIC, *BUDGET, *flags)
         assert (code, err) == (0, "") and "0 items released" in told and read(out).num_rows == 0
 
 

@@ -1,4 +1,4 @@
-"""Every flag of every command with every hostile value; what is bad is printed by the script."""
+"""Every flag of every command with hostile values, every value of a flag; what is bad is printed by the script."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.engines
 
 
 def test_the_grid():
-    done = subprocess.run([ROOT / "scripts" / "hostile"], capture_output=True, text=True, timeout=1800)
+    done = subprocess.run([ROOT / "scripts" / "hostile", "--turns"], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     cases = int(done.stdout.splitlines()[-1].split()[0])
-    assert cases > 5000, done.stdout[-500:]
+    assert cases > 4000, done.stdout[-500:]

@@ -152,7 +152,9 @@ def test_same_bytes_on_every_engine(name, pipeline, shards, engine, pairs, relea
         stages = re.findall(
             r"^dpbeam [a-z-]+: (reading|items of each user|.*\d, [a-z ]+|writing)\b", run.log, re.M
         )
-        assert stages[:1] in ([], ["reading"]) and len(stages) == len(set(stages)), run.log
+        # The job is asked from time to time: short stages are missed, none is said twice or out of place.
+        assert len(stages) == len(set(stages)), run.log
+        assert "reading" not in stages[1:] and "writing" not in stages[:-1], run.log
 
 
 def test_the_flags_of_the_job_servers_are_known(engine):
