@@ -28,6 +28,7 @@ GOOD = {
     "select": JOB,
     "top-k": [*JOB, "--k=1"],
     "hitting-set": [*JOB, "--k=1"],
+    "count": [*JOB, "--domain=list.txt"],
     "pack": [*PACK, "--allow_small_supply"],
     "report": ["out.ledger.json"],
     "tune": ["--users=100", "--mean_items_per_user=3", "--repetitions=1", "--method=basic", *BUDGET],
@@ -65,6 +66,7 @@ def made(tmp_path_factory):
     (folder / "pairs.csv").write_text(pairs)
     (folder / "agents.csv").write_text("agent,value,r0\n" + "".join(f"a{n},0.5,0.5\n" for n in range(400)))
     (folder / "supplies.yaml").write_text("r0: 100\n")
+    (folder / "list.txt").write_text("a\n")
     (folder / "experiment.yaml").write_text(
         "datasets: {small: {synth: {users: 20, items: 5}}}\nbudgets: {epsilon: 1, delta: 1e-5}\n"
         "methods: [{method: basic}]\n"
