@@ -13,7 +13,7 @@ from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
 
-_COMMON = ("max_items_per_user", "preset", "noisy_weights")
+_COMMON = ("max_items_per_user", "min_users", "preset", "noisy_weights")
 
 
 def selection_config(given: Mapping[str, Any]) -> SelectionConfig:
