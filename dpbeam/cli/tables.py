@@ -80,6 +80,19 @@ def _plan(report: dict[str, Any], console: Console) -> None:
     limit = report["limit_of_any_algorithm"]
     needed.add_row("limit of any algorithm", "", *(str(limit[f"users_{p:g}"]) for p in PROBABILITIES))
     console.print(needed)
+    if "floor" in report:
+        console.print(_floor(report["floor"]), highlight=False, soft_wrap=True)
+
+
+def _floor(floor: dict[str, Any]) -> str:
+    more = ", ".join(
+        f"{'never' if row['users'] is None else row['users']} where users hold {row['items_per_user']}"
+        for row in floor["more_users_0.5"]
+    )
+    return (
+        f"floor: no item of fewer than {floor['min_users']} users; {floor['weight']:.6g} is taken off every weight "
+        f"before noise. More users for 50 %: {more}"
+    )
 
 
 def _packing_plan(report: dict[str, Any], console: Console) -> None:

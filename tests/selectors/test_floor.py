@@ -188,6 +188,16 @@ class TestPlan:
             )
             assert with_floor == without + floor - 1
 
+    def test_the_report_says_what_it_costs(self):
+        report = plan_report(plan("basic", 5, epsilon=1.0), [1, 4])
+        without = plan_report(plan("basic", None, epsilon=1.0), [1, 4])
+        floor = report.pop("floor")
+        assert (floor["min_users"], floor["weight"]) == (5, 4.0)
+        rows = zip(floor["more_users_0.5"], report["users_needed"], without["users_needed"], strict=True)
+        assert all(more["users"] == row["users_0.5"] - bare["users_0.5"] for more, row, bare in rows)
+        assert [row["users"] for row in floor["more_users_0.5"]] == [4, 8]
+        assert "floor" not in without
+
     def test_costs_no_budget(self):
         """Events and noise as they are."""
         for method in METHODS:
