@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbeam.engine.in_process import run_in_process
+from dpbeam.engine.in_process import link_shards, run_in_process
 from dpbeam.engine.program import Exact, Keys
 from dpbeam.errors import InputError
 from dpbeam.evaluation.audit import audit, markdown
@@ -61,6 +61,28 @@ class TestNeverReleased:
             assert names(release(plan(method, floor).program, pairs, key(floor))) == expected
         if find(method).shows_weights:  # coins and counts take no such noise for more than it is: p_0 = 0
             assert len(release(plan(method, None).program, pairs, key("none"))) == 11
+
+    @pytest.mark.parametrize(("method", "released"), [("mad", 16), ("mad2r", 16), ("basic", 0), ("gsu", 0)])
+    def test_what_users_count_for(self, method, released, monkeypatch):
+        """Of 5 users of 8 items each, whose weight of 1.8 is below the floor: MAD goes by users alone, its weights
+        move with those of others; where nothing else moves them, what is left decides."""
+        monkeypatch.setattr("dpbeam.engine.in_process.Keys", LoudKeys)
+        pairs = [(f"{u} {group}", f"{group} {i}") for group in range(2) for u in range(5) for i in range(8)]
+        chosen = plan(method, 5, max_items=8).program
+        assert all(value == 0 for value in exact_sums(chosen, pairs, key("below"))[0].values())
+        assert len(release(chosen, pairs, key("below"))) == released
+
+    def test_an_item_that_was_above_the_floor_stays_a_candidate(self):
+        """Of gsu, which tests the sum of all rounds: what crosses later is released, and nothing else that crosses."""
+        chosen = plan("gsu", 3).program
+        block = whole_block([("u", "a"), ("u", "b"), ("u", "c")], Keys(key(1)), chosen.cap)
+        (shard,) = link_shards([block], Keys(key(1)))
+        for trip, present in enumerate(([True, False, False], [False, False, True], [False] * 3)):
+            shard = chosen.observe(trip, shard, np.full(3, trip << 50), np.array(present))
+            shard = chosen.threshold(trip, shard)
+            assert shard.state["released"].tolist() == [trip > 0, False, trip > 0]
+            if trip < chosen.trips - 1:
+                shard, _ = chosen.reply(trip, shard)
 
     @pytest.mark.parametrize("method", METHODS)
     def test_under_many_keys(self, method):
@@ -197,6 +219,11 @@ class TestPlan:
         assert all(more["users"] == row["users_0.5"] - bare["users_0.5"] for more, row, bare in rows)
         assert [row["users"] for row in floor["more_users_0.5"]] == [4, 8]
         assert "floor" not in without
+
+    def test_a_vote_stays_with_an_item_until_it_has_enough_above_the_floor(self):
+        quota = [plan("vote", k).config.settings.vote_quota for k in (None, 2, 9)]
+        assert quota == [quota[0], quota[0] + 1, quota[0] + 8]
+        assert plan("vote", 9, vote_quota=3).config.settings.vote_quota == 3
 
     def test_costs_no_budget(self):
         """Events and noise as they are."""
