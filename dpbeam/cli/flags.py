@@ -515,6 +515,9 @@ def add_method_flags(parser: FlagParser, *, choose: bool = True) -> None:
         names = [_method_help(selector) for selector in selectors().values()]
         group.add_argument("--method", metavar="NAME", help=", ".join(names))
     group.add_argument("--preset", metavar="NAME", help="published: every setting of the method's paper")
+    group.add_argument(
+        "--min_users", type=int, metavar="K", help="release no item of fewer users, whatever the noise"
+    )
     parser.add_switch("noisy_weights", "report the noisy weight of released items")
     for name, by_method in all_settings().items():
         described = next(iter(by_method.values()))

@@ -38,7 +38,7 @@ class PlanFlags:
         return self.implied_by if self.implied_by in self.flags else f"family={family}"
 
 
-_COMMON = ("max_items_per_user", "preset", "noisy_weights")
+_COMMON = ("max_items_per_user", "min_users", "preset", "noisy_weights")
 
 
 def selection_config(given: Mapping[str, Any]) -> SelectionConfig:

@@ -100,6 +100,7 @@ def select(
     item: str | Sequence[str] = "item",
     method: str = DEFAULT_METHOD,
     max_items_per_user: int | None = None,
+    min_users: int | None = None,
     preset: str | None = None,
     noisy_weights: bool = False,
     noisy_counts: bool = False,
@@ -129,6 +130,7 @@ def select(
       user, item: names of the columns; several item columns make composite items.
       method: a selector of `dpbeam.selectors.registry`, as `--method` of the command.
       max_items_per_user: how many items of a user count; a larger set is sampled.
+      min_users: no item of fewer users is released, whatever the noise; public items are.
       preset: "published" takes every setting of the method's paper.
       noisy_weights: return the noisy weight of released items.
       noisy_counts: return a noisy number of users of each released item, `noisy_count`, and its standard deviation,
@@ -157,6 +159,7 @@ def select(
             delta,
             method,
             max_items_per_user=max_items_per_user,
+            min_users=min_users,
             preset=preset,
             noisy_weights=noisy_weights,
             noisy_counts=noisy_counts,

@@ -7,6 +7,7 @@ each part of it is told apart, for the person who reads. Nothing is looked at bu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dpbeam.accounting.events import (
     ComposedEvent,
@@ -48,7 +49,13 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         ledger = Ledger.parse(text)
     except InconsistentEventError as error:
         return None, [Statement("thresholds", False, str(error))]
-    return ledger, [*_guarantee(ledger), *_sensitivity(ledger), _key(ledger), _settings(ledger)]
+    return ledger, [
+        *_guarantee(ledger),
+        *_sensitivity(ledger),
+        *_floor(ledger),
+        _key(ledger),
+        _settings(ledger),
+    ]
 
 
 def _guarantee(ledger: Ledger) -> list[Statement]:
@@ -105,6 +112,27 @@ def _sensitivity(ledger: Ledger) -> list[Statement]:
     unit = ledger.privacy_unit.partition(":")[0]
     text = f"{found.stated:.9g} is stated, the supplies and bounds of the ledger let {unit} change {found.needed:.9g}"
     return [Statement("sensitivity", found.covered, text)]
+
+
+def _floor(ledger: Ledger) -> list[Statement]:
+    """What is taken off for a floor on users, from the settings; the events are those without one."""
+    stated = _min_users(ledger)
+    if stated is None:
+        return []
+    text = f"no item of fewer than {stated} users is released, but public ones"
+    found = calibrated_anew(ledger)
+    if found is None or not found.same or found.selection is None:
+        return [Statement("floor", None, f"{text}: stated, and not recomputed without the plan")]
+    weight = max(row.floor for row in found.selection.rounds)
+    how = f"{weight:.9g}, the most that {stated - 1} give, is taken off every weight before noise, recomputed"
+    return [Statement("floor", True, f"{text}: {how}")]
+
+
+def _min_users(ledger: Ledger) -> Any:
+    """K of a selection, or of that of a domain; None where none is stated."""
+    selection = ledger.parameters.get("selection")
+    values = selection if isinstance(selection, dict) else ledger.parameters
+    return values.get("min_users")
 
 
 def _key(ledger: Ledger) -> Statement:

@@ -16,6 +16,7 @@ from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
 MAX_ITEMS_PER_USER = 1_000_000
+MAX_MIN_USERS = 1_000_000
 _DEFAULT_COUNT_SHARE = 0.2
 
 
@@ -29,6 +30,7 @@ class SelectionConfig:
       epsilon, delta: the total budget of the selection.
       method: name of a selector of `dpbeam.selectors.registry`, or an alias.
       max_items_per_user: D0.
+      min_users: no item of fewer users is released, whatever the noise; None: there is no floor.
       preset: "published" takes every setting of the method's paper.
       noisy_weights: report the noisy weight of released items.
       noisy_counts: release a noisy number of users of every released item, at `noisy_count_share` of the budget.
@@ -39,6 +41,7 @@ class SelectionConfig:
     delta: float
     method: str
     max_items_per_user: int | None
+    min_users: int | None
     preset: str | None
     noisy_weights: bool
     noisy_counts: bool
@@ -52,6 +55,7 @@ class SelectionConfig:
         method: str = DEFAULT_METHOD,
         *,
         max_items_per_user: int | None = None,
+        min_users: int | None = None,
         preset: str | None = None,
         noisy_weights: bool = False,
         noisy_counts: bool = False,
@@ -80,6 +84,7 @@ class SelectionConfig:
             ("delta", delta),
             ("method", method),
             ("max_items_per_user", max_items_per_user),
+            ("min_users", min_users),
             ("preset", preset),
             ("noisy_weights", noisy_weights),
             ("noisy_counts", noisy_counts),
@@ -112,7 +117,21 @@ class SelectionConfig:
             )
         if self.max_items_per_user is not None:
             check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
-        return selector.resolve(Request(self.epsilon, self.delta, self.max_items_per_user, settings))
+        request = Request(
+            self.epsilon, self.delta, self.max_items_per_user, settings, self._floor(selector) or 1
+        )
+        return selector.resolve(request)
+
+    def _floor(self, selector: Selector) -> int | None:
+        """The floor on users, None where nothing lies below it."""
+        if self.min_users is None:
+            return None
+        check_range("min_users", self.min_users, 1, MAX_MIN_USERS, integer=True)
+        if self.min_users > 1 and not selector.takes_min_users:
+            raise InputError(
+                f"--min_users does not apply to --method={selector.name}: nothing says that its guarantee holds with it"
+            )
+        return int(self.min_users) if self.min_users > 1 else None
 
     def _preset(self, selector: Selector) -> Mapping[str, Any]:
         if self.preset is None:
@@ -136,6 +155,7 @@ class SelectionConfig:
             noisy_count_share=self._count_share(),
             method=self.selector.name,
             max_items_per_user=request.max_items,
+            min_users=self._floor(self.selector),
             settings=request.settings,
         )
 
@@ -155,6 +175,7 @@ class SelectionConfig:
         given = self.settings.given() if isinstance(self.settings, Settings) else self.settings
         values = {
             "max_items_per_user": self.max_items_per_user,
+            "min_users": self.min_users,
             "preset": self.preset,
             "noisy_weights": self.noisy_weights,
             **(

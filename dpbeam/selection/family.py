@@ -102,6 +102,19 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
         tuple(needed),
         "Users an item needs to be released with probability",
     )
+    if "floor" in report:
+        yield _floor(report["floor"])
+
+
+def _floor(floor: Mapping[str, Any]) -> str:
+    more = ", ".join(
+        f"{'never' if row['users'] is None else row['users']} where users hold {row['items_per_user']}"
+        for row in floor["more_users_0.5"]
+    )
+    return (
+        f"floor: no item of fewer than {floor['min_users']} users; {floor['weight']:.6g} is taken off every weight "
+        f"before noise. More users for 50 %: {more}"
+    )
 
 
 def shown_domain(head: str, report: Mapping[str, Any]) -> Iterator[Shown]:

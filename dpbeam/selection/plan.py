@@ -8,7 +8,7 @@ A selector that contradicts itself cannot be run.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
+from dpbeam.selectors.floor import Floored
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
 LARGEST_DRAW = 2.0**62 / UNITS
@@ -112,6 +113,8 @@ class SelectionPlan:
     def program(self) -> Program:
         """What runs, in process or on Beam."""
         selection = self.calibration.program
+        if self.config.min_users is not None:
+            selection = Floored(selection, self.config.min_users)
         return selection if self.counts is None else CountingSelection(selection, self.counts[0])
 
     @property
@@ -150,7 +153,21 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
     """
     config = config.resolve()
     if config.noisy_count_share is None:
-        return SelectionPlan(config, config.selector.plan(config.request()))
+        return SelectionPlan(config, _calibrated(config))
     budgets = Budgets.split(config.epsilon, config.delta, config.noisy_count_share)
-    calibration = config.selector.plan(config.with_budget(*budgets.selection).request())
+    calibration = _calibrated(config.with_budget(*budgets.selection))
     return SelectionPlan(config, calibration, count_noises(calibration.event, budgets))
+
+
+def _calibrated(config: SelectionConfig) -> Calibration:
+    """The selection of resolved settings, whose rounds know the floor on users that is laid under them."""
+    found = config.selector.plan(config.request())
+    if config.min_users is None:
+        return found
+    floored = Floored(found.program, config.min_users)
+    noisy = [trip for trip in range(floored.trips) if floored.noise(trip) is not None]
+    rounds = (
+        replace(row, floor=floored.floor_units(trip) / UNITS)
+        for row, trip in zip(found.rounds, noisy, strict=True)
+    )
+    return replace(found, rounds=tuple(rounds))

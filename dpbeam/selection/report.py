@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpbeam.accounting.limits import users_needed_limit
@@ -53,6 +54,7 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
         "rounds": [_round(plan, index) for index in range(len(plan.rounds))],
         "users_needed": needed,
         "limit_of_any_algorithm": limit,
+        **({} if config.min_users is None else {"floor": _floor(plan, needed)}),
     }
 
 
@@ -66,4 +68,21 @@ def _round(plan: SelectionPlan, index: int) -> dict[str, Any]:
         "threshold": row.threshold if tested else None,
         "statistic_sigma": row.statistic_sigma,
         "delta_threshold": row.delta_threshold,
+    }
+
+
+def _floor(plan: SelectionPlan, needed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a floor on users takes off, and how many more users an even chance takes for it."""
+    rounds = plan.rounds
+    bare = replace(plan.calibration, rounds=tuple(replace(row, floor=0.0) for row in rounds))
+    more = []
+    for row in needed:
+        degree, users = row["items_per_user"], row["users_0.5"]
+        without = users_for(0.5, lambda n, d=degree: plan.selector.keep_probability(bare, n, d))
+        unknown = users is None or without is None
+        more.append({"items_per_user": degree, "users": None if unknown else users - without})
+    return {
+        "min_users": plan.config.min_users,
+        "weight": max(row.floor for row in rounds),
+        "more_users_0.5": more,
     }

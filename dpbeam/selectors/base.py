@@ -106,12 +106,14 @@ class Request:
       epsilon, delta: its budget.
       max_items: D0, items of a user that count; None: the selector's default.
       settings: of the selector's own type.
+      min_users: an item of fewer users is never released; 1: no such floor.
     """
 
     epsilon: float
     delta: float
     max_items: int | None
     settings: Any
+    min_users: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class RoundPlan:
       statistic: law of the noise in what is compared with the threshold: the round's own, or that of a sum of rounds.
       weight_factor: what a constant weight of 1 in every round adds to what is compared.
       delta_threshold: probability allowed for a novel item to pass here; None where rounds share it.
+      floor: what the floor on users takes off an item's weight before noise; nothing is released that has no more.
     """
 
     noise: StatedNoise
@@ -131,6 +134,7 @@ class RoundPlan:
     statistic: StatedNoise
     weight_factor: float = 1.0
     delta_threshold: float | None = None
+    floor: float = 0.0
 
     @property
     def number(self) -> int:
@@ -149,7 +153,9 @@ class RoundPlan:
 
     def release_probability(self, weight: float) -> float:
         """Probability that what is compared reaches the threshold if users add `weight` in every round."""
-        return float(self.statistic.tail(self.threshold - weight * self.weight_factor))
+        if self.floor and weight <= self.floor:
+            return 0.0
+        return float(self.statistic.tail(self.threshold - (weight - self.floor) * self.weight_factor))
 
 
 @dataclass(frozen=True)
@@ -233,6 +239,8 @@ class Selector(ABC):
         the selector refuses is left out.
       default_max_items: D0 where none is asked for.
       shows_weights: whether its guarantee holds for the noisy weights of released items too.
+      takes_min_users: whether a floor on users keeps its guarantee; why, and what its program owes to it, says
+        `dpbeam.selectors.floor`.
     """
 
     name: ClassVar[str]
@@ -244,6 +252,7 @@ class Selector(ABC):
     tunable: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_items_per_user": D0_TRIED}
     default_max_items: ClassVar[int] = 100
     shows_weights: ClassVar[bool] = True
+    takes_min_users: ClassVar[bool] = False
 
     def resolve(self, request: Request) -> Request:
         """The request with every setting filled in and checked.

@@ -4,6 +4,7 @@ import glob
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,22 @@ class TestEqualsTheCommand:
             values.pop("parameters")
         assert ledger.pop("release")["command"] == "select"
         assert mine == ledger
+
+    @pytest.mark.parametrize("method", selectors())
+    def test_over_a_floor_on_users(self, method, tmp_path):
+        """No item of fewer users, public ones excepted; the ledger says so, and only then."""
+        users = Counter(item for _, item in set(zip(*TABLE.select(["user", "item"]).to_pydict().values())))
+        rare = min(users, key=users.get)
+        (tmp_path / "public.txt").write_text(f"{rare}\n")
+        found = select(TABLE, method=method, max_items_per_user=4, min_users=20, public_items=[rare])
+        flags = ["--max_items_per_user=4", "--min_users=20", f"--public_items={tmp_path / 'public.txt'}"]
+        table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
+        assert found.table.to_pydict() == table.to_pydict()
+        assert ledger["parameters"]["min_users"] == found.ledger.parameters["min_users"] == 20
+        released = set(found.items)
+        assert users[rare] < 20 and rare in released and len(released) > 3
+        assert all(users[item] >= 20 for item in released - {rare})
+        assert "min_users" not in select(TABLE, method=method).ledger.parameters
 
     def test_parameters_of_the_ledger(self, tmp_path):
         found = select(TABLE, method="gsu", rounds=4).ledger.parameters

@@ -31,6 +31,34 @@ def test_honest_ledgers_hold(method):
     assert ("thresholds" in found) == ("Threshold" in ledger_of(method).to_json())
 
 
+@pytest.mark.parametrize("method", selectors())
+def test_a_floor_on_users_is_recomputed(method):
+    plan = make_plan(SelectionConfig(1.0, 1e-6, method, min_users=7))
+    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    found = {statement.name: statement for statement in check_ledger(ledger.to_json())[1]}
+    assert found["floor"].holds and found["settings"].holds
+    assert found["floor"].text == (
+        "no item of fewer than 7 users is released, but public ones: 6, the most that 6 give, "
+        "is taken off every weight before noise, recomputed"
+    )
+    assert "floor" not in statements(ledger_of(method).to_json())
+
+
+@pytest.mark.parametrize("stated", [0, "many", 1.5])
+def test_a_floor_that_cannot_be_is_not_confirmed(stated):
+    ledger = ledger_of()
+    ledger.parameters["min_users"] = stated
+    assert statements(ledger.to_json())["floor"] is None
+
+
+def test_the_floor_of_a_domain():
+    selection = SelectionConfig(1.0, 1e-6, "basic", min_users=4)
+    plan = plan_topk(TopKConfig(1.0, 1e-6, 5, selection=selection))
+    ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    (found,) = [s for s in check_ledger(ledger.to_json())[1] if s.name == "floor"]
+    assert found.holds and found.text.startswith("no item of fewer than 4 users")
+
+
 def events_of(values, name):
     """All events of a class in a ledger's values."""
     found, waiting = [], [values["events"]]

@@ -86,6 +86,16 @@ def test_tuples_come_back_as_what_they_were(kind, tmp_path):
     assert len(released) == len(reference)
 
 
+@pytest.mark.parametrize("method", ["mad2r", "gsu", "bits"])
+def test_a_floor_on_users(method, tmp_path):
+    """On Beam the items are those of a run in memory, over several shards too; 4 and 5 have too few users."""
+    config = SelectionConfig(epsilon=4.0, delta=1e-2, method=method, max_items_per_user=5, min_users=10)
+    _, reference = expected(config, pairs())
+    released = run(tmp_path, pairs(), config, num_shards=3)
+    assert len(reference) == len(released)
+    assert {"1", "2"} <= {item for item, _ in released} <= {"1", "2", "3"}
+
+
 def test_batches_equal_tuples(tmp_path):
     users, items = zip(*pairs())
     batch = pa.RecordBatch.from_arrays([pa.array(users), pa.array(items)], ["user", "item"])

@@ -15,6 +15,7 @@ from dpbeam.selectors.mad.program import Mad2rProgram
 from dpbeam.selectors.recast import recast
 from dpbeam.selectors.uniform.program import UniformProgram
 from tests.support.instances import random_pairs, whole_block
+from tests.support.reference import unfloored
 from tests.support.running import key, watch
 from tests.support.variants import VARIANTS, program
 from tests.support.watch import ONE, own_contribution
@@ -82,13 +83,17 @@ def check(chosen, extra, run_key, differences, after) -> float:
             continue  # others' weights may move with the newcomer's: the norm is all that is promised
         alone = whole_block(extra, keys, chosen.cap)
         sent = own_contribution(chosen, after, trip, alone, keys)
-        assert moved == {item: units << 46 for item, units in sent.items()}
+        inner, min_users = unfloored(chosen)
+        if min_users == 1:
+            assert moved == {item: units << 46 for item, units in sent.items()}
+        for item, units in moved.items():  # above a floor, what is left of the newcomer's own
+            assert 0 < units <= sent[item] << 46
         hold_to_touches(chosen, trip, moved)
-        if isinstance(chosen, GsuProgram):
+        if isinstance(inner, GsuProgram):
             sample = sample or sent.keys()
-            assert len(sample) <= len(chosen.caps) - 1  # D0
+            assert len(sample) <= len(inner.caps) - 1  # D0
             assert sent.keys() <= sample  # one sample for all rounds
-            assert max(sent.values(), default=0) <= chosen.caps[len(sample)] * UNITS
+            assert max(sent.values(), default=0) <= inner.caps[len(sample)] * UNITS
     return float(largest)
 
 
@@ -105,7 +110,8 @@ def test_only_the_newcomer_shows(name):
             checked += 1
             largest = max(largest, check(chosen, extra, key(seed), differences, after))
     assert checked >= 16
-    assert largest > 0.8  # the bound is used, so a factor in the wrong place would show
+    # The bound is used, so a factor in the wrong place would show; a floor takes off what rare items move by.
+    assert largest > (0.8 if unfloored(chosen)[1] == 1 else 0.7)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

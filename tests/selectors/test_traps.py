@@ -89,6 +89,7 @@ def test_state_types():
         "score": np.uint16,
         "seated": np.int64,
         "stayed": np.int64,
+        "above_floor": np.bool_,
     }
     for name in VARIANTS:
         inner = program(name)

@@ -7,14 +7,15 @@ and the documented quantisation of what travels back (scores in 1/65535, biases 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.engine.program import Keys
+from dpbeam.engine.program import Keys, Program
 from dpbeam.randomness import fingerprints, pair_bits
+from dpbeam.selectors.floor import Floored
 
 Sets = dict[str, list[str]]
 
@@ -71,3 +72,20 @@ def universe(sets: Sets) -> set[str]:
 
 def without(sets: Sets, removed: set[str]) -> Sets:
     return {user: [i for i in items if i not in removed] for user, items in sets.items()}
+
+
+#: Weight above a floor that rounding may make: nothing.
+NOTHING = 1e-6
+
+
+def unfloored(program: Program) -> tuple[Program, int]:
+    """What lies on a floor, and the K of the floor; 1 where there is none."""
+    return (program.inner, program.min_users) if isinstance(program, Floored) else (program, 1)
+
+
+def above(
+    weight: Mapping[str, float], items: Iterable[str], min_users: int, most: float = 1.0
+) -> dict[str, float]:
+    """What items keep above a floor, one user giving `most`; all of it where there is no floor."""
+    found = {item: weight.get(item, 0.0) - (min_users - 1) * most for item in items}
+    return {item: value if value > NOTHING else 0.0 for item, value in found.items()}

@@ -44,7 +44,7 @@ from dpbeam.kernels.grid import UNIT_BITS
 from dpbeam.lab.audit.confidence import event_excess, mean_lower_bound
 from dpbeam.lab.audit.draws import Drawn
 from dpbeam.lab.audit.likelihood import SAMPLES, Likelihood
-from dpbeam.lab.audit.neighbours import Identity, Neighbours, build, worst_cases
+from dpbeam.lab.audit.neighbours import Identity, Neighbours, build, users_of, worst_cases
 from dpbeam.lab.audit.transcript import Transcript, run_observed
 from dpbeam.randomness import RunKey
 from dpbeam.selection.plan import SelectionPlan
@@ -75,8 +75,9 @@ class Finding:
 
     Attributes:
       case: name of the neighbouring inputs.
-      kind: "transcript", "released set", "norm" of what the newcomer moves in a round, which noise is made for, or
-        "noise" where the noise is not of the law that the plan states.
+      kind: "transcript", "released set", "norm" of what the newcomer moves in a round, which noise is made for,
+        "noise" where the noise is not of the law that the plan states, or "floor": releases of items that have fewer
+        users than the floor asks for, of which there are none.
       direction: "add" (S' against S) or "remove".
       trials: independent trials.
       estimate: of the divergence (for events: on the held-out half).
@@ -147,7 +148,8 @@ def audit(
     subject = subject or Subject(plan.program)
     cases = tuple(cases or worst_cases(plan))
     level = alpha / (4 * len(cases) + 3)
-    claim = _Claim(plan.config.epsilon, plan.config.delta, plan.config.max_items_per_user, level)
+    config = plan.config
+    claim = _Claim(config.epsilon, config.delta, config.max_items_per_user, level, min_users=config.min_users)
     keys = subject.keys(RunKey.insecure_fixed(f"{seed}/covariance"))
     paid = plan.program.noises()
     stated: dict[int, Any] = {spec.round: spec for spec in paid}
@@ -168,6 +170,7 @@ class _Claim:
     delta: float
     max_items: int | None
     level: float
+    min_users: int | None = None
 
 
 def _audit_case(
@@ -205,6 +208,10 @@ def _audit_case(
         findings.append(
             Finding(case.name, "transcript", direction, trials, estimate, lower, claim.delta, upper)
         )
+        if claim.min_users is not None:
+            few = users_of(case, with_newcomer=direction == "add") < claim.min_users
+            below = float(np.concatenate(released[direction])[:, few].sum())
+            findings.append(Finding(case.name, "floor", direction, trials, below, below, 0.0))
         estimate, lower, _ = event_excess(
             np.concatenate(released[direction]),
             np.concatenate(released[opposite]),

@@ -48,6 +48,12 @@ class Neighbours(HardCase):
         return user.ravel(), item.ravel()
 
 
+def users_of(neighbours: HardCase, *, with_newcomer: bool) -> np.ndarray:
+    """Users of every item of a copy, (num_items,) int64."""
+    users = [*neighbours.others, *([neighbours.newcomer] if with_newcomer else [])]
+    return np.bincount([item for items in users for item in items], minlength=neighbours.num_items)
+
+
 def names_of(numbers: Ids) -> pa.Array:
     """Eight bytes per number, as large_binary."""
     data = pa.py_buffer(np.ascontiguousarray(numbers, ">i8").tobytes())
@@ -93,13 +99,15 @@ def worst_cases(plan: SelectionPlan) -> tuple[Neighbours, ...]:
     """Hard neighbouring inputs for a plan; D0 and thresholds small, or the inputs get large.
 
     All-novel users, a half-novel one, a user that tips items at the threshold from below and above, a heavy user
-    beyond D0; and those that the selector names itself.
+    beyond D0; one that lifts D0 items over a floor on users; and those that the selector names itself.
     """
     d0 = plan.config.max_items_per_user
     cases = [Neighbours(*all_novel(t)) for t in sorted({1, math.ceil(d0 / 2), d0})]
     cases.append(_half_novel(d0))
     cases += _tipping(plan)
     cases.append(_heavy(d0))
+    if plan.config.min_users is not None:
+        cases.append(_at_the_floor(d0, plan.config.min_users))
     return (*cases, *(Neighbours(*case) for case in plan.hard_cases()))
 
 
@@ -114,7 +122,8 @@ def _tipping(plan: SelectionPlan) -> list[Neighbours]:
     last = plan.rounds[-1]
     spread = plan.config.epsilon * last.statistic_sigma**2
     low, high = (
-        max(1, round((last.threshold + side * spread) / last.weight_factor - 0.5)) for side in (-1, 1)
+        max(1, round((last.threshold + side * spread) / last.weight_factor + last.floor - 0.5))
+        for side in (-1, 1)
     )
     d0 = plan.config.max_items_per_user
     return [
@@ -122,6 +131,12 @@ def _tipping(plan: SelectionPlan) -> list[Neighbours]:
         Neighbours("tips one item from above", ((0,),) * high, (0,)),
         Neighbours("tips D0 items", tuple((i,) for i in range(d0) for _ in range(low)), tuple(range(d0))),
     ]
+
+
+def _at_the_floor(d0: int, min_users: int) -> Neighbours:
+    """D0 items of as many users as may not be released, each of which gives all it has; the newcomer makes one more."""
+    others = tuple((i,) for i in range(d0) for _ in range(min_users - 1))
+    return Neighbours("lifts D0 items over the floor", others, tuple(range(d0)))
 
 
 def _heavy(d0: int) -> Neighbours:

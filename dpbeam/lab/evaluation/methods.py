@@ -115,7 +115,7 @@ class Select(Method):
 
     name = "select"
     kind = SELECTION
-    _COMMON = ("method", "max_items_per_user", "preset")
+    _COMMON = ("method", "max_items_per_user", "min_users", "preset")
 
     def settings(self, given: Mapping[str, Any]) -> Collection[str]:
         selector = find(given.get("method", DEFAULT_METHOD))

@@ -76,6 +76,7 @@ class Bits(Selector):
     }
     default_max_items = 200
     shows_weights = False
+    takes_min_users = True
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
@@ -115,10 +116,11 @@ class Bits(Selector):
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Rounds are independent; where a round takes fewer items than users hold, with the expected count."""
         missed = 1.0
-        for event in calibration.event.parts:
+        for row, event in zip(calibration.rounds, calibration.event.parts, strict=True):
             held = min(event.max_items, degree)
             counted = users * held // degree
-            missed *= 1.0 - float(event.curve.law.release_probability(counted * event.steps(held)))
+            steps = counted * event.steps(held) - round(row.floor * event.curve.grid)
+            missed *= 1.0 - float(event.curve.law.release_probability(max(0, steps)))
         return 1.0 - missed
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:

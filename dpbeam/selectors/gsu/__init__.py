@@ -27,6 +27,7 @@ class Gsu(Selector):
     name = "gsu"
     summary = "spends the noise over rounds and aims weight at undecided items"
     settings_type = GsuSettings
+    takes_min_users = True
     variants = {  # noqa: RUF012
         f"gsu{DEFAULT_ROUNDS}": {"rounds": DEFAULT_ROUNDS},
         **{f"gsu{preset.rounds}": {"rounds": preset.rounds} for preset in GSU_PRESETS.values()},

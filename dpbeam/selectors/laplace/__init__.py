@@ -19,6 +19,7 @@ class Laplace(Selector):
     variants = {"laplace": {}}  # noqa: RUF012
     # Weights fall like 1/d: of 1, 2, 3, 5, 10, 30 and 100 items, one released most on all of three public sets.
     default_max_items = 1
+    takes_min_users = True
     tunable = {"max_items_per_user": (1, 2, 3, 10, 30)}  # noqa: RUF012
 
     def plan(self, request: Request) -> Calibration:

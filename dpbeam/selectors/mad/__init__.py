@@ -64,6 +64,8 @@ class Mad2rSettings(MultiRoundSettings, MadSettings):
 class _Rerouting(Selector):
     """What MAD and MAD2R share."""
 
+    takes_min_users = True
+
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
         degree = request.settings.max_adaptive_degree
@@ -108,7 +110,12 @@ class Mad(_Rerouting):
             accounting="gaussian",
             label=self.name,
         )
-        program = MadProgram(round=_mad_round(request.settings, rounds[0], 1.0), max_items=request.max_items)
+        floor = request.min_users - 1
+        program = MadProgram(
+            round=_mad_round(request.settings, rounds[0], 1.0, floor),
+            max_items=request.max_items,
+            count_users=floor > 0,
+        )
         return Calibration(program, tuple(r.plan for r in rounds), event)
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
@@ -146,15 +153,17 @@ class Mad2r(_Rerouting):
             accounting=settings.accounting,
             label=self.name,
         )
+        floor = request.min_users - 1
         program = Mad2rProgram(
-            first=_mad_round(settings, rounds[0], 1.0),
-            second=_mad_round(settings, rounds[1], settings.min_bias),
+            first=_mad_round(settings, rounds[0], 1.0, floor),
+            second=_mad_round(settings, rounds[1], settings.min_bias, floor),
             max_items=request.max_items,
             b_min=settings.min_bias,
             b_max=settings.max_bias,
             lower_confidence=settings.lower_confidence,
             upper_confidence=settings.upper_confidence,
             pool=POOL if settings.resample else None,
+            floor=float(floor) if floor else None,
         )
         return Calibration(program, tuple(r.plan for r in rounds), event)
 
@@ -168,7 +177,11 @@ class Mad2r(_Rerouting):
         return FAULTS
 
 
-def _mad_round(settings: MadSettings, noise: Round, b_min: float) -> MadRound:
+def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) -> MadRound:
+    """A round whose adaptive threshold lies above the weight that a floor on users takes off.
+
+    With tau >= floor + 1 an item of floor + 1 users has no excess, which the proof with a floor rests on.
+    """
     from dpbeam.selectors.mad.kernels import MadTables
     from dpbeam.selectors.mad.program import MadRound
 
@@ -178,7 +191,7 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float) -> MadRound:
             f"--adaptive_excess: MAD needs an adaptive threshold of at least 1, which is {tau:.4g} at this epsilon "
             "and delta; use --method=basic, or a larger --adaptive_excess"
         )
-    tables = MadTables.create(tau=tau, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
+    tables = MadTables.create(tau=tau + floor, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
     return MadRound(noise.noise, noise.threshold, tables)
 
 

@@ -16,6 +16,7 @@ from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.kernels.weights import uniform_weights
+from dpbeam.selectors.floor import USERS
 from dpbeam.selectors.mad.kernels import (
     FRACTION_BITS,
     MadTables,
@@ -59,20 +60,22 @@ class MadProgram(Program):
     Args:
       round: sigma, threshold, tables (b_min = 1).
       max_items: D0.
+      count_users: send how many users hold each item too, for a floor on users.
     """
 
     trips = 2
     norm = L2
     reply_columns: ClassVar = {0: {"ratio": _RATIO}}
 
-    def __init__(self, *, round: MadRound, max_items: int):
+    def __init__(self, *, round: MadRound, max_items: int, count_users: bool = False):
         self.round = round
         self.cap = max_items
+        self.count_users = count_users
         self.weight_grid = public_grid(round.sigma)
         self._table = uniform_l2_units(max_items)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
-        return mad_sum_names(trip)
+        return (*mad_sum_names(trip), *([USERS] if self.count_users and trip == 1 else []))
 
     def noise(self, trip: int) -> NoiseSpec | None:
         return self.round.noise if trip == 1 else None
@@ -87,7 +90,8 @@ class MadProgram(Program):
         if trip == 0:
             return {"initial": initial_sums(rows, self.round.tables, block.num_items)}, None
         direct = uniform_weights(rows, self._table)
-        return mad_second(rows, self.round.tables, direct, reply["ratio"], block.num_items), None
+        sums = mad_second(rows, self.round.tables, direct, reply["ratio"], block.num_items)
+        return {**sums, **users_of(rows, block.num_items, self.count_users)}, None
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
@@ -108,6 +112,7 @@ class Mad2rProgram(Program):
       b_min, b_max: bounds on the second round's biased weights.
       lower_confidence, upper_confidence: C_lb, C_ub, in standard deviations of the first round's noise.
       pool: items kept per user if the second round samples afresh; None: one sample for both rounds.
+      floor: the weight that a floor on users takes off every item, None: there is no floor.
     """
 
     trips = 4
@@ -125,18 +130,19 @@ class Mad2rProgram(Program):
         lower_confidence: float,
         upper_confidence: float,
         pool: int | None = None,
+        floor: float | None = None,
     ):
         self.first, self.second = first, second
         self.max_items = max_items
         self.b_min, self.b_max = b_min, b_max
         self.lower_confidence, self.upper_confidence = lower_confidence, upper_confidence
-        self.resample = pool is not None
+        self.resample, self.floor = pool is not None, floor
         self.cap = max(pool, max_items) if pool is not None else max_items
         self.weight_grid = public_grid(max(first.sigma, second.sigma))
         self._table = uniform_l2_units(max_items)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
-        return mad_sum_names(trip % 2)
+        return (*mad_sum_names(trip % 2), *([USERS] if self.floor is not None and trip % 2 else []))
 
     def noise(self, trip: int) -> NoiseSpec | None:
         return self._round(trip).noise if trip % 2 else None
@@ -169,7 +175,8 @@ class Mad2rProgram(Program):
         if trip == 0:
             return {"initial": initial_sums(rows, self.first.tables, block.num_items)}, None
         direct = uniform_weights(rows, self._table)
-        return mad_second(rows, self.first.tables, direct, reply["ratio"], block.num_items), None
+        sums = mad_second(rows, self.first.tables, direct, reply["ratio"], block.num_items)
+        return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None
 
     def _weigh_second(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -185,7 +192,8 @@ class Mad2rProgram(Program):
         rows = Csr.from_state(block.state, "second")
         bias = block.state["bias"][rows.links] * (1.0 / BIAS_ONE)
         direct = user_weights(rows, bias, self.b_min, self.b_max)
-        return mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items), None
+        sums = mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items)
+        return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip != 1:
@@ -201,8 +209,8 @@ class Mad2rProgram(Program):
         noisy = shard.state["noisy"] / UNITS
         lower = noisy - self.lower_confidence * self.first.sigma
         upper = noisy + self.upper_confidence * self.first.sigma
-        target = self.second.threshold
-        bias = np.where(lower > target, target / np.maximum(lower, target), 1.0)
+        target, floor = self.second.threshold, self.floor or 0.0  # biases scale what lies below the floor too
+        bias = np.where(lower > target, (target + floor) / (np.maximum(lower, target) + floor), 1.0)
         units = np.maximum(np.rint(bias * BIAS_ONE), 1.0).astype(np.uint16)
         removed = shard.state["released"] | (upper < target)
         return np.where(removed, np.uint16(0), units)
@@ -212,6 +220,13 @@ class Mad2rProgram(Program):
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self._round(trip).threshold)
+
+
+def users_of(rows: Csr, num_items: int, counted: bool) -> dict[str, np.ndarray]:
+    """Users of every item, for a floor; nothing where none is `counted`."""
+    if not counted:
+        return {}
+    return {USERS: rows.item_sums(np.ones(len(rows.links), np.int64), num_items)}
 
 
 def mad_sum_names(trip: int) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ _SPLITS = {"gaussian": (0.1, 0.2, 0.7), "basic": (0.1, 0.9)}
 
 
 class _Even(Selector):
+    takes_min_users = True
+
     def weight(self, calibration: Calibration, degree: int) -> float:
         return 1.0 / math.sqrt(degree)
 
@@ -36,9 +38,9 @@ class Basic(_Even):
         return _plan(self.name, request, (1.0,), "gaussian", pool=None)
 
     def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.uniform.faults import one_novel_item, whole_delta
+        from dpbeam.selectors.uniform.faults import floor_faults, one_novel_item, whole_delta
 
-        return [whole_delta(self.name), one_novel_item(self.name)]
+        return [whole_delta(self.name), one_novel_item(self.name), *floor_faults(self.name)]
 
 
 class DpSips(_Even):

@@ -41,12 +41,13 @@ class Vote(Selector):
     settings_type = VoteSettings
     variants = {"vote": {}}  # noqa: RUF012
     tunable = {"max_items_per_user": (10, 100), "vote_trips": (4, 12)}  # noqa: RUF012
+    takes_min_users = True
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
         if request.settings.vote_quota is not None:
             return request
-        quota = _noise(request).law.users_needed(_SURE)
+        quota = _noise(request).law.users_needed(_SURE) + request.min_users - 1
         return replace(request, settings=replace(request.settings, vote_quota=quota))
 
     def plan(self, request: Request) -> Calibration:
@@ -73,9 +74,10 @@ class Vote(Selector):
         from scipy import stats
 
         law = calibration.program.count_noise.law
+        floor = round(calibration.rounds[0].floor)
         few = np.arange(len(law.cumulative))
         votes = stats.binom(users, 1.0 / degree)
-        return float(votes.pmf(few) @ law.release_probability(few) + votes.sf(few[-1]))
+        return float(votes.pmf(floor + few) @ law.release_probability(few) + votes.sf(floor + few[-1]))
 
     def advice(self, items_per_user: float) -> Advice | None:
         if items_per_user > FEW_ITEMS:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dpbeam.randomness import fingerprints
 from dpbeam.randomness.prf import prf_bits
-from tests.support.reference import Data, Trace, universe, without
+from tests.support.reference import Data, Trace, unfloored, universe, without
 
 
 def uniform_number(data: Data, item: str, round_number: int) -> int:
@@ -20,6 +20,7 @@ def uniform_number(data: Data, item: str, round_number: int) -> int:
 
 def bits(data: Data, program) -> Trace:
     """The bits of every item that somebody's pool holds, round by round, and the items whose bit was once 1."""
+    program, min_users = unfloored(program)
     sets, trace = data.capped(program.cap), Trace()
     everything = universe(sets)
     for number, (noise, moves) in enumerate(zip(program.noises(), program.moves), start=1):
@@ -28,9 +29,11 @@ def bits(data: Data, program) -> Trace:
         for items in used.values():
             steps = next(s for most, s in moves if len(items) <= most)
             held.update(dict.fromkeys(items, steps))
-        table = noise.law.cumulative
+        table, floor = noise.law.cumulative, (min_users - 1) * noise.grid
         shown = {
-            item: float(uniform_number(data, item, number) < table[min(held[item], len(table) - 1)])
+            item: float(
+                uniform_number(data, item, number) < table[min(max(held[item] - floor, 0), len(table) - 1)]
+            )
             for item in everything
         }
         trace.rounds.append(shown)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tests.selectors.case import SelectorCase
 from tests.selectors.gsu.reference import gsu
-from tests.support.reference import Data, Trace
+from tests.support.reference import Data, Trace, unfloored
 
 
 def reference(data: Data, p) -> Trace:
+    p, min_users = unfloored(p)
     return gsu(
         data,
         sigma=p.sigma,
@@ -19,6 +20,7 @@ def reference(data: Data, p) -> Trace:
         caps=p.caps,
         cap=p.cap,
         constants=p.score,
+        min_users=min_users,
     )
 
 
@@ -31,9 +33,10 @@ CASES = [
             f"gsu{rounds}{'' if score else ' no score'}": {"rounds": rounds, "gsu_score": score}
             for rounds in (2, 8)
             for score in (True, False)
-        },
+        }
+        | {"gsu2 of 3 users": {"rounds": 2, "min_users": 3}},
         tight=("gsu2", "gsu8"),
         statistic="z",
-        grid_sigma=lambda program: program.sigma,
+        grid_sigma=lambda program: unfloored(program)[0].sigma,
     )
 ]

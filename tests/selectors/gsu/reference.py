@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from tests.support.reference import Data, Trace, universe
+from tests.support.reference import Data, Trace, above, universe
 
 
 def fill(score: dict[str, float], cap: float) -> dict[str, float]:
@@ -39,11 +39,12 @@ def gsu_score(z, y, a, *, k, G, V, rho, sigma, constants) -> float:
     return math.exp(-(below**2) / 2) * math.exp(-(above**2) / 2)
 
 
-def gsu(data: Data, *, sigma, f, a, G, V, thresholds, caps, cap, constants) -> Trace:
+def gsu(data: Data, *, sigma, f, a, G, V, thresholds, caps, cap, constants, min_users=1) -> Trace:
     """The group-sequential union; `constants` None: everything not found counts fully."""
     sets, trace = data.capped(cap), Trace()
     everything = sorted(universe(sets))
     score = dict.fromkeys(everything, 1.0)
+    candidates: set[str] = set(everything) if min_users == 1 else set()
     z, y, precision = (dict.fromkeys(everything, 0.0) for _ in range(3))
     for k in range(len(f)):
         weight: dict[str, float] = defaultdict(float)
@@ -51,13 +52,15 @@ def gsu(data: Data, *, sigma, f, a, G, V, thresholds, caps, cap, constants) -> T
             for item, x in fill({i: score[i] for i in items}, float(caps[len(items)])).items():
                 weight[item] += x
         noise = data.noise(k + 1, everything, sigma / math.sqrt(f[k]))
+        kept = above(weight, everything, min_users, max(map(float, caps[1:])))
+        candidates |= {i for i, w in kept.items() if w}
         for i in everything:
-            noisy = weight.get(i, 0.0) + noise[i]
+            noisy = kept[i] + noise[i]
             z[i] += a[k] * f[k] * noisy
             y[i] += f[k] * score[i] * noisy
             precision[i] += f[k] * score[i] ** 2
         trace.rounds.append(dict(z))
-        trace.released |= {i for i in everything if z[i] >= thresholds[k]}
+        trace.released |= {i for i in candidates if z[i] >= thresholds[k]}
         for i in everything:
             if i in trace.released:
                 score[i] = 0.0

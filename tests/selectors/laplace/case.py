@@ -8,5 +8,11 @@ from tests.selectors.case import SelectorCase
 from tests.selectors.uniform.case import TOLERANCE, reference
 
 CASES = [
-    SelectorCase("laplace", partial(reference, power=1.0), TOLERANCE, {"laplace": {}}, tight=("laplace",)),
+    SelectorCase(
+        "laplace",
+        partial(reference, power=1.0),
+        TOLERANCE,
+        {"laplace": {}, "laplace of 2 users": {"min_users": 2}},
+        tight=("laplace",),
+    ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.selectors.case import SelectorCase
 from tests.selectors.mad import reference
 from tests.selectors.multi_round import variants
-from tests.support.reference import Data, Trace
+from tests.support.reference import Data, Trace, unfloored
 
 # Fixed point loses up to one step of 2^-30 a user; the rerouting coefficients of MAD are rounded down to 2^-24,
 # a relative loss of at most 2^-24 d d_max / alpha of a weight that stays below the number of users.
@@ -17,6 +17,7 @@ _SPLITS = {"basic": (0.1, 0.9), "gaussian": (0.03, 0.97)}
 
 
 def mad(data: Data, p) -> Trace:
+    p, min_users = unfloored(p)
     return reference.mad(
         data,
         sigma=p.round.sigma,
@@ -24,10 +25,12 @@ def mad(data: Data, p) -> Trace:
         tau=p.round.tables.tau_units / 2**30,
         d_max=p.round.tables.max_degree,
         cap=p.cap,
+        min_users=min_users,
     )
 
 
 def mad2r(data: Data, p) -> Trace:
+    p, min_users = unfloored(p)
     rounds = (p.first, p.second)
     return reference.mad2r(
         data,
@@ -42,16 +45,22 @@ def mad2r(data: Data, p) -> Trace:
         b_max=p.b_max,
         c_lb=p.lower_confidence,
         c_ub=p.upper_confidence,
+        min_users=min_users,
     )
 
 
 CASES = [
-    SelectorCase("mad", mad, TOLERANCE, {"mad": _MAD}, tight=("mad",)),
+    SelectorCase(
+        "mad", mad, TOLERANCE, {"mad": _MAD, "mad of 2 users": {**_MAD, "min_users": 2}}, tight=("mad",)
+    ),
     SelectorCase(
         "mad2r",
         mad2r,
         TOLERANCE,
-        variants("mad2r", {a: {"budget_split": split, **_BIAS} for a, split in _SPLITS.items()}),
+        {
+            **variants("mad2r", {a: {"budget_split": split, **_BIAS} for a, split in _SPLITS.items()}),
+            "mad2r of 2 users": {"budget_split": _SPLITS["gaussian"], **_BIAS, "min_users": 2},
+        },
         tight=(),
         epsilon=12.0,  # at which items are heavy in its second round too
     ),

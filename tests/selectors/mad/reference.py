@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from dpbeam.selectors.mad.kernels import FRACTION_BITS
-from tests.support.reference import Data, Sets, Trace, universe, without
+from tests.support.reference import Data, Sets, Trace, above, universe, without
 
 
 def mad_weights(
@@ -58,29 +58,35 @@ def user_weights(bias: dict[str, float], b_min: float, b_max: float) -> dict[str
     return weight
 
 
-def mad(data: Data, *, sigma, rho, tau, d_max, cap) -> Trace:
+def users_of(sets: Sets) -> Counter[str]:
+    return Counter(item for items in sets.values() for item in items)
+
+
+def mad(data: Data, *, sigma, rho, tau, d_max, cap, min_users=1) -> Trace:
     sets = data.capped(cap)
     weight = mad_weights(sets, tau=tau, d_max=d_max, b_min=1.0, weigh=uniform)
     noise = data.noise(1, universe(sets), sigma, FRACTION_BITS)
-    noisy = {i: weight[i] + noise[i] for i in universe(sets)}
-    return Trace([noisy], {i for i in noisy if noisy[i] >= rho})
+    kept, users = above(weight, universe(sets), min_users), users_of(sets)
+    noisy = {i: kept[i] + noise[i] for i in universe(sets)}
+    return Trace([noisy], {i for i in noisy if users[i] >= min_users and noisy[i] >= rho})
 
 
 def mad2r(
-    data: Data, *, sigmas, rhos, taus, d_max, cap, max_items, resample, b_min, b_max, c_lb, c_ub
+    data: Data, *, sigmas, rhos, taus, d_max, cap, max_items, resample, b_min, b_max, c_lb, c_ub, min_users=1
 ) -> Trace:
     sets, trace = data.capped(cap), Trace()
     everything = universe(sets)
     first = data.sample(sets, max_items, data.keys.sample(1)) if resample else sets
     weight = mad_weights(first, tau=taus[0], d_max=d_max, b_min=1.0, weigh=uniform)
-    noise = data.noise(1, everything, sigmas[0], FRACTION_BITS)
-    noisy = {i: weight.get(i, 0.0) + noise[i] for i in everything}
+    noise, floor = data.noise(1, everything, sigmas[0], FRACTION_BITS), min_users - 1
+    kept, users = above(weight, everything, min_users), users_of(first)
+    noisy = {i: kept[i] + noise[i] for i in everything}
     trace.rounds.append(noisy)
-    trace.released = {i for i in universe(first) if noisy[i] >= rhos[0]}
+    trace.released = {i for i in everything if users[i] >= min_users and noisy[i] >= rhos[0]}
 
     hopeless = {i for i in everything if noisy[i] + c_ub * sigmas[0] < rhos[1]}
     lower = {i: max(0.0, noisy[i] - c_lb * sigmas[0]) for i in everything}
-    bias = {i: min(1.0, rhos[1] / lower[i]) if lower[i] > 0 else 1.0 for i in everything}
+    bias = {i: min(1.0, (rhos[1] + floor) / (lower[i] + floor)) if lower[i] > 0 else 1.0 for i in everything}
     bias = {i: max(1, round(b * 2**15)) / 2**15 for i, b in bias.items()}
     second = without(sets, trace.released | hopeless)
     if resample:
@@ -91,7 +97,8 @@ def mad2r(
 
     weight = mad_weights(second, tau=taus[1], d_max=d_max, b_min=b_min, weigh=weigh)
     noise = data.noise(2, everything, sigmas[1], FRACTION_BITS)
-    noisy = {i: weight.get(i, 0.0) + noise[i] for i in everything}
+    kept, users = above(weight, everything, min_users), users_of(second)
+    noisy = {i: kept[i] + noise[i] for i in everything}
     trace.rounds.append(noisy)
-    trace.released |= {i for i in universe(second) if noisy[i] >= rhos[1]}
+    trace.released |= {i for i in everything if users[i] >= min_users and noisy[i] >= rhos[1]}
     return trace

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tests.selectors.case import SelectorCase
 from tests.selectors.multi_round import variants
 from tests.selectors.uniform.reference import uniform_rounds
-from tests.support.reference import Data, Trace
+from tests.support.reference import Data, Trace, unfloored
 
 TOLERANCE = 2e-7  # fixed point loses up to one step of 2^-30 a user
 
 
 def reference(data: Data, p, power: float = 0.5) -> Trace:
+    p, min_users = unfloored(p)
     return uniform_rounds(
         data,
         power=power,
@@ -19,10 +20,14 @@ def reference(data: Data, p, power: float = 0.5) -> Trace:
         cap=p.cap,
         max_items=p.max_items,
         resample=p.resample,
+        min_users=min_users,
     )
 
 
+_SIPS = {**variants("dp-sips"), "dp-sips of 3 users": {"min_users": 3}}
 CASES = [
-    SelectorCase("basic", reference, TOLERANCE, {"basic": {}}, tight=("basic",)),
-    SelectorCase("dp-sips", reference, TOLERANCE, variants("dp-sips"), tight=("dp-sips one sample",)),
+    SelectorCase(
+        "basic", reference, TOLERANCE, {"basic": {}, "basic of 3 users": {"min_users": 3}}, tight=("basic",)
+    ),
+    SelectorCase("dp-sips", reference, TOLERANCE, _SIPS, tight=("dp-sips one sample",)),
 ]

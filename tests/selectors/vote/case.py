@@ -14,6 +14,7 @@ CASES = [
             "vote": {},
             "vote of two trips": {"vote_trips": 2},
             "vote quota 2": {"vote_quota": 2, "vote_trips": 7},
+            "vote of 3 users": {"min_users": 3},
         },
         tight=(),  # it spends delta to the last unit: half of all estimates lie above; see test_audit.py
         grid_sigma=lambda program: 1024.0,  # counts

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from dpbeam.randomness import fingerprints
-from tests.support.reference import Data, Trace
+from tests.support.reference import Data, Trace, above, unfloored
 
 
 def counts(lists: Mapping[str, Sequence[str]], *, quota: int, trips: int, latest: int) -> Counter:
@@ -44,13 +44,15 @@ def ordered_lists(data: Data, cap: int) -> dict[str, list[str]]:
 
 def vote(data: Data, program) -> Trace:
     """Votes plus noise of every item that somebody's sample holds, and the items that reach the threshold."""
+    program, min_users = unfloored(program)
     lists = ordered_lists(data, program.cap)
     votes = counts(lists, quota=program.quota, trips=program.trips, latest=program.trips // 3)
     items = sorted({item for items in lists.values() for item in items})
     noise = data.keys.noise(
         program.count_noise, fingerprints(data.keys.pairs.item, pa.array(items, pa.string()))
     )
-    noisy = {item: float(votes[item] + int(z) // 2**30) for item, z in zip(items, noise)}
+    kept = above(votes, items, min_users)
+    noisy = {item: float(kept[item] + int(z) // 2**30) for item, z in zip(items, noise)}
     return Trace(
         [noisy], {item for item, value in noisy.items() if value >= program.count_noise.law.threshold}
     )
