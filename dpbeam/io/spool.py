@@ -34,7 +34,7 @@ class Spool:
         self._temp_location = temp_location
         self._folder: RunFolder | None = None
 
-    def replace(self, patterns: Sequence[str], format: str) -> tuple[str, ...]:
+    def replace(self, patterns: Sequence[str], format: str, flag: str = "--input") -> tuple[str, ...]:
         """The patterns with a copy in place of each pipe; a pipe that is named twice is read once.
 
         Raises:
@@ -46,16 +46,16 @@ class Spool:
             if not (is_local(pattern) and is_pipe(pattern)):
                 found.append(pattern)
                 continue
-            check_no_device(pattern, "--input")
+            check_no_device(pattern, flag)
             if not find(format).pipes:
-                raise InputError(f"--input: '{pattern}': {find(format).why_no_pipe}; name a file")
+                raise InputError(f"{flag}: '{pattern}': {find(format).why_no_pipe}; name a file")
             key = identity(pattern)
             if key not in pipes:
-                pipes[key] = self._copy(pattern, len(pipes))
+                pipes[key] = self._copy(pattern, len(pipes), flag)
                 found.append(pipes[key])
         return tuple(found)
 
-    def _copy(self, pipe: str, number: int) -> str:
+    def _copy(self, pipe: str, number: int, flag: str) -> str:
         if self._folder is None:
             try:
                 self._folder = RunFolder(self._temp_location)
@@ -84,7 +84,7 @@ class Spool:
                 copy.close()
             except (BeamIOError, OSError) as error:
                 why = reason(error)
-                raise refusal(f"--input: cannot copy '{pipe}' to the temp location: {why}", error) from None
+                raise refusal(f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error) from None
         return path
 
     def remove(self) -> None:

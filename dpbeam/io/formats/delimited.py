@@ -150,14 +150,6 @@ class Tsv(_Delimited):
         return line.split("\t")
 
 
-def check_quotes(path: str) -> None:
-    """Refuse a CSV file with quotes out of place; values may hold line breaks. Raises InputError."""
-    spec = InputSpec((path,), "csv", csv_multiline=True)
-    with open_input(path) as file:
-        for records in _joined(chunks(path, file, 0, 1 << 62, BLOCK_BYTES), BLOCK_BYTES):
-            _well_formed(records, spec, Counts(), Csv())
-
-
 @dataclass(frozen=True)
 class _Records:
     """Some rows of a file, not yet parsed.
