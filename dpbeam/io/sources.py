@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import InputFile, match_distinct
-from dpbeam.io.formats.base import Look, Piece
+from dpbeam.io.formats.base import Piece
 from dpbeam.io.partitions import with_partitions
 from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
@@ -188,13 +188,10 @@ class _Looks:
         for column, kinds in look.values.items():
             self._values.setdefault(column, set()).update(kinds)
         if look.rows is not None:
-            self._weigh(file, look, look.rows)
-
-    def _weigh(self, file: InputFile, look: Look, rows: int) -> None:
-        self.rows += rows
-        self.bytes += file.size
-        self.items += look.items_seen
-        self.item_bytes += look.item_bytes
+            self.rows += look.rows
+            self.bytes += file.size
+            self.items += look.items_seen
+            self.item_bytes += look.item_bytes
 
     def _check_declared(self, path: str, items: Sequence[str | None]) -> None:
         """The type of the output is what every file declares, or the flag: never what one of them happens to hold."""
