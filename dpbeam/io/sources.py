@@ -232,7 +232,8 @@ def plan_units(
     for file in files:
         if not file.size and not spec.file_format.declares_types:
             continue
-        parts = _num_ranges(file, spec, desired_split_bytes)
+        splits = spec.file_format.splits(spec) and compression_of(file.path) is None
+        parts = max(1, round(file.size / desired_split_bytes)) if splits else 1
         if parts > 1:
             bounds = [file.size * i // parts for i in range(parts + 1)]
             units += [(Piece(file.path, a, b, file.constants),) for a, b in itertools.pairwise(bounds)]
@@ -257,11 +258,6 @@ def deal_units(
     """
     units = plan_units(files, spec, desired_split_bytes)
     return [unit.plain() for unit in sorted(units, key=lambda unit: unit.pieces[0].start)]
-
-
-def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
-    splits = spec.file_format.splits(spec) and compression_of(file.path) is None
-    return max(1, round(file.size / split)) if splits else 1
 
 
 class _Read(beam.DoFn):

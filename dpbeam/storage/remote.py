@@ -242,9 +242,9 @@ class RemoteFiles(FileSystem):
 
         self._each("delete", delete, paths, at_once=self.deletes_at_once)
 
+    @abstractmethod
     def _delete(self, path: str) -> None:
         """Delete what has this name. Raises OSError."""
-        raise NotImplementedError
 
     @staticmethod
     def _each(what: str, act: Callable[..., None], *names: Sequence[str], at_once: int = 1) -> None:

@@ -113,7 +113,11 @@ class S3Files(ObjectFiles):
         with _told(source):
             self.s3.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, Config=config)
 
+    def _delete(self, path: str) -> None:
+        self.delete([path])
+
     def delete(self, paths: Sequence[str]) -> None:
+        """As `RemoteFiles`, a thousand objects to a request."""
         keys: dict[str, list[str]] = {}
         for path in paths:
             bucket, key = _parts_of(path)
