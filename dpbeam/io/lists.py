@@ -24,7 +24,7 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import STRING, Kinds
 
-_ADVICE = re.compile(r"(?:[;:]|, or) (?:pass|leave it out of) [^;]*--[\w=';|\\]+$")
+_ADVICE = re.compile(r"(?:[;:]|, or) (?:pass|leave it out of) [^;]*--[\w=';|\\]+(?: or \w+)*$")
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,15 @@ def test_every_format_with_columns(tmp_path, name):
     assert has_column(str(path), "--domain", "user") and not has_column(str(path), "--domain", "day")
 
 
+def test_words_that_begin_like_a_file_of_another_format(write_file):
+    """A text has no magic bytes of its own; those of others end a list only where they cannot be a word."""
+    path = write_file("a.txt", "WARCRAFT\nObject\nPARADE\nBZ\n")
+    assert read_items(path, STRING, "--domain").to_pylist() == [b"WARCRAFT", b"Object", b"PARADE", b"BZ"]
+    path = write_file("b.txt", "WARC/1.1\r\n")
+    with pytest.raises(InputError, match=f"^--domain: {path}: is a WET file, not text$"):
+        read_items(path, STRING, "--domain")
+
+
 def test_an_item_of_empty_parts_is_none(write_file):
     """As in the input."""
     path = write_file("a.csv", 'a,b\n"",""\n"",x\n')

@@ -54,7 +54,7 @@ class _Crawl(Format):
       kind: of the records that are pages.
     """
 
-    magic = b"WARC"
+    magic = b"WARC/"
     compressible = True
     pipes = True
     has_columns = False
