@@ -7,7 +7,6 @@ as for pairs (`dpbeam.io.sources`).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,8 +122,7 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
     """
     form = spec.file_format
     form.check_installed()
-    spool = Spool(temp_location or tempfile.gettempdir())
-    try:
+    with Spool(temp_location) as spool:
         files, again = match_distinct(spool.replace(spec.patterns, spec.format), "--agents")
         kinds: set[str] = set()
         rows = 0
@@ -138,9 +136,6 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
             raise InputError(
                 f"--agent_column: files hold agents of different types: {', '.join(sorted(kinds))}"
             )
-    except BaseException:
-        spool.remove()
-        raise
     agents = spec.agent_kind(next(iter(kinds), None))
     size = sum(file.size for file in files)
     return InputSummary(

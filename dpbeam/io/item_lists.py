@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,7 +51,7 @@ def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
     Raises:
       InputError: the file cannot be read, a column is missing or has another kind, a value is null or no item.
     """
-    spool = Spool(tempfile.gettempdir())
+    spool = Spool()
     parts = [pa.array([], pa.large_binary())]
     try:
         for name in list_files(path, flag):

@@ -10,7 +10,6 @@ Units are planned from paths and sizes alone: a hundred thousand files are not o
 from __future__ import annotations
 
 import itertools
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,13 +80,9 @@ def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | No
     """
     spec.validate()
     spec.file_format.check_installed()
-    spool = Spool(temp_location or tempfile.gettempdir())
-    try:
+    with Spool(temp_location) as spool:
         spec, files, notes = _find_files(spec, flag, spool)
         look = _look_at(files, spec)
-    except BaseException:
-        spool.remove()
-        raise
     size = sum(file.size for file in files)
     rows = round(look.rows * (size / look.bytes)) if look.bytes else None
     item_bytes = look.item_bytes / look.items if look.items else None

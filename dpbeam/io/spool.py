@@ -7,6 +7,7 @@ it is removed when the run or the process ends.
 from __future__ import annotations
 
 import atexit
+import tempfile
 from collections.abc import Sequence
 
 from apache_beam.io.filesystem import BeamIOError
@@ -24,15 +25,22 @@ _BLOCK = 4 << 20
 
 
 class Spool:
-    """The copies of a run's pipes; made when the first is needed.
+    """The copies of a run's pipes; made when the first is needed. As a context they go where it ends with an error.
 
     Args:
-      temp_location: a folder that every worker can reach.
+      temp_location: a folder that every worker can reach; None: this machine's.
     """
 
-    def __init__(self, temp_location: str):
-        self._temp_location = temp_location
+    def __init__(self, temp_location: str | None = None):
+        self._temp_location = temp_location or tempfile.gettempdir()
         self._folder: RunFolder | None = None
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.remove()
 
     def replace(self, patterns: Sequence[str], format: str, flag: str = "--input") -> tuple[str, ...]:
         """The patterns with a copy in place of each pipe; a pipe that is named twice is read once.

@@ -408,7 +408,7 @@ def _check_header(path: str, header: list[str], spec: InputSpec, form: _Delimite
     there = header if any(name in header for name in spec.columns) else []
     if all(header.count(name) == 1 for name in spec.columns):
         return
-    raise spec.no_columns(path, header, there, _hint(header, spec, form) if not there else "")
+    raise spec.no_columns(path, header, there, "" if there else _hint(header, spec, form))
 
 
 def _hint(header: list[str], spec: InputSpec, form: _Delimited) -> str:
