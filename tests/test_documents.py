@@ -6,6 +6,9 @@ import re
 import pytest
 
 from dpbeam.cli import COMMANDS
+from dpbeam.io.formats import formats
+from dpbeam.io.formats.base import Format
+from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import beam_flags
 from dpbeam.runners import worker
 from dpbeam.selection.config import SelectionConfig
@@ -19,6 +22,17 @@ def rows(document: str, head: str) -> list[list[str]]:
     text = (ROOT / document).read_text()
     table = text[text.index(f"\n{head}") + 1 :].split("\n\n")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+#: Options that let a format read a file whole which it reads in ranges otherwise.
+READ_WHOLE = {
+    "csv_multiline": InputSpec((), "csv", csv_multiline=True),
+    "text_layout=file": InputSpec((), "text", text_layout="file"),
+}
+
+
+def splits(form: Format) -> bool:
+    return form.splits(InputSpec((), form.name))
 
 
 def default(name: str) -> SelectionPlan:
@@ -43,6 +57,32 @@ def test_the_table_of_trips():
         program = default(name).program
         assert int(trips) == program.trips, name
         assert bool(back) == bool(program.reply_columns), name
+
+
+def test_the_table_of_formats():
+    """Every format of files, as the registry has it, in the order of help."""
+    expected = []
+    for form in formats():
+        if form.is_table:
+            continue
+        extra = f" (`dpbeam[{form.extra}]`)" if form.extra else ""
+        without = [
+            f"`--{flag}`"
+            for flag, spec in READ_WHOLE.items()
+            if spec.format == form.name and not form.splits(spec)
+        ]
+        ranges = f"yes, but for {', '.join(without)}" if without else "yes" if splits(form) else "no"
+        said = (form.compressible, form.pipes, ranges, form.has_columns, form.has_lists)
+        suffixes = ", ".join(f"`.{suffix}`" for suffix in form.suffixes)
+        cells = [cell if isinstance(cell, str) else "yes" if cell else "no" for cell in said]
+        expected.append([f"`{form.name}`{extra}", suffixes, *cells])
+    assert rows("docs/input.md", "| `--input_format` |") == expected
+
+
+def test_the_table_of_tables():
+    found = rows("docs/input.md", "| `--input` | reads |")
+    expected = {(form.name, f"`dpbeam[{form.extra}]`") for form in formats() if form.is_table}
+    assert {(row[0].strip("`").partition(":")[0], row[2]) for row in found} == expected
 
 
 def test_the_page_of_the_command_line_lists_the_commands():

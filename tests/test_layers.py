@@ -16,13 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # From the ground up, packages and single modules of dpbeam. A module may import from its own package and from lower
 # floors; what stands on one floor knows nothing of each other.
 FLOORS = (
-    (
-        "errors",
-        "signals",
-        "version",
-        "data",
-        "families",
-    ),  # what a family says of itself; no family is loaded there
+    # What a family says of itself stands low: families are loaded by their names.
+    ("errors", "signals", "version", "data", "families"),
     ("accounting", "storage", "room"),
     ("randomness", "budget"),  # accounts of budget over runs know accounting alone
     ("kernels",),

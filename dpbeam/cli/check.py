@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import READ, WRITTEN_PREFIX, FlagParser
+from dpbeam.cli.flags import WRITTEN_PREFIX, FlagParser, add_input_flags
+from dpbeam.cli.settings import input_spec
 from dpbeam.errors import InputError, UnavailableError, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
@@ -14,12 +15,13 @@ from dpbeam.jobs.exit_codes import ExitCode
 if TYPE_CHECKING:
     from dpbeam.runners.check import Row
 
+#: Flags that say nothing of what is in the input: without others its files are matched and not opened.
+_OF_NO_INPUT = {"input", "output", "overwrite", "quiet", "verbose"}
+
 
 def make_parser() -> FlagParser:
     parser = FlagParser("check", "Whether jars, Java, cluster, workers and paths are ready for a job.")
-    parser.add_argument(
-        "--input", nargs="+", action="extend", metavar="PATTERN", type=READ, help="what the job will read"
-    )
+    add_input_flags(parser)
     parser.add_switch("overwrite", "as the job will have it")
     parser.add_argument("--output", metavar="PREFIX", type=WRITTEN_PREFIX, help="where the job will write")
     return parser
@@ -34,14 +36,21 @@ def _as_the_command(given: dict[str, Any]) -> list[Row]:
     """Input and output looked at as every command does, by the same code; of a table its files are its own."""
     from dpbeam.io.files import match_files
     from dpbeam.io.output import OutputTarget
-    from dpbeam.io.paths import is_pipe, table_format
+    from dpbeam.io.paths import is_pipe, local_path, table_format
+    from dpbeam.io.sources import preflight
     from dpbeam.runners.check import Row
 
     files: list[str] = []
-    patterns = [pattern for pattern in given.get("input", ()) if not table_format(pattern)]
+    patterns = given.get("input", ())
+    told = len(given.keys() - _OF_NO_INPUT) > 0
 
     def find() -> None:
-        files.extend(file.path for file in match_files(patterns, pipes=True))
+        # A pipe that is looked into is empty when the job comes.
+        if told and not any(is_pipe(local_path(pattern, "--input")) for pattern in patterns):
+            files.extend(file.path for file in preflight(input_spec(given)).files)
+        else:
+            files_of = [pattern for pattern in patterns if not table_format(pattern)]
+            files.extend(file.path for file in match_files(files_of, pipes=True))
 
     def look() -> None:
         if "output" in given:

@@ -7,7 +7,6 @@ as for pairs (`dpbeam.io.sources`).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,8 +122,7 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
     """
     form = spec.file_format
     form.check_installed()
-    spool = Spool(temp_location or tempfile.gettempdir())
-    try:
+    with Spool(temp_location) as spool:
         files, again = match_distinct(spool.replace(spec.patterns, spec.format), "--agents")
         kinds: set[str] = set()
         rows = 0
@@ -138,9 +136,6 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
             raise InputError(
                 f"--agent_column: files hold agents of different types: {', '.join(sorted(kinds))}"
             )
-    except BaseException:
-        spool.remove()
-        raise
     agents = spec.agent_kind(next(iter(kinds), None))
     size = sum(file.size for file in files)
     return InputSummary(
@@ -248,22 +243,12 @@ def _unlist(rows: Rows, width: int, name: str) -> list[np.ndarray]:
     return list(_floats(pc.list_flatten(rows.items[1])).reshape(-1, width).T)
 
 
-class _Read(beam.DoFn):
-    """Unit of work -> record batches of agents."""
-
-    def __init__(self, spec: AgentSpec, kinds: Kinds, market: Market):
-        self._spec, self._kinds, self._market = spec, kinds, market
-
-    def process(self, unit: PlainUnit) -> Iterator[pa.RecordBatch]:
-        yield from read_agents(unit, self._spec, self._kinds, self._market)
-
-
 class ReadAgents(beam.PTransform):
     """Read agents: PBegin -> PCollection[pa.RecordBatch(agent: canonical bytes, value, demands)]."""
 
     def __init__(self, spec: AgentSpec, summary: InputSummary, market: Market):
         super().__init__()
-        self._fn = _Read(spec, summary.kinds, market)
+        self._read = beam.FlatMap(read_agents, spec, summary.kinds, market)
         self._units = deal_units(summary.files, spec)
 
     def expand(self, begin: beam.pvalue.PBegin) -> PCollection:
@@ -271,5 +256,5 @@ class ReadAgents(beam.PTransform):
             begin
             | "WorkUnits" >> beam.Create(self._units)
             | "SpreadUnits" >> beam.Reshuffle()
-            | "ReadUnits" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
+            | "ReadUnits" >> self._read.with_output_types(pa.RecordBatch)
         )

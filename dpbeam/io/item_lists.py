@@ -1,73 +1,75 @@
 """Lists of items: public ones (`--public_items`, `--domain`), or those of an earlier run (`--released`).
 
-A list has the form of the output, so that the items of one run can be the public items of the next: Parquet, CSV or
-JSON lines with the item columns by name, else text with an item a line, escaped, composite parts separated by tabs.
-Text has no header: where an output of ours has a rank, a noisy weight or a noisy count beside the item, its ledger
-says so. The prefix of a finished output stands for its files.
+A list has the form of the output, so that the items of one run can be the public items of the next: the item columns
+by name, in any format of the input with columns, else text with an item a line, escaped, composite parts separated by
+tabs. Text has no header: where an output of ours has a rank, a noisy weight or a noisy count beside the item, its
+ledger says so. The prefix of a finished output stands for its files.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import orjson
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
 from dpbeam.families.registry import family_of
 from dpbeam.io.files import InputFile, identity, match_files
+from dpbeam.io.lists import ListSpec, faults_of, list_format, list_kinds, list_rows, whole_column
 from dpbeam.io.output import read_ledger, shards_named
 from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes
-from dpbeam.io.paths import format_of, is_pipe, is_wild, local_path
+from dpbeam.io.paths import is_pipe, is_wild, local_path
+from dpbeam.io.rows import Rows
 from dpbeam.io.sinks import OutputColumns
-from dpbeam.io.streams import ByteSource, open_input
+from dpbeam.io.spool import Spool
+from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import BYTES, INT
+from dpbeam.kernels.canonical import BYTES, INT, STRING
 from dpbeam.storage import FileSystems
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _SHARD_PATH = re.compile(rf"(.+)-{SHARD_NAME.pattern}")
 _BLOCK = 8 << 20
-_LONGEST_HEADER = 1 << 20
-_LONGEST_FIELD = 1 << 28
-
-_Row = tuple[int, list[bytes]]  # line number, canonical parts of the item
+_TEXT = "text"  # what a list is whose name tells no format with columns
 
 
 def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
     """Distinct canonical items of a list.
 
     Args:
-      path: files, by a name or glob, or the prefix of a finished output. The format follows from the extension
-        (`.parquet`, `.csv`, `.jsonl`, `.ndjson`, else text); but for Parquet it may be compressed (`.gz`, `.zst`).
+      path: files, by a name or glob, or the prefix of a finished output. The format follows from the extension.
       columns: names and kinds of the item columns of the job.
       flag: names the option in errors, for example `--public_items`.
 
     Returns:
-      (n,) large_binary, in the order of first occurrence.
+      (n,) large_binary, in the order of first occurrence; what is no item (`canonical.empty_items`) is left out.
 
     Raises:
       InputError: the file cannot be read, a column is missing or has another kind, a value is null or no item.
     """
-    parts = []
-    for file in list_files(path, flag):
-        format = format_of(file)
-        if format == "parquet":
-            parts.append(_read_parquet(file, columns, flag))
-        else:
-            rows = {"csv": _csv_rows, "jsonl": _json_rows}.get(format, _text_rows)
-            parts.append(_gather(rows(file, columns, flag), columns))
+    spool = Spool()
+    parts = [pa.array([], pa.large_binary())]
+    try:
+        for name in list_files(path, flag):
+            form = list_format(name, _TEXT)
+            (file,) = spool.replace([name], form.name, flag)
+            # Only formats that declare types have bytes; in others they are text, escaped.
+            types = (
+                columns.kinds
+                if form.declares_types
+                else [STRING if kind == BYTES else kind for kind in columns.kinds]
+            )
+            with faults_of(flag):
+                parts += _items(ListSpec.of(file, form, flag, columns.names, types), columns)
+    finally:
+        spool.remove()
     items = pa.chunked_array(parts).unique()
-    return items.filter(pc.greater(pc.binary_length(items), 0))  # an empty string is no item
+    return items.filter(pa.array(~canonical.empty_items(items, columns.kinds)))
 
 
 def list_files(path: str, flag: str) -> list[str]:
@@ -120,79 +122,82 @@ def _digest(path: str) -> bytes:
 
 
 def has_column(path: str, flag: str, name: str) -> bool:
-    """Whether a file of the list has a column of this name besides its items, by its schema or its first row.
+    """Whether a file of the list has a column of this name, of a type that ids have, besides its items.
 
     Raises:
-      InputError: there is no such list, or it cannot be read.
+      InputError: there is no such list.
     """
-    return any(name in _names_in(file) for file in list_files(path, flag) if not is_pipe(file))
+    return any(_has_column(file, flag, name) for file in list_files(path, flag) if not is_pipe(file))
 
 
-def _names_in(path: str) -> Collection[str]:
-    format = format_of(path)
-    if format not in ("parquet", "csv", "jsonl"):
-        return ()
+def _has_column(path: str, flag: str, name: str) -> bool:
+    form = list_format(path, _TEXT)
     try:
-        with open_input(path) as file:
-            if format == "parquet":
-                return pq.read_schema(file).names
-            source = ByteSource(path, file)
-            first = source.read(_LONGEST_HEADER).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
-        if format == "csv":
-            return next(csv.reader([first.decode()]), [])
-        row = orjson.loads(first)
-        return row if isinstance(row, dict) else ()
-    except (pa.ArrowException, OSError, ValueError, csv.Error):
-        return ()  # whoever reads the list says what is wrong with it
+        list_kinds(ListSpec.of(path, form, flag, [name], [STRING]))
+    except InputError:
+        return False  # whoever reads the list says what else is wrong with it
+    return form.has_columns
 
 
-def _read_parquet(path: str, columns: OutputColumns, flag: str) -> pa.Array:
-    with open_input(path) as file:
+def _items(spec: ListSpec, columns: OutputColumns) -> Iterator[pa.Array]:
+    """The items of a file: large_binary arrays."""
+    form, path, kinds = spec.file_format, spec.patterns[0], list_kinds(spec)
+    beside = (0, 0) if form.has_columns else _beside_items(path)
+    if form.declares_types:
+        for name, kind, wanted in zip(columns.names, kinds.item, columns.kinds):
+            if kind != wanted:
+                raise InputError(
+                    f"{path}: column '{name}' holds {kind} values, but the items of the input are {wanted}"
+                )
+    for rows in list_rows(spec, kinds):
+        fields = rows if form.has_columns else _fields(rows, len(columns.kinds), beside)
+        parts = [whole_column(spec, fields, place) for place in range(len(columns.kinds))]
+        if not form.declares_types:
+            parts = [
+                _plain(part, kind, fields, escaped=not form.has_columns)
+                for part, kind in zip(parts, columns.kinds)
+            ]
+        yield parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
+
+
+def _fields(lines: Rows, count: int, beside: tuple[int, int]) -> Rows:
+    """The `count` fields of each line that is not empty, without those before and after them."""
+    kept = np.flatnonzero(pc.greater(pc.binary_length(lines.items[0]), 0))
+    fields = pc.split_pattern(lines.items[0].take(pa.array(kept)), "\t")
+    sizes, width = pc.list_value_length(fields).to_numpy(), beside[0] + count + beside[1]
+    if (bad := sizes != width).any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"{lines.where(int(kept[row]))}: {sizes[row]} fields separated by tabs, expected {width}"
+        )
+    columns = [pc.list_element(fields, beside[0] + place) for place in range(count)]
+    return Rows(None, columns, lambda row: lines.where(int(kept[row])))
+
+
+def _plain(values: pa.Array, kind: str, rows: Rows, *, escaped: bool) -> pa.Array:
+    """Canonical bytes (n,) of values that are text in their file; integers may be parsed already.
+
+    Args:
+      escaped: integers stand as text, and strings are escaped too.
+    """
+    if kind == INT:
+        if not escaped:
+            return values
+        numbers, _ = canonical.parse_int64(values)
+        if numbers.null_count:
+            row = pc.index(numbers.is_null(), True).as_py()
+            raise InputError(f"{rows.where(row)}: not a 64-bit integer, as the items of the input are")
+        return canonical.encode_int64(numbers)
+    if kind == STRING and not (escaped and pc.any(pc.match_substring(values, b"\\")).as_py()):
+        return values
+    undo: Callable[[str], Any] = unescape_bytes if kind == BYTES else unescape
+    plain = []
+    for row, text in enumerate(values.cast(pa.large_string()).to_pylist()):
         try:
-            source = pq.ParquetFile(file)
-            _check_columns(path, source.schema_arrow.names, columns, flag)
-            table = source.read(columns=list(columns.names))
-        except (pa.ArrowException, OSError):
-            raise InputError(f"{flag}: {path}: not a whole Parquet file") from None
-    parts = []
-    for name, wanted in zip(columns.names, columns.kinds):
-        where = f"{path}: column '{name}'"
-        encoded, kind = canonical.encode(table.column(name), where)
-        if kind not in (wanted, None):
-            raise InputError(f"{flag}: {where} holds {kind} values, but the items of the input are {wanted}")
-        if encoded.null_count:
-            raise InputError(f"{flag}: {where} holds nulls; remove them")
-        parts.append(canonical.plain(encoded))
-    return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
-
-
-def _check_columns(path: str, names: list[str], columns: OutputColumns, flag: str) -> None:
-    for name in columns.names:
-        if names.count(name) != 1:
-            what = "several columns" if name in names else "no column"
-            raise InputError(f"{flag}: {path} has {what} '{name}'")
-
-
-def _gather(rows: Iterator[_Row], columns: OutputColumns) -> pa.Array:
-    values: list[list[bytes]] = [[] for _ in columns.kinds]
-    for _, parts in rows:
-        for column, part in zip(values, parts):
-            column.append(part)
-    arrays = [pa.array(column, pa.large_binary()) for column in values]
-    return arrays[0] if len(arrays) == 1 else canonical.encode_parts(arrays)
-
-
-def _text_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
-    before, after = _beside_items(path)
-    width = before + len(columns.kinds) + after
-    for number, line in enumerate(_content(path).split(b"\n"), start=1):
-        if line := line.removesuffix(b"\r"):
-            with _complaints(f"{flag}: {path}:{number}"):
-                fields = _decoded(line).split("\t")
-                if len(fields) != width:
-                    raise ValueError(f"{len(fields)} fields separated by tabs, expected {width}")
-                fields = fields[before : width - after]
-                yield number, [_written(f, kind, unescape) for f, kind in zip(fields, columns.kinds)]
+            plain.append(undo(text))
+        except ValueError as complaint:
+            raise InputError(f"{rows.where(row)}: {complaint}") from None
+    return pa.array(plain, pa.large_binary())
 
 
 def _beside_items(path: str) -> tuple[int, int]:
@@ -203,95 +208,3 @@ def _beside_items(path: str) -> tuple[int, int]:
         return 0, 0
     family = family_of(ledger["method"])
     return (0, 0) if family is None else family.beside_items(ledger["parameters"])
-
-
-def _csv_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    with _complaints(f"{flag}: {path}"):
-        text = _decoded(_content(path))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    number, header = 1, None
-    while True:
-        with _complaints(f"{flag}: {path}:{number}"):
-            row = next(reader, None)
-            if row is None:
-                return
-            if row and header is None:
-                _check_columns(path, row, columns, flag)
-                header, places = row, [row.index(name) for name in columns.names]
-            elif row:
-                if len(row) != len(header):
-                    raise ValueError(f"{len(row)} fields where the header has {len(header)}")
-                yield number, [_written(row[p], kind, str) for p, kind in zip(places, columns.kinds)]
-        number = reader.line_num + 1
-
-
-def _json_rows(path: str, columns: OutputColumns, flag: str) -> Iterator[_Row]:
-    for number, line in enumerate(_content(path).split(b"\n"), start=1):
-        if line and not line.isspace():
-            with _complaints(f"{flag}: {path}:{number}"):
-                row = orjson.loads(line)
-                if type(row) is not dict:
-                    raise ValueError("not an object")
-                yield number, [_of_json(row, n, kind) for n, kind in zip(columns.names, columns.kinds)]
-
-
-@contextmanager
-def _complaints(where: str) -> Iterator[None]:
-    """Turns what is wrong with a line into an InputError that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except orjson.JSONDecodeError:
-        raise InputError(f"{where}: not a JSON value") from None
-    except csv.Error as error:
-        if "NUL" in str(error):  # Python 3.10
-            raise InputError(
-                f"{where}: a NUL character, which CSV has from Python 3.11 on; give the list as JSON lines or Parquet"
-            ) from None
-        raise InputError(
-            f"{where}: malformed CSV; quote values with quotes, and double quotes inside"
-        ) from None
-    except ValueError as complaint:
-        raise InputError(f"{where}: {complaint}") from None
-
-
-def _content(path: str) -> bytes:
-    data = []
-    with open_input(path) as file:
-        source = ByteSource(path, file)
-        while block := source.read(_BLOCK):
-            data.append(block)
-    return b"".join(data).removeprefix(b"\xef\xbb\xbf")
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ValueError("not valid UTF-8") from None
-
-
-def _written(field: str, kind: str, plain: Callable[[str], str]) -> bytes:
-    """Canonical bytes of a value as it is written. Raises ValueError with a complaint."""
-    if kind == INT:
-        return _integer(int(field) if _INTEGER.fullmatch(field) else None)
-    return unescape_bytes(field) if kind == BYTES else plain(field).encode()
-
-
-def _of_json(row: dict[str, Any], name: str, kind: str) -> bytes:
-    value = row.get(name)
-    if value is None:
-        raise ValueError(f"no '{name}', or null")
-    if kind == INT:
-        return _integer(value if type(value) is int else None)
-    if type(value) is not str:
-        raise ValueError(f"'{name}' is no string, as the items of the input are")
-    return _written(value, kind, str)
-
-
-def _integer(value: int | None) -> bytes:
-    if value is None or not -(2**63) <= value < 2**63:
-        raise ValueError("not a 64-bit integer, as the items of the input are")
-    return value.to_bytes(8, "big", signed=True)

@@ -311,7 +311,8 @@ class OutputTarget:
             output["public"] = False
         values.setdefault("parameters", {})["output"] = output
         if self.release is not None:
-            values["release"] = replace(self.release, date=_today()).to_dict()
+            today = datetime.now(timezone.utc).date().isoformat()
+            values["release"] = replace(self.release, date=today).to_dict()
         return to_text(values).encode()
 
     def staged_shards(self) -> list[str]:
@@ -437,7 +438,3 @@ def count_released(paths: list[str]) -> int:
 def _described(path: str) -> Shard:
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         return describe(file, as_text(FileSystems.split(path)[1]))
-
-
-def _today() -> str:
-    return datetime.now(timezone.utc).date().isoformat()

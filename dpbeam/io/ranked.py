@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import apache_beam as beam
@@ -17,26 +17,21 @@ from dpbeam.kernels.columns import decode, encode
 from dpbeam.storage import FileSystems
 
 
-class _Write(beam.DoFn):
-    def __init__(self, folder: str, columns: OutputColumns, format: str, noisy_counts: bool):
-        self._folder = folder
-        self._columns = columns
-        self._format = format
-        self._noisy_counts = noisy_counts
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
-        parts = [decode(data) for data in element[1] if data]
-        rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
-        items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
-        arrays = [rank, *canonical.decode(items, self._columns.kinds)]
-        schema = replace(self._columns, noisy_weight=False).schema()
-        schema = schema.insert(0, pa.field("rank", pa.int64(), nullable=False))
-        if self._noisy_counts:
-            arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
-            schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
-        path = FileSystems.join(self._folder, f"shard-{shard_name(0, 1, self._format)}")
-        write_atomically(path, lambda file: write_columns(file, arrays, schema, self._format))
-        yield path
+def _write(
+    element: tuple[int, Iterable[bytes]], folder: str, columns: OutputColumns, format: str, noisy_counts: bool
+) -> str:
+    parts = [decode(data) for data in element[1] if data]
+    rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
+    items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
+    arrays = [rank, *canonical.decode(items, columns.kinds)]
+    schema = replace(columns, noisy_weight=False).schema()
+    schema = schema.insert(0, pa.field("rank", pa.int64(), nullable=False))
+    if noisy_counts:
+        arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
+        schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
+    path = FileSystems.join(folder, f"shard-{shard_name(0, 1, format)}")
+    write_atomically(path, lambda file: write_columns(file, arrays, schema, format))
+    return path
 
 
 def _encoded(batch: pa.RecordBatch) -> tuple[int, bytes]:
@@ -62,14 +57,9 @@ class WriteRanked(beam.PTransform):
         for name in ("rank", "noisy_count"):
             if name in columns.names:
                 raise InputError(f"--item_column: '{name}' is a column of the ranking; rename yours")
-        self._fn = _Write(folder, columns, format, noisy_counts)
+        self._write = beam.Map(_write, folder, columns, format, noisy_counts).with_output_types(str)
 
     def expand(self, ranking):
         empty = ranking.pipeline | "NoRanking" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
         encoded = ranking | "Encode" >> beam.Map(_encoded).with_output_types(tuple[int, bytes])
-        return (
-            (encoded, empty)
-            | beam.Flatten()
-            | "OneFile" >> beam.GroupByKey()
-            | "WriteFile" >> beam.ParDo(self._fn).with_output_types(str)
-        )
+        return (encoded, empty) | beam.Flatten() | "OneFile" >> beam.GroupByKey() | "WriteFile" >> self._write

@@ -55,6 +55,30 @@ class Rows:
         return len(self.items[0])
 
 
+class Documents:
+    """Texts on their way into Rows of some megabytes, however small each is; all have users, or none."""
+
+    def __init__(self, path: str = "the input"):
+        self._path = path
+        self._rows: list[tuple[str, bytes, str | None]] = []
+        self.size = 0
+
+    def add(self, where: str, text: bytes, user: str | None = None) -> None:
+        """One more row; `where` names it in a message."""
+        self._rows.append((where, text, user))
+        self.size += len(text)
+
+    def take(self) -> Iterator[Rows]:
+        """What was gathered, if anything was; begins anew."""
+        if not self._rows:
+            return
+        places, texts, users = zip(*self._rows)
+        self._rows, self.size = [], 0
+        user = None if users[0] is None else pa.array(users, pa.large_string())
+        text = pa.array(texts, pa.large_binary()).view(pa.large_string())
+        yield Rows(user, [text], places.__getitem__, path=self._path)
+
+
 @dataclass
 class Pairs:
     """Items and the row that each belongs to; users, if there are any, by row.

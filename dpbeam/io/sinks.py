@@ -141,51 +141,45 @@ def write_shard(
     write_columns(file, arrays, columns.schema(), format)
 
 
-@beam.typehints.with_output_types(tuple[int, bytes])
-class _RouteToShards(beam.DoFn):
+def _route(
+    batch: pa.RecordBatch, released: tuple[int, int], requested: int | None
+) -> Iterator[tuple[int, bytes]]:
     """RecordBatch -> (output shard, encoded items)."""
-
-    def __init__(self, requested: int | None):
-        self._requested = requested
-
-    def process(self, batch: pa.RecordBatch, released: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
-        num_shards = num_output_shards(released, self._requested)
-        items = canonical.plain(batch.column("item")).cast(pa.large_binary())
-        numbers = {name: batch.column(name).to_numpy() for name in batch.schema.names if name != "item"}
-        shard = output_shard(items, num_shards)
-        order = np.argsort(shard, kind="stable")
-        bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
-        step = rows_within(_BYTES_PER_MESSAGE, items)
-        for number in np.flatnonzero(np.diff(bounds)):
-            rows = order[bounds[number] : bounds[number + 1]]
-            for start in range(0, len(rows), step):
-                part = rows[start : start + step]
-                message = {"item": items.take(pa.array(part))}
-                message.update({name: values[part] for name, values in numbers.items()})
-                yield int(number), encode(message)
+    num_shards = num_output_shards(released, requested)
+    items = canonical.plain(batch.column("item")).cast(pa.large_binary())
+    numbers = {name: batch.column(name).to_numpy() for name in batch.schema.names if name != "item"}
+    shard = output_shard(items, num_shards)
+    order = np.argsort(shard, kind="stable")
+    bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
+    step = rows_within(_BYTES_PER_MESSAGE, items)
+    for number in np.flatnonzero(np.diff(bounds)):
+        rows = order[bounds[number] : bounds[number + 1]]
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            message = {"item": items.take(pa.array(part))}
+            message.update({name: values[part] for name, values in numbers.items()})
+            yield int(number), encode(message)
 
 
-class _WriteShard(beam.DoFn):
+def _write(
+    element: tuple[int, Iterable[bytes]],
+    released: tuple[int, int],
+    folder: str,
+    columns: OutputColumns,
+    format: str,
+    requested: int | None,
+) -> str:
     """(output shard, encoded items) -> path of the staged file."""
-
-    def __init__(self, folder: str, columns: OutputColumns, format: str, requested: int | None):
-        self._folder = folder
-        self._columns = columns
-        self._format = format
-        self._requested = requested
-
-    def process(self, element: tuple[int, Iterable[bytes]], released: tuple[int, int]) -> Iterator[str]:
-        shard, messages = element
-        parts = [decode(message) for message in messages if message]
-        items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
-        numbers = {
-            name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0)
-            for name in self._columns.numbers
-        }
-        name = shard_name(shard, num_output_shards(released, self._requested), self._format)
-        path = FileSystems.join(self._folder, f"shard-{name}")
-        write_atomically(path, lambda file: write_shard(file, items, numbers, self._columns, self._format))
-        yield path
+    shard, messages = element
+    parts = [decode(message) for message in messages if message]
+    items = pa.concat_arrays([p["item"] for p in parts]) if parts else pa.array([], pa.large_binary())
+    numbers = {
+        name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0) for name in columns.numbers
+    }
+    name = shard_name(shard, num_output_shards(released, requested), format)
+    path = FileSystems.join(folder, f"shard-{name}")
+    write_atomically(path, lambda file: write_shard(file, items, numbers, columns, format))
+    return path
 
 
 def _released(batch: pa.RecordBatch) -> tuple[int, int]:
@@ -233,19 +227,18 @@ class WriteReleased(beam.PTransform):
             | "SumReleased" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
         )
         count = beam.pvalue.AsSingleton(released)
-        messages = batches | "RouteToShards" >> beam.ParDo(_RouteToShards(self._requested), count)
+        route = beam.FlatMap(_route, count, self._requested).with_output_types(tuple[int, bytes])
+        messages = batches | "RouteToShards" >> route
         # (output shard, b""): shards without items are files too
         shards = released | "EveryShard" >> beam.FlatMap(_every_shard, self._requested).with_output_types(
             tuple[int, bytes]
         )
+        write = beam.Map(_write, count, self._folder, self._columns, self._format, self._requested)
         return (
             (messages, shards)
             | beam.Flatten()
             | "GroupByShard" >> beam.GroupByKey()
-            | "WriteShard"
-            >> beam.ParDo(
-                _WriteShard(self._folder, self._columns, self._format, self._requested), count
-            ).with_output_types(str)
+            | "WriteShard" >> write.with_output_types(str)
         )
 
     def display_data(self) -> dict[str, object]:

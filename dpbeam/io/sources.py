@@ -10,7 +10,6 @@ Units are planned from paths and sizes alone: a hundred thousand files are not o
 from __future__ import annotations
 
 import itertools
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import InputFile, match_distinct
-from dpbeam.io.formats.base import Look, Piece
+from dpbeam.io.formats.base import Piece
 from dpbeam.io.partitions import with_partitions
 from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
@@ -81,13 +80,9 @@ def preflight(spec: InputSpec, flag: str = "--input", *, temp_location: str | No
     """
     spec.validate()
     spec.file_format.check_installed()
-    spool = Spool(temp_location or tempfile.gettempdir())
-    try:
+    with Spool(temp_location) as spool:
         spec, files, notes = _find_files(spec, flag, spool)
         look = _look_at(files, spec)
-    except BaseException:
-        spool.remove()
-        raise
     size = sum(file.size for file in files)
     rows = round(look.rows * (size / look.bytes)) if look.bytes else None
     item_bytes = look.item_bytes / look.items if look.items else None
@@ -188,13 +183,10 @@ class _Looks:
         for column, kinds in look.values.items():
             self._values.setdefault(column, set()).update(kinds)
         if look.rows is not None:
-            self._weigh(file, look, look.rows)
-
-    def _weigh(self, file: InputFile, look: Look, rows: int) -> None:
-        self.rows += rows
-        self.bytes += file.size
-        self.items += look.items_seen
-        self.item_bytes += look.item_bytes
+            self.rows += look.rows
+            self.bytes += file.size
+            self.items += look.items_seen
+            self.item_bytes += look.item_bytes
 
     def _check_declared(self, path: str, items: Sequence[str | None]) -> None:
         """The type of the output is what every file declares, or the flag: never what one of them happens to hold."""
@@ -235,7 +227,8 @@ def plan_units(
     for file in files:
         if not file.size and not spec.file_format.declares_types:
             continue
-        parts = _num_ranges(file, spec, desired_split_bytes)
+        splits = spec.file_format.splits(spec) and compression_of(file.path) is None
+        parts = max(1, round(file.size / desired_split_bytes)) if splits else 1
         if parts > 1:
             bounds = [file.size * i // parts for i in range(parts + 1)]
             units += [(Piece(file.path, a, b, file.constants),) for a, b in itertools.pairwise(bounds)]
@@ -260,11 +253,6 @@ def deal_units(
     """
     units = plan_units(files, spec, desired_split_bytes)
     return [unit.plain() for unit in sorted(units, key=lambda unit: unit.pieces[0].start)]
-
-
-def _num_ranges(file: InputFile, spec: InputSpec, split: int) -> int:
-    splits = spec.file_format.splits(spec) and compression_of(file.path) is None
-    return max(1, round(file.size / split)) if splits else 1
 
 
 class _Read(beam.DoFn):

@@ -7,6 +7,7 @@ it is removed when the run or the process ends.
 from __future__ import annotations
 
 import atexit
+import tempfile
 from collections.abc import Sequence
 
 from apache_beam.io.filesystem import BeamIOError
@@ -24,17 +25,24 @@ _BLOCK = 4 << 20
 
 
 class Spool:
-    """The copies of a run's pipes; made when the first is needed.
+    """The copies of a run's pipes; made when the first is needed. As a context they go where it ends with an error.
 
     Args:
-      temp_location: a folder that every worker can reach.
+      temp_location: a folder that every worker can reach; None: this machine's.
     """
 
-    def __init__(self, temp_location: str):
-        self._temp_location = temp_location
+    def __init__(self, temp_location: str | None = None):
+        self._temp_location = temp_location or tempfile.gettempdir()
         self._folder: RunFolder | None = None
 
-    def replace(self, patterns: Sequence[str], format: str) -> tuple[str, ...]:
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.remove()
+
+    def replace(self, patterns: Sequence[str], format: str, flag: str = "--input") -> tuple[str, ...]:
         """The patterns with a copy in place of each pipe; a pipe that is named twice is read once.
 
         Raises:
@@ -46,16 +54,16 @@ class Spool:
             if not (is_local(pattern) and is_pipe(pattern)):
                 found.append(pattern)
                 continue
-            check_no_device(pattern, "--input")
+            check_no_device(pattern, flag)
             if not find(format).pipes:
-                raise InputError(f"--input: '{pattern}': {find(format).why_no_pipe}; name a file")
+                raise InputError(f"{flag}: '{pattern}': {find(format).why_no_pipe}; name a file")
             key = identity(pattern)
             if key not in pipes:
-                pipes[key] = self._copy(pattern, len(pipes))
+                pipes[key] = self._copy(pattern, len(pipes), flag)
                 found.append(pipes[key])
         return tuple(found)
 
-    def _copy(self, pipe: str, number: int) -> str:
+    def _copy(self, pipe: str, number: int, flag: str) -> str:
         if self._folder is None:
             try:
                 self._folder = RunFolder(self._temp_location)
@@ -84,7 +92,7 @@ class Spool:
                 copy.close()
             except (BeamIOError, OSError) as error:
                 why = reason(error)
-                raise refusal(f"--input: cannot copy '{pipe}' to the temp location: {why}", error) from None
+                raise refusal(f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error) from None
         return path
 
     def remove(self) -> None:

@@ -103,3 +103,7 @@ class ByteSource:
         except (OSError, EOFError, lzma.LZMAError) as error:
             problem = f"not a whole {self._compression} file" if self._compression else "cannot be read"
             raise refusal(f"{self.path}: {problem}: {reason(error)}", error) from None
+
+    def read_all(self) -> bytes:
+        """All that is left. Raises InputError for a damaged file."""
+        return b"".join(iter(lambda: self.read(8 << 20), b""))

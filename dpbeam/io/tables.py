@@ -50,10 +50,6 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
-#: Of each kind of table: what lies in its folder and nowhere else, and how to read it.
-_MARKS = (("_delta_log/*", "delta"), ("metadata/*.metadata.json", "iceberg"))
-
-
 def refuse_files_of_tables(paths: Iterable[str], flag: str, any_file: Callable[[str], bool]) -> None:
     """Refuse files that lie in a table's folder: which of them are live, the table alone knows.
 
@@ -63,20 +59,18 @@ def refuse_files_of_tables(paths: Iterable[str], flag: str, any_file: Callable[[
     Raises:
       InputError: naming the table, and how to read it.
     """
+    from dpbeam.io.formats import formats
+
+    tables = [format for format in formats() if format.is_table]
     looked_at = set()
     for folder in sorted({posixpath.dirname(absolute(path)) for path in paths}):
         while folder not in looked_at and not folder.endswith(":/"):
             looked_at.add(folder)
-            kind = _kind_of(folder, any_file)
-            if kind is not None:
-                how = f"delta:{folder}" if kind == "delta" else "iceberg:CATALOG.NAMESPACE.TABLE"
-                raise InputError(
-                    f"{flag}: '{folder}' is the folder of a table, whose files hold deleted and replaced rows too; "
-                    f"read it as --input {how}"
-                )
+            escaped = glob.escape(folder) if is_local(folder) else folder
+            for table in tables:
+                if any_file(posixpath.join(escaped, table.mark)):
+                    raise InputError(
+                        f"{flag}: '{folder}' is the folder of a table, whose files hold deleted and replaced rows too; "
+                        f"read it as --input {table.spelling.format(folder=folder)}"
+                    )
             folder = posixpath.dirname(folder)
-
-
-def _kind_of(folder: str, any_file: Callable[[str], bool]) -> str | None:
-    escaped = glob.escape(folder) if is_local(folder) else folder
-    return next((kind for mark, kind in _MARKS if any_file(posixpath.join(escaped, mark))), None)

@@ -225,6 +225,8 @@ class Job:
         names += self.spec.file_format.ledger_fields
         if self.spec.partitions:
             names += ("partitions",)
+        if self.spec.csv_delimiter != ",":
+            names += ("csv_delimiter",)
         values = {name: getattr(self.spec, name) for name in names}
         return {**values, "ngrams": list(self.spec.ngrams), "item_types": list(self.summary.kinds.item)}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -107,13 +108,20 @@ def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards,
         ("--user_exponent", user_exponent, 0, 100),
         ("--item_exponent", item_exponent, 0, 100),
     )
+    check_ranges(ranges, format, FORMATS)
+    if not (np.isfinite(mean) and 0 < mean <= _MOST / users):
+        raise InputError(f"--mean_items_per_user: must be positive and give at most 2^53 rows, got {mean}")
+
+
+def check_ranges(
+    ranges: Iterable[tuple[str, float, float, float]], format: str, formats: Sequence[str]
+) -> None:
+    """Refuse a value of a flag, (flag, value, least, most), and a format. Raises InputError."""
     for flag, value, low, high in ranges:
         if not low <= value <= high:
             raise InputError(f"{flag}: must be from {low} to {high}, got {value}")
-    if not (np.isfinite(mean) and 0 < mean <= _MOST / users):
-        raise InputError(f"--mean_items_per_user: must be positive and give at most 2^53 rows, got {mean}")
-    if format not in FORMATS:
-        raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
+    if format not in formats:
+        raise InputError(f"--output_format: expected one of {', '.join(formats)}, got '{format}'")
 
 
 def _draw(

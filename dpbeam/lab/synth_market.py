@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile
-from dpbeam.lab.synth import MAX_SHARDS, shard_paths
+from dpbeam.lab.synth import MAX_SHARDS, check_ranges, shard_paths
 from dpbeam.room import check_disk
 
 FORMATS = ("parquet", "csv")
@@ -50,19 +50,16 @@ def write_market(
     Raises:
       InputError: naming the flag, for a value out of range or output that exists.
     """
-    for flag, value, low, high in (
+    ranges = (
         ("--agents", agents, 1, 2**53),
         ("--resources", resources, 1, MAX_RESOURCES),
         ("--shards", shards, 1, MAX_SHARDS),
         ("--seed", seed, 0, 2**63),
-    ):
-        if not low <= value <= high:
-            raise InputError(f"{flag}: must be from {low} to {high}, got {value}")
+    )
+    check_ranges(ranges, format, FORMATS)
     for flag, share in (("--filled", filled), ("--supply_share", supply_share)):
         if not 0 < share <= 1:
             raise InputError(f"{flag}: must lie in (0, 1], got {share}")
-    if format not in FORMATS:
-        raise InputError(f"--output_format: expected one of {', '.join(FORMATS)}, got '{format}'")
     paths = shard_paths(prefix, shards, format, overwrite=overwrite)
     check_disk("--agents", agents * resources * filled * 7, os.path.dirname(prefix))
     supply_file = NewFile(f"{prefix}.supplies.yaml", "--output")

@@ -18,15 +18,13 @@ import hashlib
 import logging
 import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TypeVar, cast
 
-from apache_beam.io.filesystem import BeamIOError, FileMetadata
+from apache_beam.io.filesystem import FileMetadata
 
 from dpbeam.storage.objects import NewObject, ObjectFiles, Writer, is_passing_status, refused
-from dpbeam.storage.remote import PART, UNAVAILABLE, patiently
+from dpbeam.storage.remote import PART, UNAVAILABLE, patiently, shared_client, variables
 
 #: Azure's own alone: tokens and signatures go to the host that a URL names.
 _HOST = (
@@ -38,16 +36,14 @@ _URL = re.compile(
 )
 #: Variables with the prefix AZURE_STORAGE_, as Azure's command line reads them.
 _SETTINGS = ("ACCOUNT", "CONNECTION_STRING", "KEY", "SAS_TOKEN", "SERVICE_ENDPOINT")
-_AT_ONCE = 8
-
-_clients: dict[object, Any] = {}
-_lock = threading.Lock()
 
 _Result = TypeVar("_Result")
 
 
 class AzureFiles(ObjectFiles):
     """Blobs by `az://container/name` and `abfss://container@account.dfs.core.windows.net/name`."""
+
+    deletes_at_once = 8
 
     @classmethod
     def scheme(cls) -> str:
@@ -107,16 +103,8 @@ class AzureFiles(ObjectFiles):
     def _about(self, path: str) -> Any:
         return _asked(path, self._blob(path).get_blob_properties)
 
-    def metadata(self, path: str) -> FileMetadata:
-        about = self._about(path)
-        return FileMetadata(path, about.size, about.last_modified.timestamp())
-
-    def checksum(self, path: str) -> str:
-        return str(self._about(path).etag)
-
-    def state(self, path: str) -> tuple[int, object]:
-        about = self._about(path)
-        return about.size, about.etag
+    def _facts(self, about: Any) -> tuple[int, float, object]:
+        return about.size, about.last_modified.timestamp(), about.etag
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         from azure.core import MatchConditions
@@ -131,21 +119,8 @@ class AzureFiles(ObjectFiles):
     def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
         return cast(BinaryIO, Writer(AzureObject(self._blob(path), path)))
 
-    def delete(self, paths: Sequence[str]) -> None:
-        failed: dict[str, OSError] = {}
-
-        def delete(path: str) -> None:
-            try:
-                _asked(path, self._blob(path).delete_blob)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                failed[path] = error
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(delete, paths))
-        if failed:
-            raise BeamIOError("delete failed", failed)
+    def _delete(self, path: str) -> None:
+        _asked(path, self._blob(path).delete_blob)
 
 
 class AzureObject(NewObject):
@@ -188,12 +163,7 @@ def _parts_of(url: str) -> tuple[str, str | None, str]:
 
 def _service(host: str | None) -> Any:
     """The client of an account, one for each process and its settings."""
-    variables = sorted(item for item in os.environ.items() if item[0].startswith("AZURE_"))
-    key = (os.getpid(), host, hash(tuple(variables)))
-    with _lock:
-        if key not in _clients:
-            _clients[key] = _client(host)
-        return _clients[key]
+    return shared_client(("azure", host, variables("AZURE_")), lambda: _client(host))
 
 
 def _client(host: str | None) -> Any:

@@ -15,21 +15,17 @@ import os
 import posixpath
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, BinaryIO, cast
 
-from apache_beam.io.filesystem import BeamIOError, FileMetadata, MatchResult
+from apache_beam.io.filesystem import FileMetadata, MatchResult
 
-from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload, patiently
+from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload, patiently, shared_client
 
 _PORT = 9870
 _SECONDS = 60.0
 _WAITING = 4  # parts of a stream that the store is to take
-
-_clients: dict[object, Any] = {}
-_lock = threading.Lock()
 
 
 class HdfsFiles(RemoteFiles):
@@ -58,24 +54,25 @@ class HdfsFiles(RemoteFiles):
         address += "" if ":" in address else f":{_PORT}"
         return _client(address, user), posixpath.normpath(f"/{rest}"), f"hdfs://{server}"
 
-    def mkdirs(self, path: str) -> None:
+    def _ask(self, path: str, request: Callable[[Any, str], Any]) -> Any:
+        """The answer to a request of (client, path), which is repeated after faults that pass. Raises OSError."""
         client, name, _ = self._at(path)
         with _told(path):
-            patiently(lambda: client.makedirs(name), _passes)
+            return patiently(lambda: request(client, name), _passes)
+
+    def mkdirs(self, path: str) -> None:
+        self._ask(path, lambda client, name: client.makedirs(name))
 
     def mkdirs_private(self, path: str) -> None:
-        client, name, _ = self._at(path)
-        with _told(path):
-            # What is missing above gets the permission of the request, and may hold what others are to read.
-            patiently(lambda: client.makedirs(posixpath.dirname(name)), _passes)
-            patiently(lambda: client.makedirs(name, permission="700"), _passes)
+        # What is missing above gets the permission of the request, and may hold what others are to read.
+        self._ask(path, lambda client, name: client.makedirs(posixpath.dirname(name)))
+        self._ask(path, lambda client, name: client.makedirs(name, permission="700"))
 
     def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
         """(URL, state) of what lies in a folder; nothing where there is none."""
-        client, name, before = self._at(folder)
+        _, name, before = self._at(folder)
         try:
-            with _told(folder):
-                found = patiently(lambda: client.list(name, status=True), _passes)
+            found = self._ask(folder, lambda client, name: client.list(name, status=True))
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [(before + posixpath.join(name, child), state) for child, state in found]
@@ -114,19 +111,15 @@ class HdfsFiles(RemoteFiles):
         self.delete([path])
 
     def _about(self, path: str) -> dict[str, Any]:
-        client, name, _ = self._at(path)
-        with _told(path):
-            # Not `strict=False`: that takes a store that does not answer for one without the file.
-            return patiently(lambda: client.status(name), _passes)
+        # Not `strict=False`: that takes a store that does not answer for one without the file.
+        found: dict[str, Any] = self._ask(path, lambda client, name: client.status(name))
+        return found
 
-    def metadata(self, path: str) -> FileMetadata:
-        found = self._about(path)
-        return FileMetadata(path, found["length"], found["modificationTime"] / 1000)
+    def _facts(self, about: Any) -> tuple[int, float, object]:
+        return about["length"], about["modificationTime"] / 1000, None
 
     def checksum(self, path: str) -> str:
-        client, name, _ = self._at(path)
-        with _told(path):
-            return str(patiently(lambda: client.checksum(name), _passes)["bytes"])
+        return str(self._ask(path, lambda client, name: client.checksum(name))["bytes"])
 
     def state(self, path: str) -> tuple[int, object]:
         found = self._about(path)
@@ -159,20 +152,8 @@ class HdfsFiles(RemoteFiles):
         with _told(source):
             client.rename(old, new)
 
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete files and folders with all that they hold; harmless for those that are gone. Raises BeamIOError."""
-        failed = {}
-        for path in paths:
-            client, name, _ = self._at(path)
-            try:
-                with _told(path):
-                    patiently(partial(client.delete, name, recursive=True), _passes)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                failed[path] = error
-        if failed:
-            raise BeamIOError("delete failed", failed)
+    def _delete(self, path: str) -> None:
+        self._ask(path, lambda client, name: client.delete(name, recursive=True))
 
 
 class _TooShort(OSError):
@@ -249,14 +230,14 @@ def _client(address: str, user: str) -> Any:
         import requests
     except ImportError:
         raise OSError(errno.ENOSYS, "hdfs:// needs the extra dpbeam[hdfs]; install it") from None
-    key = (os.getpid(), threading.get_ident(), address, user)  # its session serves one thread
-    with _lock:
-        if key not in _clients:
-            session = requests.Session()
-            session.params = {"createparent": "false"}  # a late writer must not bring a removed folder back
-            url = f"http://{address}"
-            _clients[key] = hdfs.InsecureClient(url, user=user, timeout=_SECONDS, session=session)
-        return _clients[key]
+
+    def make() -> Any:
+        session = requests.Session()
+        session.params = {"createparent": "false"}  # a late writer must not bring a removed folder back
+        return hdfs.InsecureClient(f"http://{address}", user=user, timeout=_SECONDS, session=session)
+
+    # Its session serves one thread.
+    return shared_client(("hdfs", threading.get_ident(), address, user), make)
 
 
 @contextlib.contextmanager

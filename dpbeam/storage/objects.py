@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -26,10 +26,6 @@ class ObjectFiles(RemoteFiles):
     @abstractmethod
     def mkdirs(self, path: str) -> None:
         """Look whether the path can be one of this store. Raises OSError."""
-
-    @abstractmethod
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; harmless for those that are gone. Raises BeamIOError."""
 
     def mkdirs_private(self, path: str) -> None:
         self.mkdirs(path)

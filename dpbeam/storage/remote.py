@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import os
 import random
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -106,11 +108,31 @@ def patiently(
     raise ValueError("attempts must be at least 1")
 
 
+def shared_client(key: tuple[object, ...], make: Callable[[], Any]) -> Any:
+    """The client of a store for the settings `key`, one for each process."""
+    key = (os.getpid(), *key)
+    with _lock:
+        if key not in _clients:
+            _clients[key] = make()
+        return _clients[key]
+
+
+_clients: dict[tuple[object, ...], Any] = {}
+_lock = threading.Lock()
+
+
+def variables(prefix: str) -> int:
+    """Tells one environment from another, without what the variables hold."""
+    return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(prefix))))
+
+
 class RemoteFiles(FileSystem):
     """A filesystem elsewhere, without compression and with literal names in all but `match`."""
 
     #: whether a new file is seen when it is closed and not before, and its writer has `abort`
     appears_whole = False
+    #: how many files are deleted at once
+    deletes_at_once = 1
 
     def __init__(self, pipeline_options: PipelineOptions | dict[str, Any] | None = None):
         super().__init__(pipeline_options)  # type: ignore[no-untyped-call]
@@ -155,8 +177,25 @@ class RemoteFiles(FileSystem):
         """Make a folder for its owner alone, where the store knows owners."""
 
     @abstractmethod
+    def _about(self, path: str) -> Any:
+        """What the store says of a file. Raises OSError if there is none."""
+
+    @abstractmethod
+    def _facts(self, about: Any) -> tuple[int, float, object]:
+        """Of what the store says of a file: its size, the time of the last change, and its version."""
+
     def state(self, path: str) -> tuple[int, object]:
         """(size, version) of a file. Raises OSError if there is none."""
+        size, _, version = self._facts(self._about(path))
+        return size, version
+
+    def metadata(self, path: str) -> FileMetadata:
+        """Size and time of the last change. Raises OSError if there is no such file."""
+        size, changed, _ = self._facts(self._about(path))
+        return FileMetadata(path, size, changed)
+
+    def checksum(self, path: str) -> str:
+        return str(self.state(path)[1])
 
     @abstractmethod
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
@@ -194,28 +233,39 @@ class RemoteFiles(FileSystem):
     @abstractmethod
     def _rename(self, source: str, target: str) -> None: ...
 
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files, and folders with all that they hold; harmless for those that are gone. Raises BeamIOError."""
+
+        def delete(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._delete(path)
+
+        self._each("delete", delete, paths, at_once=self.deletes_at_once)
+
+    @abstractmethod
+    def _delete(self, path: str) -> None:
+        """Delete what has this name. Raises OSError."""
+
     @staticmethod
-    def _each(
-        what: str, act: Callable[[str, str], None], sources: Sequence[str], targets: Sequence[str]
-    ) -> None:
-        if len(sources) != len(targets):
-            raise BeamIOError(f"{what}: {len(sources)} names and {len(targets)} targets")
-        failed = {}
-        for pair in zip(sources, targets):
+    def _each(what: str, act: Callable[..., None], *names: Sequence[str], at_once: int = 1) -> None:
+        """Act on each name, or on those of several lists that stand side by side."""
+        if len({len(several) for several in names}) > 1:
+            raise BeamIOError(f"{what}: {len(names[0])} names and {len(names[1])} targets")
+        failed: dict[Any, OSError] = {}
+
+        def attempt(*of: str) -> None:
             try:
-                act(*pair)
+                act(*of)
             except OSError as error:
-                failed[pair] = error
+                failed[of if len(of) > 1 else of[0]] = error
+
+        if at_once > 1:
+            with ThreadPoolExecutor(at_once) as pool:
+                list(pool.map(attempt, *names))
+        else:
+            list(map(attempt, *names))
         if failed:
             raise BeamIOError(f"{what} failed", failed)
-
-    @abstractmethod
-    def metadata(self, path: str) -> FileMetadata:
-        """Size and time of the last change. Raises OSError if there is no such file."""
-
-    @abstractmethod
-    def _about(self, path: str) -> Any:
-        """What the store says of a file. Raises OSError if there is none."""
 
     def exists(self, path: str) -> bool:
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
@@ -21,13 +20,10 @@ from typing import Any, BinaryIO, cast
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 
 from dpbeam.storage.objects import NewObject, ObjectFiles, Writer, refused
-from dpbeam.storage.remote import ATTEMPTS, UNAVAILABLE, patiently
+from dpbeam.storage.remote import ATTEMPTS, UNAVAILABLE, patiently, shared_client, variables
 
 _CONNECTIONS = 64
 _MARK = "dpbeam-upload"
-
-_clients: dict[object, Any] = {}
-_lock = threading.Lock()
 
 
 class S3Files(ObjectFiles):
@@ -42,12 +38,7 @@ class S3Files(ObjectFiles):
         """The client, one for each process and its settings."""
         names = ("s3_endpoint_url", "s3_region_name", "s3_verify", "s3_disable_ssl")
         values = {name: self.flags.get(name) for name in names}
-        found = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
-        key = (os.getpid(), *values.values(), hash(tuple(found)))
-        with _lock:
-            if key not in _clients:
-                _clients[key] = _client(**values)
-            return _clients[key]
+        return shared_client(("s3", *values.values(), variables("AWS_")), lambda: _client(**values))
 
     def mkdirs(self, path: str) -> None:
         _parts_of(path)
@@ -85,16 +76,8 @@ class S3Files(ObjectFiles):
         with _told(path):
             return self.s3.head_object(Bucket=bucket, Key=key)
 
-    def metadata(self, path: str) -> FileMetadata:
-        found = self._about(path)
-        return FileMetadata(path, found["ContentLength"], found["LastModified"].timestamp())
-
-    def checksum(self, path: str) -> str:
-        return str(self._about(path)["ETag"])
-
-    def state(self, path: str) -> tuple[int, object]:
-        found = self._about(path)
-        return found["ContentLength"], found["ETag"]
+    def _facts(self, about: Any) -> tuple[int, float, object]:
+        return about["ContentLength"], about["LastModified"].timestamp(), about["ETag"]
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         bucket, key = _parts_of(path)
@@ -130,7 +113,11 @@ class S3Files(ObjectFiles):
         with _told(source):
             self.s3.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, Config=config)
 
+    def _delete(self, path: str) -> None:
+        self.delete([path])
+
     def delete(self, paths: Sequence[str]) -> None:
+        """As `RemoteFiles`, a thousand objects to a request."""
         keys: dict[str, list[str]] = {}
         for path in paths:
             bucket, key = _parts_of(path)

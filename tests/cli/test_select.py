@@ -58,6 +58,19 @@ def fails(capsys, message, *arguments, output):
 
 
 class TestOutput:
+    def test_the_delimiter_is_in_the_ledger_where_it_is_not_the_comma(self, tmp_path, capsys):
+        """It decides what a row is; ledgers of other runs are what they were."""
+        rows = [f"{row['user']},{row['item']}" for row in table().to_pylist()]
+        for mark, expected in ((",", None), (";", ";"), ("\\t", "\t")):
+            path = tmp_path / "pairs.csv"
+            path.write_text("\n".join(["user,item", *rows]).replace(",", expected or ","))
+            prefix = tmp_path / f"out{ord(mark[0])}"
+            flags = ["--input", str(path), *COLUMNS, *BUDGET, KEY, f"--csv_delimiter={mark}", "--quiet"]
+            assert select(capsys, *flags, f"--output={prefix}")[0] == 0
+            ledger = Ledger.from_json(Path(f"{prefix}.ledger.json").read_text())
+            ledger.verify()
+            assert ledger.parameters["input"].get("csv_delimiter") == expected
+
     def test_items_and_ledger(self, pairs, tmp_path, capsys):
         out = str(tmp_path / "out" / "items")
         code, told, err = select(capsys, "--input", pairs, *COLUMNS, *BUDGET, f"--output={out}")

@@ -362,8 +362,8 @@ class TestHistogram:
                 "item,count\na,-1\n",
                 r"--histogram: .*h\.csv: column 'count' must hold numbers from 0 to 2\^52",
             ),
-            ("item,n\na,1\n", r"--histogram: .*h\.csv has no column 'count'"),
-            ("", r"--histogram: .*h\.csv cannot be read as Parquet or CSV"),
+            ("item,n\na,1\n", r"--histogram: .*h\.csv has no column 'count', only item, n"),
+            ("", r"--histogram: .*h\.csv: an empty file, without even a header; remove it"),
         ],
     )
     def test_bad_files(self, text, message, tmp_path, capsys):

@@ -117,6 +117,25 @@ class TestCheck:
         said = " ".join(capsys.readouterr().out.split())
         assert "NO files of --input" in said and "'none-*.csv'" in said
 
+    def test_columns(self, place, capsys):
+        """With a flag that says how the input is read, it is read so; a pipe is left to the job."""
+        (place / "other.csv").write_text("who;what\nu;i\n")
+        os.mkfifo(place / "pipe.csv")
+        columns = ["--user_column=who", "--item_column=what"]
+        for argv, message in (
+            (["--input=other.csv"], ""),
+            (["--input=other.csv", *columns, "--csv_delimiter=;"], ""),
+            (["--input=other.csv", *columns], "pass --csv_delimiter=';'"),
+            (["--input=other.csv", "--csv_delimiter=;"], "has no columns 'user', 'item'"),
+            (["--input=pairs.csv", "--on_null=drop"], ""),
+            (["--input=pairs.csv", "--partition=day>1"], "in no partition day=..."),
+            (["--input=pairs.csv", "--user_column=user", "--item_column=user"], "is also --user_column"),
+            (["--input=pipe.csv", *columns], ""),
+        ):
+            assert main(["check", *argv]) == (1 if message else 0), argv
+            said = " ".join(capsys.readouterr().out.split())
+            assert ("NO files of --input" in said) == bool(message) and message in said, argv
+
 
 def test_counts_in_memory_are_a_dictionary():
     with pytest.raises(InputError, match="not_private_counts must be a dictionary, got list"):

@@ -73,35 +73,46 @@ def test_row_groups(tmp_path):
     assert items[999].as_py() == b"i999" and counts.tolist() == list(range(1_000))
 
 
+def test_other_formats(tmp_path, write_file):
+    """JSON lines as they are made; a name that tells no format is CSV."""
+    write_file("a.jsonl", '{"item": "a", "count": 3}\n{"count": 0, "item": "b"}\n')
+    write_file("b.tsv", "count\titem\n5\tc\n")
+    write_file("c.list", "item,count\nd,1\n")
+    items, counts, kinds = read_histogram(str(tmp_path / "*"))
+    assert items.to_pylist() == [b"a", b"b", b"c", b"d"] and counts.tolist() == [3, 0, 5, 1]
+    assert kinds == Kinds(None, ("string",))
+
+
 class TestRefusals:
     def test_missing_columns(self, tmp_path, write_file):
         path = parquet(tmp_path, name_of_item=["a"], count=[1])
-        refused(path, f"{path} has no column 'item'")
+        refused(path, f"{path} has no column 'item', only name_of_item, count")
         path = write_file("h.csv", "item,counts\na,1\n")
-        refused(path, f"{path} has no column 'count'")
+        refused(path, f"{path} has no column 'count', only item, counts")
 
     def test_a_column_twice(self, write_file):
         path = write_file("h.csv", "item,count,count\na,1,2\n")
-        refused(path, f"{path} has no column 'count'")
+        refused(path, f"{path} has several columns 'count'")
 
     def test_nulls(self, tmp_path, write_file):
         path = parquet(tmp_path, item=["a", None], count=[1, 2])
-        refused(path, f"{path}: null in column 'item'")
+        refused(path, f"{path}: row 2: null in column 'item'")
         path = write_file("h.csv", "item,count\na,1\nsecret,\n")
-        refused(path, f"{path}: null in column 'count'")
+        refused(path, f"{path}:3: null in column 'count'")
 
     def test_types(self, tmp_path, write_file):
-        path = parquet(tmp_path, item=["a"], count=[1.0])
-        refused(path, f"{path}: column 'count' has type double, not integers")
+        for column, count, kind in (("count", 1.0, "double"), ("count", True, "bool"), ("item", 1, "double")):
+            path = parquet(tmp_path, item=["a"] if column == "count" else [0.5], count=[count])
+            refused(
+                path,
+                f"{path}: column '{column}' has type {kind}; users and items are strings, integers or bytes; "
+                "convert the column to one of these",
+            )
+        path = parquet(tmp_path, item=["a"], count=["1"])
+        refused(path, f"{path}: column 'count' holds string values, not integers")
         path = write_file("h.csv", "item,count\na,many\n")
-        refused(path, f"{path}: column 'count' has type string, not integers")
-        path = parquet(tmp_path, item=["a"], count=[True])
-        refused(path, f"{path}: column 'count' has type bool, not integers")
-        path = parquet(tmp_path, item=[0.5], count=[1])
         refused(
-            path,
-            f"{path}: column 'item' has type double; users and items are strings, integers or bytes; "
-            "convert the column to one of these",
+            path, f"{path}:2: column 'count' holds no 64-bit integer where one is expected; mend the line"
         )
 
     def test_quotes_out_of_place(self, write_file):
@@ -116,7 +127,7 @@ class TestRefusals:
         path = write_file("h.csv", 'item,count\na",1\nb",2\nc,3\n')
         refused(path, f"{path}:2: {misplaced}; mend the file")
         path = write_file("h.csv", 'item,count\na"b"c,1\n')
-        refused(path, f"{path}:2: {misplaced}")
+        refused(path, f"{path}:2: {misplaced}; mend the line")
         path = write_file("h.csv", 'item,count\nb,2\n"a,1\n')
         refused(
             path,
@@ -148,17 +159,27 @@ class TestRefusals:
         refused(str(tmp_path / "*.parquet"), "item ids mix types across the files")
 
     @pytest.mark.parametrize(
-        "name,data",
+        "name,data,problem",
         [
-            ("h.csv", ""),
-            ("h.csv", "item,count\na,1,secret\n"),
-            ("h.csv", b"item,count\n\xff\xfe,1\n"),
-            ("h.parquet", "PAR1 but not really"),
+            ("h.csv", "", ": an empty file, without even a header; remove it"),
+            (
+                "h.csv",
+                "item,count\na,1,secret\n",
+                ":2: malformed row: 3 fields where the header has 2; mend the line",
+            ),
+            ("h.csv", b"item,count\n\xff\xfe,1\n", ":2: not valid UTF-8"),
+            (
+                "h.csv",
+                "item;count\na;1\n",
+                " has no columns 'item', 'count'; its fields seem to be separated by ';'",
+            ),
+            ("h.parquet", "PAR1 but not really", ": truncated Parquet file"),
+            ("h.parquet", "item,count\na,1\n", ": not a Parquet file"),
         ],
     )
-    def test_unreadable(self, name, data, write_file):
+    def test_unreadable(self, name, data, problem, write_file):
         path = write_file(name, data)
-        refused(path, f"{path} cannot be read as Parquet or CSV")
+        refused(path, f"{path}{problem}")
 
     def test_missing_file(self, tmp_path):
         with pytest.raises(InputError, match=r"^--histogram: .*none\.parquet"):

@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io.item_lists import list_files, read_items
+from dpbeam.io.formats import find
+from dpbeam.io.item_lists import has_column, list_files, read_items
 from dpbeam.io.sinks import OutputColumns, write_shard
+from tests.support.format_files import FILES
 
 STRING = OutputColumns(("item",), ("string",))
 INT = OutputColumns(("item",), ("int",))
@@ -58,15 +60,15 @@ def test_bad_text(write_file, columns, text, problem):
 @pytest.mark.parametrize(
     "columns, problem",
     [
-        ({"x": ["a"]}, "--domain: FILE has no column 'item'"),
+        ({"x": ["a"]}, "--domain: FILE has no column 'item', only x"),
         (
             {"item": [1]},
             "--domain: FILE: column 'item' holds int values, but the items of the input are string",
         ),
-        ({"item": ["a", None]}, "--domain: FILE: column 'item' holds nulls; remove them"),
+        ({"item": ["a", None]}, "--domain: FILE: row 2: null in column 'item'"),
         (
             {"item": [1.5]},
-            "FILE: column 'item' has type double; users and items are strings, integers or bytes; "
+            "--domain: FILE: column 'item' has type double; users and items are strings, integers or bytes; "
             "convert the column to one of these",
         ),
     ],
@@ -82,35 +84,72 @@ def test_bad_parquet(tmp_path, columns, problem):
 @pytest.mark.parametrize(
     "columns, name, text, problem",
     [
-        (STRING, "a.csv", b"itm\na\n", " has no column 'item'"),
+        (
+            STRING,
+            "a.csv",
+            b"itm\na\n",
+            " has no column 'item'; the first line must be a header of csv column names",
+        ),
         (STRING, "a.csv", b"item,item\na,b\n", " has several columns 'item'"),
         (
             STRING,
             "a.csv",
             b'item\na\n"b\n',
-            ":3: malformed CSV; quote values with quotes, and double quotes inside",
+            ":3: a quoted value that begins here does not end, or a quote before it is not doubled; mend the file",
         ),
         (
             STRING,
             "a.csv",
             b'item\n"b"c\n',
-            ":2: malformed CSV; quote values with quotes, and double quotes inside",
+            ":2: a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as "
+            "a whole; mend the line",
         ),
-        (STRING, "a.csv", b"item\na,b\n", ":2: 2 fields where the header has 1"),
-        (STRING, "a.csv", b"item\n\xff\n", ": not valid UTF-8"),
-        (INT, "a.csv", b'item\n1\n"2\n"\n', ":3: not a 64-bit integer, as the items of the input are"),
+        (
+            STRING,
+            "a.csv",
+            b"item\na,b\n",
+            ":2: malformed row: 2 fields where the header has 1; mend the line",
+        ),
+        (STRING, "a.csv", b"item\n\xff\n", ":2: not valid UTF-8"),
+        (
+            INT,
+            "a.csv",
+            b'item\n1\n"2\n"\n',
+            ":3: column 'item' holds no 64-bit integer where one is expected; mend the line",
+        ),
+        (INT, "a.csv", b'item\n1\n""\n', ":3: null in column 'item'"),
         (BYTES, "a.csv", b"item\n\\x4\n", ":2: a backslash must be written as two"),
         (
             STRING,
             "a.jsonl",
             b'{"item": "a"}\n{"item": 1}\n',
-            ":2: 'item' is no string, as the items of the input are",
+            ":2: column 'item' holds an integer where a string is expected; mend the line",
         ),
-        (INT, "a.jsonl", b'{"item": "1"}\n', ":1: not a 64-bit integer, as the items of the input are"),
-        (INT, "a.jsonl", b'{"item": true}\n', ":1: not a 64-bit integer, as the items of the input are"),
-        (STRING, "a.jsonl", b'\n{"item": null}\n', ":2: no 'item', or null"),
-        (STRING, "a.jsonl", b'{"item": "a"\n', ":1: not a JSON value"),
-        (STRING, "a.ndjson", b'["a"]\n', ":1: not an object"),
+        (
+            INT,
+            "a.jsonl",
+            b'{"item": "1"}\n',
+            ":1: column 'item' holds a string where an integer is expected; mend the line",
+        ),
+        (
+            INT,
+            "a.jsonl",
+            b'{"item": true}\n',
+            ":1: column 'item' holds true or false where an integer is expected; mend the line",
+        ),
+        (BYTES, "a.jsonl", b'{"item": "\\\\x4"}\n', ":1: a backslash must be written as two"),
+        (STRING, "a.jsonl", b'\n{"item": null}\n', ":2: null in column 'item'"),
+        (STRING, "a.jsonl", b'{"item": "a"\n', ":1: not a JSON value; mend the line"),
+        (STRING, "a.ndjson", b'["a"]\n', ":1: a list where an object is expected; mend the line"),
+        (STRING, "a.csv", b"", ": an empty file, without even a header; remove it"),
+        (STRING, "a.csv", b"PAR1", ": is a Parquet file, not csv"),
+        (
+            STRING,
+            "a.tsv",
+            b"item;n\n",
+            " has no column 'item'; the first line must be a header of tsv column names",
+        ),
+        (STRING, "a.csv", b"item;n\n", " has no column 'item'; its fields seem to be separated by ';'"),
     ],
 )
 def test_bad_csv_and_jsonl(write_file, columns, name, text, problem):
@@ -130,6 +169,30 @@ def test_csv_and_jsonl(write_file):
         read_items(write_file("c.csv", "item\n" + "x" * 200_000), STRING, "--domain")[0].as_py()
         == b"x" * 200_000
     )
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - {"text", "wet", "warc"}))
+def test_every_format_with_columns(tmp_path, name):
+    path = tmp_path / f"list.{find(name).suffixes[0]}"
+    path.write_bytes(FILES[name].pairs([("u", "a"), ("v", "b\\"), ("w", "a")]))
+    assert read_items(str(path), STRING, "--domain").to_pylist() == [b"a", b"b\\"]
+    assert has_column(str(path), "--domain", "user") and not has_column(str(path), "--domain", "day")
+
+
+def test_words_that_begin_like_a_file_of_another_format(write_file):
+    """A text has no magic bytes of its own; those of others end a list only where they cannot be a word."""
+    path = write_file("a.txt", "WARCRAFT\nObject\nPARADE\nBZ\n")
+    assert read_items(path, STRING, "--domain").to_pylist() == [b"WARCRAFT", b"Object", b"PARADE", b"BZ"]
+    path = write_file("b.txt", "WARC/1.1\r\n")
+    with pytest.raises(InputError, match=f"^--domain: {path}: is a WET file, not text$"):
+        read_items(path, STRING, "--domain")
+
+
+def test_an_item_of_empty_parts_is_none(write_file):
+    """As in the input."""
+    path = write_file("a.csv", 'a,b\n"",""\n"",x\n')
+    columns = OutputColumns(("a", "b"), ("string", "string"))
+    assert len(read_items(path, columns, "--domain")) == 1
 
 
 def output(prefix, lines, method="gsu", **parameters):
@@ -192,5 +255,5 @@ def test_files(tmp_path, write_file):
     with pytest.raises(InputError, match=r"^--domain: no such file: "):
         read_items(f"{tmp_path}/none.txt", STRING, "--domain")
     path = write_file("a.parquet", "no")
-    with pytest.raises(InputError, match=rf"^--domain: {path}: not a whole Parquet file$"):
+    with pytest.raises(InputError, match=rf"^--domain: {path}: not a Parquet file$"):
         read_items(path, STRING, "--domain")

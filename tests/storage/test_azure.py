@@ -4,6 +4,7 @@ A store that answers: `tests/engines/test_stores.py`.
 """
 
 import time
+from datetime import datetime, timezone
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from azure.core.exceptions import (
 )
 from azure.identity import DefaultAzureCredential
 
-from dpbeam.storage import FileSystems, azure, objects
+from dpbeam.storage import FileSystems, azure, objects, remote
 from dpbeam.storage.azure import AzureFiles, AzureObject
 from dpbeam.storage.objects import Writer
 from dpbeam.storage.remote import UNAVAILABLE, patiently
@@ -57,7 +58,7 @@ class Blob:
 
     def get_blob_properties(self):
         self._call("head")
-        return SimpleNamespace(size=9, etag='"1"')
+        return SimpleNamespace(size=9, etag='"1"', last_modified=datetime.now(timezone.utc))
 
     def download_blob(self, offset, length, **same):
         self._call("get")
@@ -79,7 +80,7 @@ def failure(status, code=""):
 def at_once(monkeypatch):
     monkeypatch.setattr(objects, "PART", 10)
     monkeypatch.setattr(azure, "patiently", partial(patiently, sleep=lambda _: None))
-    monkeypatch.setattr(azure, "_clients", {})
+    monkeypatch.setattr(remote, "_clients", {})
     for name in azure._SETTINGS:
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
 

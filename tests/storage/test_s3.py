@@ -6,7 +6,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from dpbeam.storage import FileSystems, objects, s3
+from dpbeam.storage import FileSystems, objects, remote, s3
 from dpbeam.storage.objects import Writer
 from dpbeam.storage.s3 import S3Files, S3Object
 from tests.support.uploads import WAYS, give_up, write
@@ -143,7 +143,7 @@ def test_flags_of_beam_reach_the_client(monkeypatch):
     """On the launcher before a pipeline is made, and on workers, which have them as a dict."""
     made = []
     monkeypatch.setattr(s3, "_client", lambda **values: made.append(values) or Client())
-    monkeypatch.setattr(s3, "_clients", {})
+    monkeypatch.setattr(remote, "_clients", {})
     FileSystems.set_options(PipelineOptions(["--s3_endpoint_url=http://here:1", "--s3_region_name=r"]))
     try:
         assert FileSystems.exists("s3://b/k") and FileSystems.exists("s3://b/l")

@@ -74,7 +74,8 @@ class Format(ABC):
       has_columns: whether rows have named columns; else a row is a text, and a tokeniser makes its items.
       has_lists: whether a column can hold lists.
       declares_types: whether a file states the types of its columns before its data.
-      is_table: whether `NAME:PLACE` names the input, instead of files.
+      is_table: whether `NAME:PLACE` names the input, instead of files. In the folder of such a table lies what `mark`
+        matches, and nowhere else; `spelling` is how the input names it.
       options: fields of `InputSpec` that are for the formats that name them alone.
       ledger_fields: fields of `InputSpec` that the ledger states besides those of all formats.
       instead: for formats without columns: what to use for --input_layout, and in place of --user_column.
@@ -95,6 +96,8 @@ class Format(ABC):
     has_lists = False
     declares_types = False
     is_table = False
+    mark = ""
+    spelling = ""
     options: tuple[str, ...] = ()
     ledger_fields: tuple[str, ...] = ()
     instead = ("", "")
@@ -137,13 +140,6 @@ class Format(ABC):
     def unit(self, spec: InputSpec) -> str | None:
         """One user in words, for the ledger; None where it is one value of the column of users."""
         return "one user: one row of the input" if self.complete_users(spec) else None
-
-    def place_of(self, spec: InputSpec) -> str:
-        """Where the table is that the input names."""
-        place, *more = (pattern.removeprefix(f"{self.name}:") for pattern in spec.patterns)
-        if more:
-            raise InputError(f"--input: {self.name} is read from one table, got {len(spec.patterns)}")
-        return place
 
     def files_to_see(self, pattern: str) -> tuple[str, ...]:
         """The files by which to tell whether launcher and workers see an input; none where a catalog knows them."""

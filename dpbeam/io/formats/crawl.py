@@ -17,12 +17,10 @@ from functools import cache
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES
-from dpbeam.io.rows import BAD_ROWS, FILTERED_PAGES, Counts, Rows
+from dpbeam.io.rows import BAD_ROWS, FILTERED_PAGES, Counts, Documents, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import ByteSource
 from dpbeam.kernels.canonical import Kinds
@@ -56,7 +54,7 @@ class _Crawl(Format):
       kind: of the records that are pages.
     """
 
-    magic = b"WARC"
+    magic = b"WARC/"
     compressible = True
     pipes = True
     has_columns = False
@@ -84,26 +82,26 @@ class _Crawl(Format):
     ) -> Iterator[Rows]:
         """A row per page: its user, or none where each record is one, and its text."""
         user_of = _USERS[spec.user]
-        rows = _Gathered(piece.path)
+        documents = Documents(piece.path)
         for number, record in _records(piece.path, file):
             if record.kind != self.kind:
                 continue
+            where = f"{piece.path}: record {number}"
             try:
                 text = self.text(record, spec)
                 if text is None:
                     counts[FILTERED_PAGES] += 1
                     continue
-                rows.add(number, user_of(_uri(record)) if user_of else None, text)
+                documents.add(where, text, user_of(_uri(record)) if user_of else None)
             except _BadPageError as error:
                 if spec.on_bad_row == "error":
                     raise InputError(
-                        f"{piece.path}: record {number}: {error}; pass --on_bad_row=skip to leave such pages out"
+                        f"{where}: {error}; pass --on_bad_row=skip to leave such pages out"
                     ) from None
                 counts[BAD_ROWS] += 1
-            if rows.size >= CHUNK_BYTES:
-                yield rows.finish()
-        if rows.texts:
-            yield rows.finish()
+            if documents.size >= CHUNK_BYTES:
+                yield from documents.take()
+        yield from documents.take()
 
 
 class Wet(_Crawl):
@@ -113,7 +111,12 @@ class Wet(_Crawl):
     kind = "conversion"
 
     def text(self, record: _Record, spec: InputSpec) -> bytes | None:
-        return _wet_text(record, spec)
+        """As `_Crawl`; None of pages in another language."""
+        if spec.languages:
+            listed = record.headers.get("warc-identified-content-language", "")
+            if listed.partition(",")[0].strip().lower() not in spec.languages:
+                return None
+        return record.content()
 
 
 class Warc(_Crawl):
@@ -122,36 +125,21 @@ class Warc(_Crawl):
     kind = "response"
 
     def text(self, record: _Record, spec: InputSpec) -> bytes | None:
-        return _warc_text(record, spec)
+        """As `_Crawl`, the visible text; None of other kinds of content and statuses."""
+        from resiliparse.extract.html2text import extract_plain_text
 
-
-class _Gathered:
-    """Pages on their way into Rows."""
-
-    def __init__(self, path: str):
-        self._path = path
-        self._clear()
-
-    def _clear(self) -> None:
-        self._numbers: list[int] = []
-        self._users: list[str] = []
-        self.texts: list[bytes] = []
-        self.size = 0
-
-    def add(self, number: int, user: str | None, text: bytes) -> None:
-        self._numbers.append(number)
-        if user is not None:
-            self._users.append(user)
-        self.texts.append(text)
-        self.size += len(text)
-
-    def finish(self) -> Rows:
-        """The rows so far; begins anew."""
-        users = pa.array(self._users, pa.large_string()) if self._users else None
-        texts = pa.array(self.texts, pa.large_binary()).view(pa.large_string())
-        path, numbers = self._path, self._numbers
-        self._clear()
-        return Rows(users, [texts], lambda row: f"{path}: record {numbers[row]}", path=path)
+        http, payload = _response(record.content())
+        if http.http_headers is None or http.http_headers.status_code is None:
+            raise _BadPageError("no HTTP response")
+        kind = (http.http_content_type or "").partition(";")[0].strip().lower()
+        if http.http_headers.status_code not in spec.http_statuses or kind not in (*_HTML, "text/plain"):
+            return None
+        if len(payload) > MAX_PAGE_BYTES:
+            raise _TOO_LARGE
+        text = _decoded(payload, http.http_charset)
+        if kind in _HTML:
+            text = extract_plain_text(text, list_bullets=False, alt_texts=False)
+        return text.encode()
 
 
 @dataclass(frozen=True)
@@ -267,33 +255,6 @@ def _uri(record: _Record) -> str:
     if not uri:
         raise _BadPageError("no target URI")
     return uri
-
-
-def _wet_text(record: _Record, spec: InputSpec) -> bytes | None:
-    """The text of a conversion record; None of pages in another language."""
-    if spec.languages:
-        listed = record.headers.get("warc-identified-content-language", "")
-        if listed.partition(",")[0].strip().lower() not in spec.languages:
-            return None
-    return record.content()
-
-
-def _warc_text(record: _Record, spec: InputSpec) -> bytes | None:
-    """The visible text of a response; None of other kinds of content and statuses."""
-    from resiliparse.extract.html2text import extract_plain_text
-
-    http, payload = _response(record.content())
-    if http.http_headers is None or http.http_headers.status_code is None:
-        raise _BadPageError("no HTTP response")
-    kind = (http.http_content_type or "").partition(";")[0].strip().lower()
-    if http.http_headers.status_code not in spec.http_statuses or kind not in (*_HTML, "text/plain"):
-        return None
-    if len(payload) > MAX_PAGE_BYTES:
-        raise _TOO_LARGE
-    text = _decoded(payload, http.http_charset)
-    if kind in _HTML:
-        text = extract_plain_text(text, list_bullets=False, alt_texts=False)
-    return text.encode()
 
 
 def _response(block: bytes) -> tuple[Any, bytes]:

@@ -32,15 +32,15 @@ import pyarrow.csv as pacsv
 
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
-from dpbeam.io.lines import Chunk, check_text, chunks, count_lines
+from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
-from dpbeam.io.streams import ByteSource, open_input
+from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
 
 BLOCK_BYTES = 8 << 20
-_BOM = b"\xef\xbb\xbf"
+_HEADER_BYTES = 1 << 16  # read at a time, to the end of the header
 _QUOTE, _RETURN, _NEWLINE = 0x22, 0x0D, 0x0A
 _UNEVEN = "a quoted value does not end on its line, or a quote inside a value is not doubled"
 
@@ -150,14 +150,6 @@ class Tsv(_Delimited):
         return line.split("\t")
 
 
-def check_quotes(path: str) -> None:
-    """Refuse a CSV file with quotes out of place; values may hold line breaks. Raises InputError."""
-    spec = InputSpec((path,), "csv", csv_multiline=True)
-    with open_input(path) as file:
-        for records in _joined(chunks(path, file, 0, 1 << 62, BLOCK_BYTES), BLOCK_BYTES):
-            _well_formed(records, spec, Counts(), Csv())
-
-
 @dataclass(frozen=True)
 class _Records:
     """Some rows of a file, not yet parsed.
@@ -227,18 +219,21 @@ def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
         used = int(ends[-1]) if len(ends) else 0
         rest = Chunk(chunk.path, chunk.offset + used, chunk.data[used:]) if used < len(chunk.data) else None
         if rest is not None and len(rest.data) > limit:
-            raise _unended(rest)
+            raise _UnendedError(rest)
         if len(ends):
             yield _Records(chunk, np.append(0, ends[:-1]), ends)
     if rest is not None:
-        raise _unended(rest)
+        raise _UnendedError(rest)
 
 
-def _unended(rest: Chunk) -> InputError:
-    return InputError(
-        f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is not "
-        "doubled; mend the file"
-    )
+class _UnendedError(InputError):
+    """A quoted value that does not end."""
+
+    def __init__(self, rest: Chunk):
+        super().__init__(
+            f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is "
+            "not doubled; mend the file"
+        )
 
 
 def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts, form: _Delimited) -> Rows:
@@ -393,44 +388,19 @@ def read_header(path: str, spec: InputSpec, form: _Delimited) -> list[str]:
     Raises:
       InputError: there is none, it is no text, or a needed column is missing or occurs twice.
     """
-    with open_input(path) as file:
-        source = ByteSource(path, file)
-        data = b""
-        while True:
-            block = source.read(1 << 16)
-            data += block
-            head = data.removeprefix(_BOM).lstrip(b"\r\n")
-            if not block or _has_record(head, spec):
-                break
-    check_text(path, data, whole=not block)
-    if not head:
-        raise form.no_header(path)
     try:
-        text = head.decode() if not block else head[: head.rfind(b"\n")].decode(errors="surrogateescape")
-        header = form.fields(_first_record(text, spec).removesuffix("\r"), spec)
-    except (UnicodeDecodeError, csv.Error):
+        with open_input(path) as file:
+            lines = chunks(path, file, 0, 1 << 62, _HEADER_BYTES)
+            records = _joined(lines, BLOCK_BYTES) if spec.csv_multiline else map(_by_line, lines)
+            first = next((kept for found in records if len(kept := found.without_blank())), None)
+        if first is None:
+            raise form.no_header(path)
+        line = first.values()[0].as_py().decode(errors="surrogateescape")
+        header = form.fields(line.removesuffix("\n").removesuffix("\r"), spec)
+    except (_UnendedError, csv.Error):
         raise InputError(f"{path}: its header cannot be read; is it {form.name} in UTF-8?") from None
     _check_header(path, header, spec, form)
     return header
-
-
-def _has_record(head: bytes, spec: InputSpec) -> bool:
-    return b"\n" in head and (not spec.csv_multiline or any(q % 2 == 0 for q in _quotes_at_line_ends(head)))
-
-
-def _quotes_at_line_ends(head: bytes) -> Iterator[int]:
-    quotes = 0
-    for line in head.split(b"\n")[:-1]:
-        quotes += line.count(b'"')
-        yield quotes
-
-
-def _first_record(text: str, spec: InputSpec) -> str:
-    lines = text.split("\n")
-    count = 1
-    while spec.csv_multiline and count < len(lines) and sum(line.count('"') for line in lines[:count]) % 2:
-        count += 1
-    return "\n".join(lines[:count])
 
 
 def _check_header(path: str, header: list[str], spec: InputSpec, form: _Delimited) -> None:
@@ -438,7 +408,7 @@ def _check_header(path: str, header: list[str], spec: InputSpec, form: _Delimite
     there = header if any(name in header for name in spec.columns) else []
     if all(header.count(name) == 1 for name in spec.columns):
         return
-    raise spec.no_columns(path, header, there, _hint(header, spec, form) if not there else "")
+    raise spec.no_columns(path, header, there, "" if there else _hint(header, spec, form))
 
 
 def _hint(header: list[str], spec: InputSpec, form: _Delimited) -> str:

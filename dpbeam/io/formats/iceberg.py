@@ -4,110 +4,75 @@ are read. Needs the extra `iceberg`; catalogs are those of pyiceberg's configura
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbeam.errors import InputError
-from dpbeam.io.formats.parquet import Parquet
+from dpbeam.io.formats.table import Live, TableFormat
 from dpbeam.io.paths import local_path
-from dpbeam.io.spec import InputSpec
-from dpbeam.io.tables import Column, Table
-
-if TYPE_CHECKING:
-    from dpbeam.io.files import InputFile
+from dpbeam.io.tables import Column
 
 
-class Iceberg(Parquet):
+class Iceberg(TableFormat):
     name, title = "iceberg", "an Iceberg"
-    suffixes = ()
-    magic = b""
-    is_table = True
-    options = ("table_version",)
-    ledger_fields = ("format", "table_version")
     modules = ("pyiceberg",)
     extra = "iceberg"
+    mark = "metadata/*.metadata.json"
+    spelling = "iceberg:CATALOG.NAMESPACE.TABLE"
 
     def files_to_see(self, pattern: str) -> tuple[str, ...]:
         place = pattern.removeprefix("iceberg:")
         return (place,) if place.endswith(".metadata.json") else ()
 
-    def find_files(self, spec: InputSpec, flag: str) -> tuple[InputSpec, list[InputFile]]:
-        from dpbeam.io.files import InputFile
-
-        place = self.place_of(spec)
-        table = _open(place)
-        snapshot = (
-            table.current_snapshot()
-            if spec.table_version is None
-            else table.snapshot_by_id(spec.table_version)
-        )
+    def live(self, place: str, version: int | None) -> Live:
+        table = self._open(place)
+        if version is None:
+            snapshot = table.current_snapshot()
+        elif (snapshot := table.snapshot_by_id(version)) is None:
+            raise InputError(f"--table_version: {self.called(place)} has no such snapshot")
         if snapshot is None:
-            raise InputError(
-                f"--table_version: the Iceberg table '{place}' has no such snapshot"
-                if spec.table_version is not None
-                else f"--input: the Iceberg table '{place}' has no snapshot: nothing was written to it"
-            )
+            raise self.refused(place, "has no snapshot: nothing was written to it")
         scan = table.scan(snapshot_id=snapshot.snapshot_id)
-        files = []
-        for task in _tasks(place, scan):
-            path = local_path(task.file.file_path, "--input")
-            files.append(InputFile(path, task.file.file_size_in_bytes))
-        resolved = replace(
-            spec,
-            table_version=snapshot.snapshot_id,
-            table=Table(f"iceberg:{place}", _columns(table, scan, place)),
-        )
-        return resolved, sorted(files)
+        tasks = self._tasks(place, scan)
+        files: list[Any] = [
+            (local_path(t.file.file_path, "--input"), t.file.file_size_in_bytes, {}) for t in tasks
+        ]
+        return snapshot.snapshot_id, _columns(table, scan), files
 
+    def _open(self, place: str) -> Any:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.table import StaticTable
 
-def _open(place: str) -> Any:
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.table import StaticTable
-
-    try:
-        if place.endswith(".metadata.json"):
-            return StaticTable.from_metadata(place)
-        if "/" not in place and place.count(".") >= 2:
-            catalog, _, name = place.partition(".")
-            return load_catalog(catalog).load_table(name)
-    except Exception as error:  # of many libraries: catalogs, stores
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"--input: cannot open the Iceberg table '{place}': {reason}") from None
-    raise InputError(
-        f"--input: iceberg:{place}: its catalog knows which metadata is current; write "
-        "iceberg:CATALOG.NAMESPACE.TABLE, or the path of that .metadata.json file"
-    )
-
-
-def _tasks(place: str, scan: Any) -> list[Any]:
-    """The files of a snapshot, if they alone say what its rows are."""
-    try:
-        tasks = list(scan.plan_files())
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"--input: cannot read the Iceberg table '{place}': {reason}") from None
-    if any(task.delete_files for task in tasks):
+        with self.asking(place, "open"):
+            if place.endswith(".metadata.json"):
+                return StaticTable.from_metadata(place)
+            if "/" not in place and place.count(".") >= 2:
+                catalog, _, name = place.partition(".")
+                return load_catalog(catalog).load_table(name)
         raise InputError(
-            f"--input: the Iceberg table '{place}' has rows that delete files hide (merge-on-read), which are not "
-            "read; run rewrite_data_files first"
+            f"--input: iceberg:{place}: its catalog knows which metadata is current; write {self.spelling}, or the "
+            "path of that .metadata.json file"
         )
-    if others := {task.file.file_format.value for task in tasks} - {"PARQUET"}:
-        raise InputError(
-            f"--input: the Iceberg table '{place}' has files of {', '.join(sorted(others))}, only Parquet is read"
-        )
-    return tasks
+
+    def _tasks(self, place: str, scan: Any) -> list[Any]:
+        """The files of a snapshot, if they alone say what its rows are."""
+        with self.asking(place, "read"):
+            tasks = list(scan.plan_files())
+        if any(task.delete_files for task in tasks):
+            raise self.refused(
+                place,
+                "has rows that delete files hide (merge-on-read), which are not read; run rewrite_data_files first",
+            )
+        if others := {task.file.file_format.value for task in tasks} - {"PARQUET"}:
+            raise self.refused(place, f"has files of {', '.join(sorted(others))}, only Parquet is read")
+        return tasks
 
 
-def _columns(table: Any, scan: Any, place: str) -> tuple[Column, ...]:
+def _columns(table: Any, scan: Any) -> tuple[Column, ...]:
     """The columns of the snapshot that is read. Those of identity partitions need not be in the files."""
     from pyiceberg.transforms import IdentityTransform
 
-    in_paths = {
-        field.source_id
-        for spec in table.specs().values()
-        for field in spec.fields
-        if isinstance(field.transform, IdentityTransform)
-    }
+    parts = [field for spec in table.specs().values() for field in spec.fields]
+    in_paths = {field.source_id for field in parts if isinstance(field.transform, IdentityTransform)}
     schema = scan.projection()
     arrow = schema.as_arrow()
     return tuple(

@@ -10,6 +10,7 @@ error even where bad rows are skipped, for a chance first row must not decide wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,7 +23,7 @@ from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import BAD_ROWS, Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
-from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
+from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
 
 CHUNK_BYTES = 4 << 20
 
@@ -137,7 +138,8 @@ class _Reader:
         try:
             row = orjson.loads(line)
         except ValueError:
-            return "not valid UTF-8" if not _decodes(line) else "not a JSON value"
+            is_text = not len(invalid_utf8(pa.array([line], pa.large_binary())))
+            return "not a JSON value" if is_text else "not valid UTF-8"
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec = self._spec
@@ -183,14 +185,6 @@ def _fault(column: str, value: Any, kind: str) -> str | None:
     return None
 
 
-def _decodes(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _look_at(path: str, file: BinaryIO, spec: InputSpec) -> Look:
     values: dict[str, set[str]] = {name: set() for name in spec.item_columns}
     user: str | None = None
@@ -225,19 +219,9 @@ def _check_present(path: str, spec: InputSpec, names: set[str], common: set[str]
 def _objects(path: str, file: BinaryIO) -> Iterator[dict]:
     for chunk in chunks(path, file, 0, 1 << 62, 1 << 18):
         for line in chunk.data.split(b"\n"):
-            row = _object(line)
-            if row is not None:
-                yield row
-
-
-def _object(line: bytes) -> dict | None:
-    if not line or line.isspace():
-        return None
-    try:
-        row = orjson.loads(line)
-    except ValueError:
-        return None
-    return row if type(row) is dict else None
+            with suppress(ValueError):  # of blank lines too
+                if type(row := orjson.loads(line)) is dict:
+                    yield row
 
 
 def _kinds(value: Any) -> set[str]:

@@ -118,30 +118,23 @@ class ParquetInput:
         metadata = self._file.metadata
         # Arrow reads dictionaries inside lists from one row group at a time only.
         limit = 0 if self._spec.lists else ROWS_PER_BATCH
-        first_row = 0
-        waiting: list[int] = []
-        waiting_rows, waiting_first = 0, 0
+        runs: list[tuple[int, list[int]]] = []  # number of the first row; row groups that are read at once
+        first_row, held = 0, 0  # rows of the last run, while it may go on
         for group in range(metadata.num_row_groups):
             size = metadata.row_group(group).num_rows
-            if size and start <= first_byte(metadata.row_group(group)) < end:
-                if waiting and waiting_rows + size > limit:
-                    yield from self._read(waiting, waiting_first)
-                    waiting = []
-                if not waiting:
-                    waiting_rows, waiting_first = 0, first_row
-                waiting.append(group)
-                waiting_rows += size
-            elif waiting:
-                yield from self._read(waiting, waiting_first)
-                waiting = []
+            if not (size and start <= first_byte(metadata.row_group(group)) < end):
+                held = 0
+            elif held and held + size <= limit:
+                runs[-1][1].append(group)
+                held += size
+            else:
+                runs.append((first_row, [group]))
+                held = size
             first_row += size
-        if waiting:
-            yield from self._read(waiting, waiting_first)
-
-    def _read(self, groups: list[int], first_row: int) -> Iterator[Rows]:
-        for table in self._tables(groups):
-            yield self._to_rows(table, first_row)
-            first_row += table.num_rows
+        for first_row, groups in runs:
+            for table in self._tables(groups):
+                yield self._to_rows(table, first_row)
+                first_row += table.num_rows
 
     def _tables(self, groups: list[int]) -> Iterator[pa.Table]:
         size, leaves = self._batch_rows(groups), self._leaves()
@@ -182,15 +175,18 @@ class ParquetInput:
 
     def item_sizes(self) -> tuple[int, int]:
         """Bytes of the item columns before compression, as the footer has them, and the number of items."""
-        metadata = self._file.metadata
-        leaves = [
-            i
-            for i, leaf in enumerate(self._leaf_columns())
-            if _below(leaf.path, self._in_file(self._spec.item_columns))
-        ]
-        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        size = sum(group.column(i).total_uncompressed_size for group in groups for i in leaves)
-        return size, sum(group.column(leaves[0]).num_values for group in groups) if leaves else 0
+        chunks = self._chunks(self._spec.item_columns)
+        size = sum(chunk.total_uncompressed_size for leaf in chunks for chunk in leaf)
+        return size, sum(chunk.num_values for chunk in chunks[0]) if chunks else 0
+
+    def _chunks(
+        self, columns: Iterable[str], groups: Iterable[int] | None = None
+    ) -> list[list[pq.ColumnChunkMetaData]]:
+        """What is stored of each leaf of the columns in these row groups, or in all."""
+        metadata, stored = self._file.metadata, self._in_file(columns)
+        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if _below(leaf.path, stored)]
+        of = [metadata.row_group(g) for g in (range(metadata.num_row_groups) if groups is None else groups)]
+        return [[group.column(i) for group in of] for i in leaves]
 
     def _in_file(self, columns: Iterable[str]) -> list[str]:
         return [self._stored[name] for name in columns if name in self._stored]
@@ -212,9 +208,7 @@ class ParquetInput:
 
     def _mostly_indices(self, name: str) -> bool:
         """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length."""
-        metadata = self._file.metadata
-        leaves = [i for i, leaf in enumerate(self._leaf_columns()) if leaf.path in self._in_file([name])]
-        chunks = [metadata.row_group(g).column(i) for g in range(metadata.num_row_groups) for i in leaves]
+        chunks = [chunk for leaf in self._chunks([name]) for chunk in leaf]
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         return size < _LENGTH_BYTES * sum(chunk.num_values for chunk in chunks)
 
@@ -233,19 +227,14 @@ class ParquetInput:
     def _batch_rows(self, groups: list[int]) -> int:
         """Rows per batch such that, on average, no needed column has much more than
         ROWS_PER_BATCH values or _BYTES_PER_BATCH bytes."""
-        metadata, leaves = self._file.metadata, set(self._leaves())
         rows = self._num_rows(groups)
         batch = max(rows, 1)
-        for i in range(metadata.num_columns):
-            if self._file.schema.column(i).path in leaves:
-                chunks = [metadata.row_group(group).column(i) for group in groups]
-                values = sum(chunk.num_values for chunk in chunks)
-                size = sum(chunk.total_uncompressed_size for chunk in chunks)
-                batch = min(
-                    batch,
-                    2 * ROWS_PER_BATCH * rows // max(values, 1),
-                    _BYTES_PER_BATCH * rows // max(size, 1),
-                )
+        for chunks in self._chunks(self._spec.columns, groups):
+            values = sum(chunk.num_values for chunk in chunks)
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            batch = min(
+                batch, 2 * ROWS_PER_BATCH * rows // max(values, 1), _BYTES_PER_BATCH * rows // max(size, 1)
+            )
         return max(1, batch)
 
 

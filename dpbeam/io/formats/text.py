@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES, Chunk, chunks
-from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.rows import Counts, Documents, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import ByteSource, open_input
 from dpbeam.kernels.canonical import Kinds, slices_of
@@ -53,7 +53,7 @@ class Text(Format):
         self, pieces: Sequence[Piece], spec: InputSpec, kinds: Kinds, counts: Counts
     ) -> Iterator[Rows]:
         if spec.text_layout == "file":
-            return file_rows(piece.path for piece in pieces)
+            return _file_rows(piece.path for piece in pieces)
         return super().read_pieces(pieces, spec, kinds, counts)
 
 
@@ -70,32 +70,13 @@ def _lines(chunk: Chunk) -> Rows:
     return Rows(None, [documents], lambda row: f"{chunk.path}:{chunk.line_number(int(bounds[row]))}")
 
 
-def file_rows(paths: Iterable[str], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Rows]:
+def _file_rows(paths: Iterable[str]) -> Iterator[Rows]:
     """A row per file, several to a Rows; a worker needs memory for its largest file."""
-    names: list[str] = []
-    documents: list[bytes] = []
-    size = 0
+    documents = Documents()
     for path in paths:
-        document = _read_file(path)
-        if size and size + len(document) > chunk_bytes:
-            yield _files(names, documents)
-            names, documents, size = [], [], 0
-        names.append(path)
-        documents.append(document)
-        size += len(document)
-    if names:
-        yield _files(names, documents)
-
-
-def _read_file(path: str) -> bytes:
-    parts = []
-    with open_input(path) as file:
-        source = ByteSource(path, file)
-        while block := source.read(CHUNK_BYTES):
-            parts.append(block)
-    return b"".join(parts).removeprefix(_BOM)
-
-
-def _files(names: list[str], documents: list[bytes]) -> Rows:
-    array = pa.array(documents, pa.large_binary()).view(pa.large_string())
-    return Rows(None, [array], lambda row: names[row])
+        with open_input(path) as file:
+            document = ByteSource(path, file).read_all().removeprefix(_BOM)
+        if documents.size + len(document) > CHUNK_BYTES:
+            yield from documents.take()
+        documents.add(path, document)
+    yield from documents.take()
