@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.console import emit, run_command, warn
+from dpbeam.cli.console import emit, warn
 from dpbeam.cli.flags import (
     FOLDER,
     READ,
+    WRITTEN,
     WRITTEN_PREFIX,
     FlagParser,
     add_account_flags,
@@ -17,8 +18,18 @@ from dpbeam.cli.flags import (
     require,
     take_verb,
 )
+from dpbeam.cli.result import run_release
 from dpbeam.cli.series_open import WINDOW, open_series
-from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
+from dpbeam.cli.series_output import (
+    SO_FAR,
+    is_open,
+    output_of_night,
+    place_of_night,
+    publish_night,
+    published,
+    say,
+    write_result,
+)
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +54,7 @@ VERBS = {
         ),
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
-    "run": (("night", "empty", *_INPUT), "make one night: release what is new"),
+    "run": (("night", "empty", "result_file", "overwrite", *_INPUT), "make one night: release what is new"),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
     "show": (("json",), "nights made, items released, what the window costs"),
     "close": ((), "end the series and remove what its users brought"),
@@ -101,6 +112,13 @@ def make_parser() -> FlagParser:
     group = parser.add_argument_group("night (run)")
     group.add_argument("--night", metavar="NIGHT", help="a number, or a day where --first_night was given")
     parser.add_switch("empty", "nothing came on this night; its rounds run all the same")
+    group.add_argument(
+        "--result_file",
+        metavar="FILE",
+        type=WRITTEN,
+        help="how the night ended and what it has released, as JSON",
+    )
+    parser.add_switch("overwrite", "replace a --result_file of anything else; what is released never is")
     add_input_flags(parser)
     group = parser.add_argument_group("erase")
     group.add_argument(
@@ -114,11 +132,10 @@ def make_parser() -> FlagParser:
 
 def main(argv: Sequence[str]) -> int:
     """Entry point; returns the exit code (`dpbeam.cli.exit_codes`)."""
-    return run_command("series", lambda: _run(argv))
+    return run_release("series", list(argv), lambda: make_parser().parse(argv), _run, place_of_night)
 
 
-def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
+def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
     verb = take_verb("series", given, VERBS, "folder", "config")
     require(given, "folder")
     return _DO[verb](given)
@@ -135,23 +152,27 @@ def _make(given: dict[str, Any]) -> int:
     config = window.plan.config
     number = config.number_of(given["night"])
     name = config.name_of(number)
-    from dpbeam.io.output import OutputTarget
-
-    prefix = f"{window.settings['output']}-{name}"
-    ours = published(prefix, window, name) is not None
-    target = OutputTarget(prefix, window.settings["format"], overwrite=ours, extras=(SO_FAR,))
+    result = {}
+    if "result_file" in given:
+        given["result_file"].claim({**given, **place_of_night(given)}, (SO_FAR,))
+        result = {"--result_file": given["result_file"]}
     users, items, kinds, names, files = _pairs(given)
-    target.check(files)
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     with window.alone():
-        if ours and window.made.state.night < number:
+        target = output_of_night(window, name)
+        target.overwrite |= published(target.prefix, window, name) is not None
+        target.check(files, result)
+        if target.overwrite and window.made.state.night < number:
             raise InputError(
                 f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder would "
                 "draw its noise again on other data; close this series and open another"
             )
+        for file in result.values():
+            file.clear()
         state = window.run(number, users, items, kinds)
-        publish_night(given, window, state, target, number, names)
+        made_now = publish_night(given, window, state, target, number, names)
+        write_result(given, target, made_now=made_now)
     return 0
 
 

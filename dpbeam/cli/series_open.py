@@ -15,7 +15,7 @@ from dpbeam.cli.charge import Uncharged, open_charge
 from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import NothingToDo, warn
 from dpbeam.cli.flags import require
-from dpbeam.cli.series_output import is_open, mark_open, published, release_of, say, stage
+from dpbeam.cli.series_output import go_on, is_open, mark_open, published, release_of, say, stage
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -185,22 +185,20 @@ def _publish_window(
     given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
-    if published(target.prefix, window) is None:
-        target.check()
-        try:
-            if charge.note:
-                say(given, charge.note)
-            charge.reserve(ledger)
-            columns = _columns(
-                {"item_column": window.settings["item"], "item_type": window.settings["item_type"]}
-            )
-            stage(target, window.known, columns, None)
-            target.release = release_of(given, target)
-            charge.publish(target, ledger)
-        except BaseException:
-            charge.failed(target, kept=False)
-            raise
-    mark_open(window)
+    with window.alone():
+        go_on(target, window)
+        if published(target.prefix, window) is None:
+            target.check()
+            try:
+                if charge.note:
+                    say(given, charge.note)
+                charge.reserve(ledger)
+                _publish(given, window, charge, target, ledger)
+            except BaseException:
+                charge.failed(target, kept=False)
+                raise
+        target.tidy()
+        mark_open(window)
     config = window.plan.config
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
@@ -209,6 +207,19 @@ def _publish_window(
         f"series of {config.nights} nights opened in '{window.store and window.store.folder}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
+
+
+def _publish(
+    given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+) -> None:
+    if target.can_finish:  # without an account; with one, what was staged is gone since the reservation
+        target.finish()
+        return
+    target.abort()
+    columns = _columns({"item_column": window.settings["item"], "item_type": window.settings["item_type"]})
+    stage(target, window.known, columns, None)
+    target.release = release_of(given, target)
+    charge.publish(target, ledger)
 
 
 def _print_plan(given: dict[str, Any], config: SeriesConfig, charge: Uncharged, ledger: str) -> int:

@@ -1,13 +1,21 @@
-"""What a series publishes: the window's ledger and each night's items, and whether they are there."""
+"""What a series publishes: the window's ledger and each night's items, and whether they are there.
+
+What is staged lies in a folder that follows from series and night. So whatever a killed run has left is found by the
+next one, which holds the series alone: a whole staging is put in place as it is, ledger included, any other is redone.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.console import tell
+from dpbeam.cli.console import tell, warn
+from dpbeam.cli.exit_codes import ExitCode
+from dpbeam.cli.result import OUT_ALREADY, RELEASED, describe, of_release
+from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +30,48 @@ if TYPE_CHECKING:
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
 _OPENED = "opened"  # the file of the private folder that says so
+_STAGING_DIGITS = 16
+
+
+def output_of_night(window: SeriesWindow, night: str) -> OutputTarget:
+    """Where a night goes; it may go on from what a killed run has left of it.
+
+    Raises:
+      InputError: naming `--output`.
+    """
+    from dpbeam.io.output import OutputTarget
+
+    settings = window.settings
+    target = OutputTarget(f"{settings['output']}-{night}", settings["format"], extras=(SO_FAR,))
+    go_on(target, window, night)
+    return target
+
+
+def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
+    """Give an output the staging folder of its series and night; what a killed run has put in place is replaced."""
+    from dpbeam.io.paths import absolute
+
+    name = hashlib.sha256(f"{window.id} {night}".encode()).hexdigest()[:_STAGING_DIGITS]
+    target.staging = f"{absolute(target.prefix)}.staging-{name}"
+    target.overwrite = target.can_finish or target.was_begun
+
+
+def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
+    """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
+    from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.store import SeriesStore
+
+    try:
+        values = SeriesStore.settings_of(given["folder"])
+        config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
+        night = config.name_of(config.number_of(given["night"]))
+        return {
+            "output": f"{values['settings']['output']}-{night}",
+            "series": values["series"],
+            "night": night,
+        }
+    except (InputError, KeyError, TypeError):
+        return {}
 
 
 def publish_night(
@@ -31,18 +81,68 @@ def publish_night(
     target: OutputTarget,
     number: int,
     names: tuple[str, ...],
-) -> None:
-    """Write what a committed night has released, unless it is there."""
+) -> bool:
+    """Put what a committed night has released in place, unless it is there; whether it was not."""
     import pyarrow as pa
 
     from dpbeam.io.released import check_outputs, exists
+
+    name = window.plan.config.name_of(number)
+    new = state.released.filter(pa.array(state.released_night == number))
+    if target.can_finish:
+        target.finish()
+    else:
+        before = published(target.prefix, window, name)
+        if before is not None:
+            target.tidy()
+            statements = check_outputs(target.ledger_path, before, contents=True)
+            if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
+                say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                return False
+        target.abort()
+        _write_night(given, window, state, target, number, new, names)
+    out = int((state.released_night <= number).sum())
+    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    return True
+
+
+def write_result(given: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
+    """`--result_file` of a night that is out; trouble is a warning."""
+    if "result_file" not in given:
+        return
+    from dpbeam.io.output import count_released, read_ledger, shards_named
+
+    try:
+        ledger = read_ledger(target.prefix)
+        if ledger is None:
+            raise ValueError(f"no ledger at '{target.prefix}'")
+        shards = shards_named(target.prefix, ledger)
+        known = of_release(ledger, target.ledger_path, shards, count_released(shards))
+    except Exception as error:
+        warn(f"the output is complete, but --result_file cannot be written: {error}")
+        return
+    status = RELEASED if made_now else OUT_ALREADY
+    given["result_file"].tell(describe("series", given, status, ExitCode.DONE, **known))
+
+
+def _write_night(
+    given: dict[str, Any],
+    window: SeriesWindow,
+    state: SeriesState,
+    target: OutputTarget,
+    number: int,
+    new: pa.Array,
+    names: tuple[str, ...],
+) -> None:
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
     from dpbeam.series.config import series_ledger
     from dpbeam.series.state import kinds_of
 
-    config = window.plan.config
-    name = config.name_of(number)
+    kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
+    if len(names) != len(kinds):
+        names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
+    columns = OutputColumns(names, kinds)
     ledger = series_ledger(
         window.plan,
         series_id=window.id,
@@ -51,26 +151,13 @@ def publish_night(
         night=number,
         known_items=len(window.known) > 0,
     )
-    new = state.released.filter(pa.array(state.released_night == number))
-    before = published(target.prefix, window, name)
-    if before is not None and exists(f"{target.prefix}.{SO_FAR}"):
-        statements = check_outputs(target.ledger_path, before, contents=True)
-        if all(statement.holds is not False for statement in statements):
-            say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
-            return
-    kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
-    if len(names) != len(kinds):
-        names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
-    columns = OutputColumns(names, kinds)
     try:
-        stage(target, new, columns, _so_far(state, number, columns, config.name_of))
+        stage(target, new, columns, _so_far(state, number, columns, window.plan.config.name_of))
         target.release = release_of(given, target)
         target.commit(ledger.to_json())
     except BaseException:
         target.abort()
         raise
-    out = int((state.released_night <= number).sum())
-    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
 
 
 def _so_far(

@@ -94,9 +94,9 @@ class SeriesStore:
         check_folder(folder)
         return os.path.exists(os.path.join(folder, _SETTINGS))
 
-    @classmethod
-    def load(cls, folder: str) -> SeriesStore:
-        """A series that was opened.
+    @staticmethod
+    def settings_of(folder: str) -> dict[str, Any]:
+        """What a series was opened with.
 
         Raises:
           InputError: there is none.
@@ -104,20 +104,35 @@ class SeriesStore:
         check_folder(folder)
         try:
             with open(os.path.join(folder, _SETTINGS), "rb") as file:
-                settings = json.loads(file.read())
+                settings: dict[str, Any] = json.loads(file.read())
             if (settings.pop("format"), settings.pop("version")) != (_FORMAT, _VERSION):
                 raise ValueError
+        except FileNotFoundError:
+            raise _absent(folder) from None
+        except (OSError, ValueError, KeyError, AttributeError):
+            raise _unreadable(folder) from None
+        return settings
+
+    @classmethod
+    def load(cls, folder: str) -> SeriesStore:
+        """A series that was opened.
+
+        Raises:
+          InputError: there is none.
+        """
+        settings = cls.settings_of(folder)
+        try:
             with open(os.path.join(folder, _KEY), "rb") as file:
                 key = RunKey(file.read(), insecure=settings.pop("fixed_key"))
         except FileNotFoundError:
-            raise InputError(f"--folder: '{folder}' holds no series; dpbeam series open makes one") from None
-        except (OSError, ValueError, KeyError, AttributeError):
-            raise InputError(f"--folder: '{folder}' holds no series that this version can read") from None
+            raise _absent(folder) from None
+        except (OSError, ValueError, KeyError):
+            raise _unreadable(folder) from None
         return cls(folder, settings, key)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the series alone; who holds it may do so again.
+        """Hold the series alone, without what killed processes have left; who holds it may do so again.
 
         Raises:
           UnavailableError: another process does.
@@ -136,6 +151,7 @@ class SeriesStore:
                 ) from None
             self._held = True
             try:
+                self.tidy()
                 yield
             finally:
                 self._held = False
@@ -205,6 +221,14 @@ def check_folder(folder: str) -> None:
     """
     if not folder or "://" in folder:
         raise InputError(f"--folder must be a folder of this machine, got '{folder}'")
+
+
+def _absent(folder: str) -> InputError:
+    return InputError(f"--folder: '{folder}' holds no series; dpbeam series open makes one")
+
+
+def _unreadable(folder: str) -> InputError:
+    return InputError(f"--folder: '{folder}' holds no series that this version can read")
 
 
 def _name(number: int) -> str:

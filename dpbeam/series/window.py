@@ -224,7 +224,9 @@ class SeriesWindow:
         with self.alone():
             made = self.made
             self._check_open(made)
-            self._commit(replace(made, state=made.state.without(users, Keys(self.key).pairs)))
+            state = made.state.without(users, Keys(self.key).pairs)
+            if len(state.links) < len(made.state.links):
+                self._commit(replace(made, state=state))
 
     def close(self) -> None:
         """End the series: no night can be made any more, and what its users brought is removed.

@@ -317,3 +317,87 @@ def test_a_test_key_says_so(place, capsys):
     assert run(1) == 0
     assert capsys.readouterr().err.count("NOT PRIVATE") == 2
     assert not Ledger.from_json(Path("out/items-2026-11-01.ledger.json").read_text()).private
+
+
+def result(path: str = "r.json") -> dict:
+    return json.loads(Path(path).read_text())
+
+
+class TestResultFile:
+    FILE = "--result_file=r.json"
+
+    def test_of_a_night_and_of_the_same_again(self, place):
+        main(["series", *OPEN])
+        assert run(1, self.FILE) == 0
+        first = result()
+        assert (first["command"], first["status"], first["exit_code"]) == ("series", "released", 0)
+        assert first["items_released"] == len(items(1)) > 0 and first["private"]
+        assert (first["epsilon"], first["delta"], first["charge"]) == (4, 1e-3, None)
+        assert (first["parameters"]["night"], first["method"]) == ("2026-11-01", "series")
+        assert [Path(path).name for path in first["outputs"]] == ["items-2026-11-01-00000-of-00001.parquet"]
+        assert run(1, self.FILE) == 0
+        assert result() == {**first, "status": "already_released"}
+        os.remove(first["outputs"][0])
+        assert run(1, self.FILE) == 0
+        assert result() == first
+
+    def test_another_night_has_another_file(self, place, capsys):
+        main(["series", *OPEN])
+        run(1, self.FILE)
+        first = result()
+        words = ["run", "--folder=f", "--night=2026-11-02", "--empty", self.FILE]
+        assert "tells of another release" in refused(capsys, *words)
+        assert result() == first and shown(capsys)["nights_made"] == 1
+        out = {path: path.read_bytes() for path in Path("out").iterdir()}
+        assert main(["series", *words, "--overwrite", "--quiet"]) == 0
+        assert result()["parameters"]["night"] == "2026-11-02"
+        assert out.items() <= {path: path.read_bytes() for path in Path("out").iterdir()}.items()
+
+    @pytest.mark.parametrize(
+        ("words", "error"),
+        [
+            (["--night=2026-11-03", "--empty"], "--night: night 2026-11-02 comes next"),
+            (["--night=2026-11-02", "--input=none.csv"], "--input is refused; the run's stderr says why"),
+            (["--night=2026-11-02", "--input=n2.csv", "--user_column=SECRET"], "--user_column is refused"),
+            (["--night=2026-11-02", "--empty", "--bogus=1"], "unknown flag --bogus"),
+            (["--night=2026-11-02", "--empty", "--epsilon=1"], "--epsilon does not apply to series run"),
+        ],
+    )
+    def test_of_a_refusal(self, place, capsys, words, error):
+        main(["series", *OPEN])
+        run(1)
+        refused(capsys, "run", "--folder=f", self.FILE, *words)
+        told = result()
+        assert (told["status"], told["exit_code"], told["outputs"]) == ("refused", 2, [])
+        assert told["error"].startswith(error) and told["parameters"] is None
+        assert run(2, self.FILE) == 0 and result()["status"] == "released"  # nobody misses a refusal
+
+    def test_it_never_tells_of_an_earlier_run(self, place, monkeypatch):
+        main(["series", *OPEN])
+        run(1, self.FILE)
+        monkeypatch.setattr(series_output, "published", lambda *_: None)
+
+        def dies(*_, **__):
+            assert not os.path.exists("r.json")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("dpbeam.io.output.OutputTarget.check", lambda *_: None)
+        monkeypatch.setattr(series_output, "stage", dies)
+        assert run(1, self.FILE) == 1
+        assert (result()["status"], result()["error"]) == ("failed", "interrupted")
+
+    def test_a_file_of_the_output_or_the_input_is_refused(self, place, capsys):
+        main(["series", *OPEN])
+        words = ["run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS]
+        for name in ("ledger.json", "released.parquet"):
+            told = refused(capsys, *words, f"--result_file=out/items-2026-11-01.{name}")
+            assert "is a file of --output" in told
+        assert "'n1.csv'" in refused(capsys, *words, "--result_file=n1.csv")
+        assert "--result_file does not apply to series show" in refused(
+            capsys, "show", "--folder=f", self.FILE
+        )
+        assert shown(capsys)["nights_made"] == 0
+
+    def test_where_the_folder_holds_no_series_there_is_none(self, place, capsys):
+        refused(capsys, "run", "--folder=f", "--night=1", "--empty", self.FILE)
+        assert not os.path.exists("r.json")
