@@ -20,8 +20,8 @@ from dpbeam.cli.console import tell, warn
 from dpbeam.cli.identity import settings_digest
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import Checkpoint
-from dpbeam.engine.beam.seal import SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.seal import SealError
 from dpbeam.errors import InputError
 from dpbeam.io.digests import content_digest
 from dpbeam.randomness import RunKey

@@ -21,8 +21,10 @@ from dpbeam.cli.flags import (
 from dpbeam.cli.result import run_release
 from dpbeam.cli.series_open import WINDOW, open_series
 from dpbeam.cli.series_output import (
+    ENCRYPT,
     SO_FAR,
     is_open,
+    load_window,
     output_of_night,
     place_of_night,
     publish_night,
@@ -72,6 +74,10 @@ def make_parser() -> FlagParser:
     parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
     parser.add_argument(
         "--folder", metavar="DIR", type=FOLDER, help="private folder of the series, on this machine; required"
+    )
+    parser.add_switch(
+        ENCRYPT,
+        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not",
     )
     group = parser.add_argument_group("window (open)")
     group.add_argument("--epsilon", type=float, metavar="EPS", help="of all nights together; required")
@@ -136,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
-    verb = take_verb("series", given, VERBS, "folder", "config")
+    verb = take_verb("series", given, VERBS, "folder", "config", ENCRYPT)
     require(given, "folder")
     return _DO[verb](given)
 
@@ -145,9 +151,7 @@ def _make(given: dict[str, Any]) -> int:
     require(given, "night")
     if given.get("empty", False) == ("input" in given):
         raise InputError("--input: give the night's files, or --empty where nothing came")
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     _check_open(window)
     config = window.plan.config
     number = config.number_of(given["night"])
@@ -212,9 +216,8 @@ def _erase(given: dict[str, Any]) -> int:
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import KINDS, STRING
     from dpbeam.series.state import kinds_of
-    from dpbeam.series.window import SeriesWindow
 
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     kind = given.get("user_type", STRING)
     if kind not in KINDS:
         raise InputError(f"--user_type must be one of {', '.join(KINDS)}, got '{kind}'")
@@ -227,9 +230,7 @@ def _erase(given: dict[str, Any]) -> int:
 
 
 def _show(given: dict[str, Any]) -> int:
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     made, config = window.made, window.plan.config
     schedule = config.resolved_schedule
     done = made.state.rounds
@@ -266,9 +267,7 @@ def _show(given: dict[str, Any]) -> int:
 
 
 def _close(given: dict[str, Any]) -> int:
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     window.close()
     say(given, "closed: what the users brought is removed; budget that no night has used is not given back")
     return 0

@@ -15,7 +15,17 @@ from dpbeam.cli.charge import Uncharged, open_charge
 from dpbeam.cli.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
 from dpbeam.cli.console import NothingToDo, warn
 from dpbeam.cli.flags import require
-from dpbeam.cli.series_output import go_on, is_open, mark_open, published, release_of, say, stage
+from dpbeam.cli.series_output import (
+    ENCRYPT,
+    go_on,
+    is_open,
+    load_window,
+    mark_open,
+    published,
+    release_of,
+    say,
+    stage,
+)
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +47,7 @@ def open_series(given: dict[str, Any]) -> int:
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
+    from dpbeam.series.store import check_folder_key
 
     with within_arithmetic(given):
         config = _config(given)
@@ -54,6 +65,8 @@ def open_series(given: dict[str, Any]) -> int:
     known = None if "known" not in given else _read_known(given["known"], columns)
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(given)
+    if given.get(ENCRYPT, False):
+        check_folder_key()
     if given.get("dry_run", False):
         target.check()
         ledger = series_ledger(
@@ -143,8 +156,9 @@ def _window(
 
     folder = given["folder"]
     if SeriesStore.exists(folder):
-        window = SeriesWindow.load(folder)
+        window = load_window(given)
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
+        same = same and window.encrypted == given.get(ENCRYPT, False)
         if not same or window.key.insecure != ("insecure_test_key" in given):
             raise InputError(f"--folder: '{folder}' holds a series of other settings")
         if is_open(window):
@@ -155,7 +169,7 @@ def _window(
     key = RunKey.fresh()
     if "insecure_test_key" in given:
         key = RunKey.insecure_fixed(given["insecure_test_key"].lower())
-    return SeriesWindow.open(config, key, known, folder, settings)
+    return SeriesWindow.open(config, key, known, folder, settings, encrypt=given.get(ENCRYPT, False))
 
 
 def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
@@ -166,12 +180,11 @@ def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
       InputError: the release id stands for something else.
     """
     from dpbeam.series.store import SeriesStore
-    from dpbeam.series.window import SeriesWindow
 
     try:
         return open_charge("series", given, target)
     except NothingToDo:
-        window = SeriesWindow.load(given["folder"]) if SeriesStore.exists(given["folder"]) else None
+        window = load_window(given) if SeriesStore.exists(given["folder"]) else None
         if window is None or published(target.prefix, window) is None:
             raise InputError(
                 f"--release_id: '{given['release_id']}' was charged for a series in another folder; go on with that, "

@@ -27,10 +27,25 @@ if TYPE_CHECKING:
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
+ENCRYPT = "encrypt_intermediates"
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
 _OPENED = "opened"  # the file of the private folder that says so
 _STAGING_DIGITS = 16
+
+
+def load_window(given: Mapping[str, Any]) -> SeriesWindow:
+    """The series of `--folder`, encrypted where the flags say so: who can write there cannot turn that off.
+
+    Raises:
+      InputError: there is none, its key is not in the environment, or it is not encrypted.
+    """
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    if given.get(ENCRYPT, False) and not window.encrypted:
+        raise InputError(f"--{ENCRYPT}: the series in '{given['folder']}' is not encrypted")
+    return window
 
 
 def output_of_night(window: SeriesWindow, night: str) -> OutputTarget:

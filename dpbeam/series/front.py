@@ -49,6 +49,8 @@ class Series:
         are not released again and take nothing from anybody's share.
       user, item, item_type: as of `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
       folder: where the series lives, private; without it, in memory.
+      encrypt_intermediates: encrypt the folder under the key that DPBEAM_FOLDER_KEY of the environment holds, then and
+        whenever the series is loaded.
       insecure_test_key: as of `dpbeam.select`.
 
     Raises:
@@ -69,6 +71,7 @@ class Series:
         item: str | Sequence[str] = "item",
         item_type: str | Sequence[str] | None = None,
         folder: str | None = None,
+        encrypt_intermediates: bool = False,
         insecure_test_key: str | None = None,
     ):
         key = run_key(insecure_test_key)
@@ -81,14 +84,16 @@ class Series:
             listed = None if known is None else listed_items(known, names, kinds or (), "known")
             settings = {"user": user, "item": list(names), "item_type": kinds and list(kinds)}
             settings["known_kinds"] = None if listed is None else settings["item_type"]
-            self._window = SeriesWindow.open(config, key, listed, folder, settings)
+            self._window = SeriesWindow.open(
+                config, key, listed, folder, settings, encrypt=encrypt_intermediates
+            )
 
     @classmethod
     def load(cls, folder: str) -> Series:
         """The series that lives in a folder.
 
         Raises:
-          InputError: there is none.
+          InputError: there is none, or it is encrypted and its key is not in the environment.
         """
         series = cls.__new__(cls)
         with naming_arguments():

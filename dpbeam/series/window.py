@@ -98,6 +98,8 @@ class SeriesWindow:
         known: pa.Array | None = None,
         folder: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        *,
+        encrypt: bool = False,
     ) -> SeriesWindow:
         """A new series.
 
@@ -106,11 +108,16 @@ class SeriesWindow:
           known: distinct canonical bytes of items that are out already.
           folder: where it lives; None for memory.
           settings: JSON values to keep with it.
+          encrypt: the folder, under the folder key of the environment (`dpbeam.engine.seal`).
 
         Raises:
-          InputError: settings are out of range, or the folder is not free.
+          InputError: settings are out of range, the folder is not free, or there is no folder key.
           ValueError: the key has served a run.
         """
+        if encrypt and folder is None:
+            raise InputError(
+                "--encrypt_intermediates: a series in memory has nothing to encrypt; give --folder"
+            )
         plan = plan_series(config)
         key.spend()
         known = pa.array([], pa.large_binary()) if known is None else known
@@ -125,7 +132,9 @@ class SeriesWindow:
                 "made_with": _made_with(plan),
                 "settings": dict(settings),
             }
-            store = SeriesStore.create(folder, values, key, {_KNOWN: encode({"items": known})})
+            store = SeriesStore.create(
+                folder, values, key, {_KNOWN: encode({"items": known})}, encrypt=encrypt
+            )
         return cls(plan, number, key, known, settings, store)
 
     @classmethod
@@ -133,7 +142,7 @@ class SeriesWindow:
         """A series that lies in a folder.
 
         Raises:
-          InputError: there is none, or it was changed.
+          InputError: there is none, or it was changed; or its folder key is not in the environment.
         """
         store = SeriesStore.load(folder)
         values = store.settings
@@ -152,6 +161,11 @@ class SeriesWindow:
             return self._in_memory
         data = self.store.read()
         return _Made.from_bytes(data) if data else _Made()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its folder is."""
+        return self.store is not None and self.store.encrypted
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Hold the series alone, for several steps.

@@ -12,6 +12,7 @@ import pytest
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main, series_open, series_output
+from dpbeam.engine.seal import FOLDER_KEY
 
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
@@ -317,6 +318,35 @@ def test_a_test_key_says_so(place, capsys):
     assert run(1) == 0
     assert capsys.readouterr().err.count("NOT PRIVATE") == 2
     assert not Ledger.from_json(Path("out/items-2026-11-01.ledger.json").read_text()).private
+
+
+def test_an_encrypted_folder(place, capsys, monkeypatch):
+    flag = "--encrypt_intermediates"
+    before = sorted(os.listdir())
+    monkeypatch.delenv(FOLDER_KEY, raising=False)
+    for more in ([], ["--dry_run"]):
+        assert f"{FOLDER_KEY} is not in the environment" in refused(capsys, *OPEN, flag, *more)
+    assert sorted(os.listdir()) == before
+    monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+    assert main(["series", *OPEN, flag]) == 0
+    assert run(1) == run(2, flag) == 0 and b"i1" not in Path("f/state-00000002").read_bytes()
+    assert "holds a series of other settings" in refused(capsys, *OPEN)
+    verbs = {
+        "run": ["--night=2026-11-03", "--empty", "--result_file=r.json"],
+        "show": [],
+        "close": [],
+        "erase": ["--users=" + _users("u1")],
+    }
+    monkeypatch.delenv(FOLDER_KEY)
+    for verb, words in verbs.items():
+        assert f"{FOLDER_KEY} is not in the environment" in refused(capsys, verb, "--folder=f", *words)
+    assert result()["status"] == "refused"
+    plain = [word.replace("out/items", "out/plain") for word in OPEN]
+    assert main(["series", *plain, "--folder=g"]) == 0
+    monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+    for verb, words in verbs.items():  # who can write there cannot turn encryption off
+        assert "the series in 'g' is not encrypted" in refused(capsys, verb, "--folder=g", flag, *words)
+    assert shown(capsys)["nights_made"] == 2
 
 
 def result(path: str = "r.json") -> dict:

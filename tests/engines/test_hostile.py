@@ -10,7 +10,9 @@ pytestmark = pytest.mark.engines
 
 
 def test_the_grid():
-    done = subprocess.run([ROOT / "scripts" / "hostile", "--turns"], capture_output=True, text=True, timeout=1800)
+    done = subprocess.run(
+        [ROOT / "scripts" / "hostile", "--turns"], capture_output=True, text=True, timeout=1800
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     cases = int(done.stdout.splitlines()[-1].split()[0])
     assert cases > 4000, done.stdout[-500:]

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from dpbeam.cli import job, main
 from dpbeam.cli.beam_flags import SECRET_VARIABLES
-from dpbeam.engine.beam import owner, seal, store
+from dpbeam.engine import seal
+from dpbeam.engine.beam import owner, store
 from dpbeam.engine.beam.messages import FILE_PREFIX
-from dpbeam.engine.beam.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.errors import InputError
 from dpbeam.randomness import RunKey
 
