@@ -52,7 +52,7 @@ VERBS = {
             *WINDOW,
             *_ACCOUNT,
             *("output", "output_format", "known", "item_column", "item_type", "user_column"),
-            *("insecure_test_key", "users_at_least", "dry_run"),
+            *("insecure_test_key", "users_at_least", "dry_run", "noisy_counts", "noisy_count_share"),
         ),
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
@@ -91,6 +91,15 @@ def make_parser() -> FlagParser:
     )
     group.add_argument(
         "--first_night", metavar="DAY", help="nights are days from this one on (default: numbers from 1)"
+    )
+    parser.add_switch(
+        "noisy_counts", "with every released item a noisy number of the users that held it then"
+    )
+    group.add_argument(
+        "--noisy_count_share",
+        type=float,
+        metavar="SHARE",
+        help="share of the budget for --noisy_counts (default 0.2)",
     )
     group.add_argument(
         "--known",

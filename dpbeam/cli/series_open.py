@@ -92,8 +92,11 @@ def open_series(given: dict[str, Any]) -> int:
 
 def _config(given: dict[str, Any]) -> SeriesConfig:
     from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.counts import count_share
 
-    return SeriesConfig(**{name: given[name] for name in WINDOW if name in given})
+    share = count_share(given.get("noisy_counts", False), given.get("noisy_count_share"))
+    chosen = {name: given[name] for name in WINDOW if name in given}
+    return SeriesConfig(**chosen, noisy_count_share=share)
 
 
 def _check_period(given: dict[str, Any], config: SeriesConfig) -> None:
@@ -230,7 +233,7 @@ def _publish(
         return
     target.abort()
     columns = _columns({"item_column": window.settings["item"], "item_type": window.settings["item_type"]})
-    stage(target, window.known, columns, None)
+    stage(target, window.known, columns, None, {})
     target.release = release_of(given, target)
     charge.publish(target, ledger)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,14 @@ from dpbeam.cli.result import OUT_ALREADY, RELEASED, describe, of_release
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.accounting.release import Release
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
+    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
@@ -149,6 +151,8 @@ def _write_night(
     new: pa.Array,
     names: tuple[str, ...],
 ) -> None:
+    import numpy as np
+
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
     from dpbeam.series.config import series_ledger
@@ -157,7 +161,13 @@ def _write_night(
     kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
     if len(names) != len(kinds):
         names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
-    columns = OutputColumns(names, kinds)
+    counts = window.plan.counts
+    columns = OutputColumns(names, kinds, noisy_count=counts is not None)
+    numbers = {}
+    if counts is not None:
+        noisy = state.released_count[state.released_night == number]
+        numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
+    so_far = _so_far(state, number, columns, window.plan)
     ledger = series_ledger(
         window.plan,
         series_id=window.id,
@@ -167,7 +177,7 @@ def _write_night(
         known_items=len(window.known) > 0,
     )
     try:
-        stage(target, new, columns, _so_far(state, number, columns, window.plan.config.name_of))
+        stage(target, new, columns, so_far, numbers)
         target.release = release_of(given, target)
         target.commit(ledger.to_json())
     except BaseException:
@@ -175,23 +185,28 @@ def _write_night(
         raise
 
 
-def _so_far(
-    state: SeriesState, number: int, columns: OutputColumns, name_of: Callable[[int], str]
-) -> pa.Table:
-    """All items that were released up to a night, with the night of each."""
+def _so_far(state: SeriesState, number: int, columns: OutputColumns, plan: SeriesPlan) -> pa.Table:
+    """All items that were released up to a night, with the night and the noisy count of each."""
     import pyarrow as pa
 
     from dpbeam.kernels import canonical
+    from dpbeam.series.counts import with_counts
 
-    items, nights = state.released_until(number)
+    items, nights, noisy = state.released_until(number)
     arrays = canonical.decode(items, columns.kinds)
-    return pa.Table.from_arrays(
-        [*arrays, pa.array([name_of(int(n)) for n in nights], pa.string())], names=[*columns.names, "night"]
-    )
+    days = pa.array([plan.config.name_of(int(night)) for night in nights], pa.string())
+    table = pa.Table.from_arrays([*arrays, days], names=[*columns.names, "night"])
+    return with_counts(table, noisy, plan.counts)
 
 
-def stage(target: OutputTarget, items: pa.Array, columns: OutputColumns, so_far: pa.Table | None) -> None:
-    """One file of items, and if there is one the table of all so far, in the staging folder."""
+def stage(
+    target: OutputTarget,
+    items: pa.Array,
+    columns: OutputColumns,
+    so_far: pa.Table | None,
+    numbers: Mapping[str, np.ndarray],
+) -> None:
+    """One file of items with their numbers, and if there is one the table of all so far, in the staging folder."""
     import pyarrow.parquet as pq
 
     from dpbeam.engine.beam import owner
@@ -202,7 +217,7 @@ def stage(target: OutputTarget, items: pa.Array, columns: OutputColumns, so_far:
     folder = target.prepare()
     owner.mark(folder)
     path = f"{folder}/shard-{shard_name(0, 1, target.format)}"
-    write_atomically(path, lambda file: write_shard(file, items, {}, columns, target.format))
+    write_atomically(path, lambda file: write_shard(file, items, numbers, columns, target.format))
     if so_far is not None:
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
 

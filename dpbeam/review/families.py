@@ -158,7 +158,7 @@ def _series(ledger: Ledger) -> _Plan:
     from dpbeam.series.config import SeriesConfig, plan_series
 
     plan = plan_series(SeriesConfig.of_parameters(ledger.epsilon, ledger.delta, ledger.parameters))
-    return plan.event, None, {}
+    return plan.event, None, plan.stated_parameters()
 
 
 def _market(ledger: Ledger) -> Market:

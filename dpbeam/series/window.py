@@ -32,6 +32,7 @@ from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
 from dpbeam.series.store import SeriesStore
 
 _KNOWN = "known"
+_RELEASED = ("released_fp", "released", "released_night", "released_count")
 
 
 def _made_with(plan: SeriesPlan) -> dict[str, str]:
@@ -224,7 +225,8 @@ class SeriesWindow:
                 )
             fresh = pc.invert(canonical.is_listed(items, self.known))
             state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
-            state = run_night(self.plan.program, state, users.filter(fresh), items.filter(fresh), keys)
+            users, items = users.filter(fresh), items.filter(fresh)
+            state = run_night(self.plan.program, state, users, items, keys, self.plan.counts)
             self._commit(_Made(state, (*made.digests, digest)))
             return state
 
@@ -256,7 +258,7 @@ class SeriesWindow:
                 ended = replace(
                     none,
                     **{name: getattr(state, name) for name in ("night", "rounds", "kinds")},
-                    **{name: getattr(state, name) for name in ("released_fp", "released", "released_night")},
+                    **{name: getattr(state, name) for name in _RELEASED},
                 )
                 self._commit(_Made(ended, made.digests, closed=True))
 

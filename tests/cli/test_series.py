@@ -320,6 +320,49 @@ def test_a_test_key_says_so(place, capsys):
     assert not Ledger.from_json(Path("out/items-2026-11-01.ledger.json").read_text()).private
 
 
+def test_noisy_counts(place, capsys):
+    assert "--noisy_count_share needs --noisy_counts" in refused(capsys, *OPEN, "--noisy_count_share=0.3")
+    assert (
+        main(["series", *OPEN, "--noisy_counts", "--noisy_count_share=0.3", "--max_items_per_user=20"]) == 0
+    )
+    assert "holds a series of other settings" in refused(capsys, *OPEN, "--max_items_per_user=20")
+    assert run(1) == run(2) == run(3) == 0
+    nights = [pq.read_table(f"out/items-2026-11-0{n}-00000-of-00001.parquet") for n in (1, 2, 3)]
+    so_far = pq.read_table("out/items-2026-11-03.released.parquet")
+    for name in ("item", "noisy_count", "noisy_count_sd"):
+        assert [v for night in nights for v in night[name].to_pylist()] == so_far[name].to_pylist()
+    ledger = Ledger.from_json(Path("out/items.ledger.json").read_text())
+    assert ledger.verify().epsilon <= 4 and ledger.parameters["noisy_count_share"] == 0.3
+    assert set(so_far["noisy_count_sd"].to_pylist()) == {ledger.parameters["noisy_count_sd"]}
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    os.remove("out/items-2026-11-02-00000-of-00001.parquet")
+    assert run(2) == 0  # no noise is drawn anew
+    for path, data in before.items():
+        assert path.read_bytes() == data or path.name.endswith("ledger.json")
+    ledgers = ["out/items.ledger.json", "out/items-2026-11-03.ledger.json"]
+    assert main(["verify", "--contents", "--quiet", *ledgers]) == 0
+    assert main(["report", ledgers[1], "--output=page.html", "--quiet"]) == 0
+    values = json.loads(Path(ledgers[0]).read_text())
+    assert values["events"]["parts"][-1]["label"] == "noisy counts"
+    for place_of, name in (
+        (values["events"]["parts"][-1], "sigma"),
+        (values["parameters"], "noisy_count_sd"),
+    ):
+        place_of[name] /= 2
+        Path("less.ledger.json").write_text(json.dumps(values))
+        capsys.readouterr()
+        main(["verify", "--json", "less.ledger.json"])
+        (told,) = json.loads(capsys.readouterr().out)
+        held = {statement["name"]: statement["holds"] for statement in told["statements"]}
+        assert held["guarantee"] is (name != "sigma") and held["settings"] is not True
+        place_of[name] *= 2
+    following = [word for word in OPEN if not word.startswith(("--folder", "--output"))]
+    known = "--known=out/items-2026-11-03.released.parquet"
+    assert main(["series", *following, "--folder=g", "--output=out/next", known]) == 0
+    known_items = pq.read_table("out/next-00000-of-00001.parquet")["item"].to_pylist()
+    assert known_items == sorted(so_far["item"].to_pylist())
+
+
 def test_an_encrypted_folder(place, capsys, monkeypatch):
     flag = "--encrypt_intermediates"
     before = sorted(os.listdir())
@@ -329,7 +372,9 @@ def test_an_encrypted_folder(place, capsys, monkeypatch):
     assert sorted(os.listdir()) == before
     monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
     assert main(["series", *OPEN, flag]) == 0
-    assert run(1) == run(2, flag) == 0 and b"i1" not in Path("f/state-00000002").read_bytes()
+    assert run(1) == run(2, flag) == 0
+    column = b"released_night"  # as the state names it
+    assert column not in Path("f/state-00000002").read_bytes()
     assert "holds a series of other settings" in refused(capsys, *OPEN)
     verbs = {
         "run": ["--night=2026-11-03", "--empty", "--result_file=r.json"],
@@ -343,6 +388,8 @@ def test_an_encrypted_folder(place, capsys, monkeypatch):
     assert result()["status"] == "refused"
     plain = [word.replace("out/items", "out/plain") for word in OPEN]
     assert main(["series", *plain, "--folder=g"]) == 0
+    assert main(["series", "run", "--folder=g", "--night=2026-11-01", "--empty", "--quiet"]) == 0
+    assert column in Path("g/state-00000001").read_bytes()
     monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
     for verb, words in verbs.items():  # who can write there cannot turn encryption off
         assert "the series in 'g' is not encrypted" in refused(capsys, verb, "--folder=g", flag, *words)

@@ -28,7 +28,14 @@ from tests.support.kill_at import in_child
 _CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _ACCOUNT = ["--budget=acc.db", "--dataset=logs", "--release_id=november", "--charge_test_key"]
-_WINDOW = ["--nights=3", "--epsilon=4", "--delta=1e-3", "--preset=late", "--known=known.txt"]
+_WINDOW = [
+    "--nights=3",
+    "--epsilon=4",
+    "--delta=1e-3",
+    "--preset=late",
+    "--known=known.txt",
+    "--noisy_counts",
+]
 _RUN = ["run", "--folder=f", "--user_column=user", "--item_column=item"]
 #: Name -> the command, in their order.
 COMMANDS = {
