@@ -23,6 +23,7 @@ from dpbeam.cli.series_open import WINDOW, open_series
 from dpbeam.cli.series_output import (
     ENCRYPT,
     SO_FAR,
+    check_names,
     is_open,
     load_window,
     output_of_night,
@@ -170,6 +171,7 @@ def _make(given: dict[str, Any]) -> int:
         given["result_file"].claim({**given, **place_of_night(given)}, (SO_FAR,))
         result = {"--result_file": given["result_file"]}
     users, items, kinds, names, files = _pairs(given)
+    check_names(window, names)
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     with window.alone():

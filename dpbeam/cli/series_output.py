@@ -64,6 +64,18 @@ def output_of_night(window: SeriesWindow, night: str) -> OutputTarget:
     return target
 
 
+def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:
+    """Refuse item columns whose names the output needs, before the night is made.
+
+    Raises:
+      InputError: naming `--item_column`.
+    """
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.kernels.canonical import STRING
+
+    OutputColumns(names, (STRING,) * len(names), noisy_count=window.plan.counts is not None)
+
+
 def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
     """Give an output the staging folder of its series and night; what a killed run has put in place is replaced."""
     from dpbeam.io.paths import absolute

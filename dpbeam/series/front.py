@@ -156,6 +156,7 @@ class Series:
             window.settings["item_type"],
             on_null,
             not_private_counts,
+            {} if window.plan.counts is None else dict.fromkeys((NOISY_COUNT, DEVIATION), "noisy_counts"),
         )
         kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY]
         with naming_arguments():

@@ -363,6 +363,15 @@ def test_noisy_counts(place, capsys):
     assert known_items == sorted(so_far["item"].to_pylist())
 
 
+def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made(place, capsys):
+    Path("pairs.csv").write_text("user,a,noisy_count\nu,x,1\n")
+    main(["series", *OPEN, "--noisy_counts"])
+    words = ["--input=pairs.csv", "--user_column=user", "--item_column=a", "--item_column=noisy_count"]
+    told = refused(capsys, "run", "--folder=f", "--night=2026-11-01", *words)
+    assert told == "--item_column: 'noisy_count' is the column that --noisy_counts adds; rename yours"
+    assert shown(capsys)["nights_made"] == 0
+
+
 def test_an_encrypted_folder(place, capsys, monkeypatch):
     flag = "--encrypt_intermediates"
     before = sorted(os.listdir())

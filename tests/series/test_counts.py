@@ -164,3 +164,10 @@ def test_by_the_front_door(tmp_path):
 def test_shares_out_of_range_name_themselves(settings, message):
     with pytest.raises(InputError, match=message):
         series(**settings)
+
+
+def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made():
+    one = series(noisy_counts=True, item=["a", "noisy_count"])
+    with pytest.raises(InputError, match="'noisy_count' is the column that noisy_counts adds"):
+        one.run({"user": ["u"], "a": ["x"], "noisy_count": ["y"]})
+    assert one.nights_made == 0
