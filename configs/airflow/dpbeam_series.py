@@ -86,6 +86,7 @@ with DAG(
             *("series", "run", f"--config={CONFIGS}/series_night.yaml", f"--folder={SERIES}/{MONTH}"),
             *(f"--night={DAY}", "{{ files_of(ds) }}"),
         ],
+        result_file=f"{PREFIX}/items-{DAY}.result.json",
     )
     report = DpbeamOperator(
         task_id="report",

@@ -43,10 +43,32 @@ def run(argv: list[str]) -> None:
         raise dg.Failure(f"dpbeam ended with {code}; its log says why", allow_retries=code != REFUSED)
 
 
+def check_complete(day: str) -> None:
+    """Refuse half a day's input, whose release would be out for good.
+
+    Raises:
+      Failure: the day's folder is not complete yet.
+    """
+    if not os.path.exists(f"{INPUT}/{day}/_SUCCESS"):
+        raise dg.Failure(f"the input of {day} is not complete")
+
+
+def shown(result_file: str) -> dict[str, Any]:
+    """What a run that ended with 0 says of itself.
+
+    Raises:
+      Failure: the file tells of another run; the next try finds the release out, and writes it.
+    """
+    with open(result_file, encoding="utf-8") as file:
+        result = json.load(file)
+    if result["exit_code"] != 0:
+        raise dg.Failure(f"'{result_file}' tells of another run")
+    return {field: result[field] for field in SHOWN}
+
+
 def release(command: str, day: str) -> dict[str, Any]:
     """One release of one day, and what it says of itself."""
-    if not os.path.exists(f"{INPUT}/{day}/_SUCCESS"):  # a release of half a day's input would be out for good
-        raise dg.Failure(f"the input of {day} is not complete")
+    check_complete(day)
     name = command.replace("-", "_")
     folder = f"{OUTPUT}/dagster/{day}"
     os.makedirs(folder, exist_ok=True)
@@ -62,11 +84,7 @@ def release(command: str, day: str) -> dict[str, Any]:
         "result_file": result_file,
     }
     run([PROGRAM, command, *(f"--{flag}={value}" for flag, value in flags.items())])
-    with open(result_file, encoding="utf-8") as file:
-        result = json.load(file)
-    if result["exit_code"] != 0:  # the next try finds the release out, and writes it
-        raise dg.Failure(f"'{result_file}' tells of another run")
-    return {field: result[field] for field in SHOWN}
+    return shown(result_file)
 
 
 def assets_of(command: str) -> list[dg.AssetsDefinition]:

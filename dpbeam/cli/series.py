@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.cli.flags import (
     FOLDER,
     READ,
+    WRITTEN,
     WRITTEN_PREFIX,
     FlagParser,
     add_account_flags,
@@ -17,9 +18,22 @@ from dpbeam.cli.flags import (
     take_verb,
 )
 from dpbeam.cli.series_open import PLAN, WINDOW, open_series
-from dpbeam.cli.series_output import SO_FAR, is_open, publish_night, published, say
+from dpbeam.cli.series_output import (
+    ENCRYPT,
+    SO_FAR,
+    check_names,
+    is_open,
+    load_window,
+    output_of_night,
+    place_of_night,
+    publish_night,
+    published,
+    say,
+    write_result,
+)
 from dpbeam.errors import InputError
-from dpbeam.jobs.console import emit, run_command, warn
+from dpbeam.jobs.console import emit, warn
+from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +55,11 @@ VERBS = {
             *WINDOW,
             *_ACCOUNT,
             *("output", "output_format", "known", "item_column", "item_type", "user_column"),
-            *("insecure_test_key", "users_at_least", "dry_run"),
+            *("insecure_test_key", "users_at_least", "dry_run", "noisy_counts", "noisy_count_share"),
         ),
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
-    "run": (("night", "empty", *_INPUT), "make one night: release what is new"),
+    "run": (("night", "empty", "result_file", "overwrite", *_INPUT), "make one night: release what is new"),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
     "show": (("json",), "nights made, items released, what the window costs"),
     "close": ((), "end the series and remove what its users brought"),
@@ -64,6 +78,10 @@ def make_parser() -> FlagParser:
     parser.add_argument(
         "--folder", metavar="DIR", type=FOLDER, help="private folder of the series, on this machine; required"
     )
+    parser.add_switch(
+        ENCRYPT,
+        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not",
+    )
     group = parser.add_argument_group("window (open)")
     group.add_argument("--epsilon", type=float, metavar="EPS", help="of all nights together; required")
     group.add_argument("--delta", type=float, metavar="DELTA", help="of all nights together; required")
@@ -76,6 +94,15 @@ def make_parser() -> FlagParser:
     )
     group.add_argument(
         "--first_night", metavar="DAY", help="nights are days from this one on (default: numbers from 1)"
+    )
+    parser.add_switch(
+        "noisy_counts", "with every released item a noisy number of the users that held it then"
+    )
+    group.add_argument(
+        "--noisy_count_share",
+        type=float,
+        metavar="SHARE",
+        help="share of the budget for --noisy_counts (default 0.2)",
     )
     group.add_argument(
         "--known",
@@ -103,6 +130,13 @@ def make_parser() -> FlagParser:
     group = parser.add_argument_group("night (run)")
     group.add_argument("--night", metavar="NIGHT", help="a number, or a day where --first_night was given")
     parser.add_switch("empty", "nothing came on this night; its rounds run all the same")
+    group.add_argument(
+        "--result_file",
+        metavar="FILE",
+        type=WRITTEN,
+        help="how the night ended and what it has released, as JSON",
+    )
+    parser.add_switch("overwrite", "replace a --result_file of anything else; what is released never is")
     add_input_flags(parser)
     group = parser.add_argument_group("erase")
     group.add_argument(
@@ -116,12 +150,11 @@ def make_parser() -> FlagParser:
 
 def main(argv: Sequence[str]) -> int:
     """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
-    return run_command("series", lambda: _run(argv))
+    return run_release("series", list(argv), lambda: make_parser().parse(argv), _run, place_of_night)
 
 
-def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    verb = take_verb("series", given, VERBS, "folder", "config")
+def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
+    verb = take_verb("series", given, VERBS, "folder", "config", ENCRYPT)
     require(given, "folder")
     return _DO[verb](given)
 
@@ -130,30 +163,33 @@ def _make(given: dict[str, Any]) -> int:
     require(given, "night")
     if given.get("empty", False) == ("input" in given):
         raise InputError("--input: give the night's files, or --empty where nothing came")
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     _check_open(window)
     config = window.plan.config
     number = config.number_of(given["night"])
     name = config.name_of(number)
-    from dpbeam.io.output import OutputTarget
-
-    prefix = f"{window.settings['output']}-{name}"
-    ours = published(prefix, window, name) is not None
-    target = OutputTarget(prefix, window.settings["format"], overwrite=ours, extras=(SO_FAR,))
+    result = {}
+    if "result_file" in given:
+        given["result_file"].claim({**given, **place_of_night(given)}, (SO_FAR,))
+        result = {"--result_file": given["result_file"]}
     users, items, kinds, names, files = _pairs(given)
-    target.check(files)
+    check_names(window, names)
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     with window.alone():
-        if ours and window.made.state.night < number:
+        target = output_of_night(window, name)
+        target.overwrite |= published(target.prefix, window, name) is not None
+        target.check(files, result)
+        if target.overwrite and window.made.state.night < number:
             raise InputError(
                 f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder would "
                 "draw its noise again on other data; close this series and open another"
             )
+        for file in result.values():
+            file.clear()
         state = window.run(number, users, items, kinds)
-        publish_night(given, window, state, target, number, names)
+        made_now = publish_night(given, window, state, target, number, names)
+        write_result(given, target, made_now=made_now)
     return 0
 
 
@@ -193,9 +229,8 @@ def _erase(given: dict[str, Any]) -> int:
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import KINDS, STRING
     from dpbeam.series.state import kinds_of
-    from dpbeam.series.window import SeriesWindow
 
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     kind = given.get("user_type", STRING)
     if kind not in KINDS:
         raise InputError(f"--user_type must be one of {', '.join(KINDS)}, got '{kind}'")
@@ -208,9 +243,7 @@ def _erase(given: dict[str, Any]) -> int:
 
 
 def _show(given: dict[str, Any]) -> int:
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     made, config = window.made, window.plan.config
     schedule = config.resolved_schedule
     done = made.state.rounds
@@ -247,9 +280,7 @@ def _show(given: dict[str, Any]) -> int:
 
 
 def _close(given: dict[str, Any]) -> int:
-    from dpbeam.series.window import SeriesWindow
-
-    window = SeriesWindow.load(given["folder"])
+    window = load_window(given)
     window.close()
     say(given, "closed: what the users brought is removed; budget that no night has used is not given back")
     return 0

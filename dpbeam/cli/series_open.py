@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import require
-from dpbeam.cli.series_output import is_open, mark_open, published, release_of, say, stage
+from dpbeam.cli.series_output import (
+    ENCRYPT,
+    go_on,
+    is_open,
+    load_window,
+    mark_open,
+    published,
+    release_of,
+    say,
+    stage,
+)
 from dpbeam.cli.settings import PlanFlags
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
@@ -41,6 +51,7 @@ def open_series(given: dict[str, Any]) -> int:
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
+    from dpbeam.series.store import check_folder_key
 
     with within_arithmetic(given):
         config = config_of(given)
@@ -58,6 +69,8 @@ def open_series(given: dict[str, Any]) -> int:
     known = None if "known" not in given else _read_known(given["known"], columns)
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(given)
+    if given.get(ENCRYPT, False):
+        check_folder_key()
     if given.get("dry_run", False):
         target.check()
         ledger = series_ledger(
@@ -84,8 +97,11 @@ def open_series(given: dict[str, Any]) -> int:
 def config_of(given: dict[str, Any]) -> SeriesConfig:
     """The settings among the flags. Raises InputError."""
     from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.counts import count_share
 
-    return SeriesConfig(**{name: given[name] for name in WINDOW if name in given})
+    share = count_share(given.get("noisy_counts", False), given.get("noisy_count_share"))
+    chosen = {name: given[name] for name in WINDOW if name in given}
+    return SeriesConfig(**chosen, noisy_count_share=share)
 
 
 def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +111,10 @@ def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
 
 
 PLAN = PlanFlags(
-    flags=("nights", "first_night"), report=_plan_report, required=("nights",), implied_by="nights"
+    flags=("nights", "first_night", "noisy_counts", "noisy_count_share"),
+    report=_plan_report,
+    required=("nights",),
+    implied_by="nights",
 )
 
 
@@ -159,8 +178,9 @@ def _window(
 
     folder = given["folder"]
     if SeriesStore.exists(folder):
-        window = SeriesWindow.load(folder)
+        window = load_window(given)
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
+        same = same and window.encrypted == given.get(ENCRYPT, False)
         if not same or window.key.insecure != ("insecure_test_key" in given):
             raise InputError(f"--folder: '{folder}' holds a series of other settings")
         if is_open(window):
@@ -171,7 +191,7 @@ def _window(
     key = RunKey.fresh()
     if "insecure_test_key" in given:
         key = RunKey.insecure_fixed(given["insecure_test_key"].lower())
-    return SeriesWindow.open(config, key, known, folder, settings)
+    return SeriesWindow.open(config, key, known, folder, settings, encrypt=given.get(ENCRYPT, False))
 
 
 def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
@@ -182,12 +202,11 @@ def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
       InputError: the release id stands for something else.
     """
     from dpbeam.series.store import SeriesStore
-    from dpbeam.series.window import SeriesWindow
 
     try:
         return open_charge("series", given, target)
     except NothingToDo:
-        window = SeriesWindow.load(given["folder"]) if SeriesStore.exists(given["folder"]) else None
+        window = load_window(given) if SeriesStore.exists(given["folder"]) else None
         if window is None or published(target.prefix, window) is None:
             raise InputError(
                 f"--release_id: '{given['release_id']}' was charged for a series in another folder; go on with that, "
@@ -201,22 +220,20 @@ def _publish_window(
     given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
-    if published(target.prefix, window) is None:
-        target.check()
-        try:
-            if charge.note:
-                say(given, charge.note)
-            charge.reserve(ledger)
-            columns = _columns(
-                {"item_column": window.settings["item"], "item_type": window.settings["item_type"]}
-            )
-            stage(target, window.known, columns, None)
-            target.release = release_of(given, target)
-            charge.publish(target, ledger)
-        except BaseException:
-            charge.failed(target, kept=False)
-            raise
-    mark_open(window)
+    with window.alone():
+        go_on(target, window)
+        if published(target.prefix, window) is None:
+            target.check()
+            try:
+                if charge.note:
+                    say(given, charge.note)
+                charge.reserve(ledger)
+                _publish(given, window, charge, target, ledger)
+            except BaseException:
+                charge.failed(target, kept=False)
+                raise
+        target.tidy()
+        mark_open(window)
     config = window.plan.config
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
@@ -225,6 +242,19 @@ def _publish_window(
         f"series of {config.nights} nights opened in '{window.store and window.store.folder}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
+
+
+def _publish(
+    given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+) -> None:
+    if target.can_finish:  # without an account; with one, what was staged is gone since the reservation
+        target.finish()
+        return
+    target.abort()
+    columns = _columns({"item_column": window.settings["item"], "item_type": window.settings["item_type"]})
+    stage(target, window.known, columns, None, {})
+    target.release = release_of(given, target)
+    charge.publish(target, ledger)
 
 
 def _print_plan(given: dict[str, Any], plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:

@@ -1,27 +1,106 @@
-"""What a series publishes: the window's ledger and each night's items, and whether they are there."""
+"""What a series publishes: the window's ledger and each night's items, and whether they are there.
+
+What is staged lies in a folder that follows from series and night. So whatever a killed run has left is found by the
+next one, which holds the series alone: a whole staging is put in place as it is, ledger included, any other is redone.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.jobs.console import tell
+from dpbeam.errors import InputError
+from dpbeam.jobs.console import tell, warn
+from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, of_release
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.accounting.release import Release
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
+    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
+ENCRYPT = "encrypt_intermediates"
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
 _OPENED = "opened"  # the file of the private folder that says so
+_STAGING_DIGITS = 16
+
+
+def load_window(given: Mapping[str, Any]) -> SeriesWindow:
+    """The series of `--folder`, encrypted where the flags say so: who can write there cannot turn that off.
+
+    Raises:
+      InputError: there is none, its key is not in the environment, or it is not encrypted.
+    """
+    from dpbeam.series.window import SeriesWindow
+
+    window = SeriesWindow.load(given["folder"])
+    if given.get(ENCRYPT, False) and not window.encrypted:
+        raise InputError(f"--{ENCRYPT}: the series in '{given['folder']}' is not encrypted")
+    return window
+
+
+def output_of_night(window: SeriesWindow, night: str) -> OutputTarget:
+    """Where a night goes; it may go on from what a killed run has left of it.
+
+    Raises:
+      InputError: naming `--output`.
+    """
+    from dpbeam.io.output import OutputTarget
+
+    settings = window.settings
+    target = OutputTarget(f"{settings['output']}-{night}", settings["format"], extras=(SO_FAR,))
+    go_on(target, window, night)
+    return target
+
+
+def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:
+    """Refuse item columns whose names the output needs, before the night is made.
+
+    Raises:
+      InputError: naming `--item_column`.
+    """
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.kernels.canonical import STRING
+
+    OutputColumns(names, (STRING,) * len(names), noisy_count=window.plan.counts is not None)
+
+
+def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
+    """Give an output the staging folder of its series and night; what a killed run has put in place is replaced."""
+    from dpbeam.io.paths import absolute
+
+    name = hashlib.sha256(f"{window.id} {night}".encode()).hexdigest()[:_STAGING_DIGITS]
+    target.staging = f"{absolute(target.prefix)}.staging-{name}"
+    target.overwrite = target.can_finish or target.was_begun
+
+
+def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
+    """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
+    from dpbeam.series.config import SeriesConfig
+    from dpbeam.series.store import SeriesStore
+
+    try:
+        values = SeriesStore.settings_of(given["folder"])
+        config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
+        night = config.name_of(config.number_of(given["night"]))
+        return {
+            "output": f"{values['settings']['output']}-{night}",
+            "series": values["series"],
+            "night": night,
+        }
+    except (InputError, KeyError, TypeError):
+        return {}
 
 
 def publish_night(
@@ -31,18 +110,76 @@ def publish_night(
     target: OutputTarget,
     number: int,
     names: tuple[str, ...],
-) -> None:
-    """Write what a committed night has released, unless it is there."""
+) -> bool:
+    """Put what a committed night has released in place, unless it is there; whether it was not."""
     import pyarrow as pa
 
     from dpbeam.io.released import check_outputs, exists
+
+    name = window.plan.config.name_of(number)
+    new = state.released.filter(pa.array(state.released_night == number))
+    if target.can_finish:
+        target.finish()
+    else:
+        before = published(target.prefix, window, name)
+        if before is not None:
+            target.tidy()
+            statements = check_outputs(target.ledger_path, before, contents=True)
+            if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
+                say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                return False
+        target.abort()
+        _write_night(given, window, state, target, number, new, names)
+    out = int((state.released_night <= number).sum())
+    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    return True
+
+
+def write_result(given: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
+    """`--result_file` of a night that is out; trouble is a warning."""
+    if "result_file" not in given:
+        return
+    from dpbeam.io.output import count_released, read_ledger, shards_named
+
+    try:
+        ledger = read_ledger(target.prefix)
+        if ledger is None:
+            raise ValueError(f"no ledger at '{target.prefix}'")
+        shards = shards_named(target.prefix, ledger)
+        known = of_release(ledger, target.ledger_path, shards, count_released(shards))
+    except Exception as error:
+        warn(f"the output is complete, but --result_file cannot be written: {error}")
+        return
+    status = RELEASED if made_now else OUT_ALREADY
+    given["result_file"].tell(describe("series", given, status, ExitCode.DONE, **known))
+
+
+def _write_night(
+    given: dict[str, Any],
+    window: SeriesWindow,
+    state: SeriesState,
+    target: OutputTarget,
+    number: int,
+    new: pa.Array,
+    names: tuple[str, ...],
+) -> None:
+    import numpy as np
+
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
     from dpbeam.series.config import series_ledger
     from dpbeam.series.state import kinds_of
 
-    config = window.plan.config
-    name = config.name_of(number)
+    kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
+    if len(names) != len(kinds):
+        names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
+    counts = window.plan.counts
+    columns = OutputColumns(names, kinds, noisy_count=counts is not None)
+    numbers = {}
+    if counts is not None:
+        noisy = state.released_count[state.released_night == number]
+        numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
+    so_far = _so_far(state, number, columns, window.plan)
     ledger = series_ledger(
         window.plan,
         series_id=window.id,
@@ -51,45 +188,37 @@ def publish_night(
         night=number,
         known_items=len(window.known) > 0,
     )
-    new = state.released.filter(pa.array(state.released_night == number))
-    before = published(target.prefix, window, name)
-    if before is not None and exists(f"{target.prefix}.{SO_FAR}"):
-        statements = check_outputs(target.ledger_path, before, contents=True)
-        if all(statement.holds is not False for statement in statements):
-            say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
-            return
-    kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
-    if len(names) != len(kinds):
-        names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
-    columns = OutputColumns(names, kinds)
     try:
-        stage(target, new, columns, _so_far(state, number, columns, config.name_of))
+        stage(target, new, columns, so_far, numbers)
         target.release = release_of(given, target)
         target.commit(ledger.to_json())
     except BaseException:
         target.abort()
         raise
-    out = int((state.released_night <= number).sum())
-    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
 
 
-def _so_far(
-    state: SeriesState, number: int, columns: OutputColumns, name_of: Callable[[int], str]
-) -> pa.Table:
-    """All items that were released up to a night, with the night of each."""
+def _so_far(state: SeriesState, number: int, columns: OutputColumns, plan: SeriesPlan) -> pa.Table:
+    """All items that were released up to a night, with the night and the noisy count of each."""
     import pyarrow as pa
 
     from dpbeam.kernels import canonical
+    from dpbeam.series.counts import with_counts
 
-    items, nights = state.released_until(number)
+    items, nights, noisy = state.released_until(number)
     arrays = canonical.decode(items, columns.kinds)
-    return pa.Table.from_arrays(
-        [*arrays, pa.array([name_of(int(n)) for n in nights], pa.string())], names=[*columns.names, "night"]
-    )
+    days = pa.array([plan.config.name_of(int(night)) for night in nights], pa.string())
+    table = pa.Table.from_arrays([*arrays, days], names=[*columns.names, "night"])
+    return with_counts(table, noisy, plan.counts)
 
 
-def stage(target: OutputTarget, items: pa.Array, columns: OutputColumns, so_far: pa.Table | None) -> None:
-    """One file of items, and if there is one the table of all so far, in the staging folder."""
+def stage(
+    target: OutputTarget,
+    items: pa.Array,
+    columns: OutputColumns,
+    so_far: pa.Table | None,
+    numbers: Mapping[str, np.ndarray],
+) -> None:
+    """One file of items with their numbers, and if there is one the table of all so far, in the staging folder."""
     import pyarrow.parquet as pq
 
     from dpbeam.engine.beam import owner
@@ -100,7 +229,7 @@ def stage(target: OutputTarget, items: pa.Array, columns: OutputColumns, so_far:
     folder = target.prepare()
     owner.mark(folder)
     path = f"{folder}/shard-{shard_name(0, 1, target.format)}"
-    write_atomically(path, lambda file: write_shard(file, items, {}, columns, target.format))
+    write_atomically(path, lambda file: write_shard(file, items, numbers, columns, target.format))
     if so_far is not None:
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released
 from dpbeam.errors import InputError
 from dpbeam.in_memory.frames import column
@@ -26,6 +27,7 @@ from dpbeam.in_memory.select import (
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
 from dpbeam.series.config import SeriesConfig, series_ledger
+from dpbeam.series.counts import count_share, with_counts
 from dpbeam.series.schedule import DEFAULT_PRESET
 from dpbeam.series.state import kinds_of
 from dpbeam.series.window import SeriesWindow
@@ -54,8 +56,12 @@ class Series:
       first_night: a day such as 2026-11-01; nights are then days from this one on, and numbers from 1 without it.
       known: items that are out already, as those of an earlier window: a column, or a frame with the item columns. They
         are not released again and take nothing from anybody's share.
+      noisy_counts: with every released item, a noisy number of the users that held it on that night, at
+        `noisy_count_share` (default 0.2) of the budget.
       user, item, item_type: as of `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
       folder: where the series lives, private; without it, in memory.
+      encrypt_intermediates: encrypt the folder under the key that DPBEAM_FOLDER_KEY of the environment holds, then and
+        whenever the series is loaded.
       insecure_test_key: as of `dpbeam.select`.
 
     Raises:
@@ -72,30 +78,41 @@ class Series:
         max_items_per_user: int = 300,
         first_night: str | None = None,
         known: Any = None,
+        noisy_counts: bool = False,
+        noisy_count_share: float | None = None,
         user: str = "user",
         item: str | Sequence[str] = "item",
         item_type: str | Sequence[str] | None = None,
         folder: str | None = None,
+        encrypt_intermediates: bool = False,
         insecure_test_key: str | None = None,
     ):
         key = run_key(insecure_test_key)
         names = (item,) if isinstance(item, str) else tuple(item)
         with naming_arguments():
             config = SeriesConfig(
-                epsilon, delta, nights, preset, max_items_per_user=max_items_per_user, first_night=first_night
+                epsilon,
+                delta,
+                nights,
+                preset,
+                max_items_per_user=max_items_per_user,
+                first_night=first_night,
+                noisy_count_share=count_share(noisy_counts, noisy_count_share),
             )
             kinds = _declared(item_type, names, known is not None)
             listed = None if known is None else listed_items(known, names, kinds or (), "known")
             settings = {"user": user, "item": list(names), "item_type": kinds and list(kinds)}
             settings["known_kinds"] = None if listed is None else settings["item_type"]
-            self._window = SeriesWindow.open(config, key, listed, folder, settings)
+            self._window = SeriesWindow.open(
+                config, key, listed, folder, settings, encrypt=encrypt_intermediates
+            )
 
     @classmethod
     def load(cls, folder: str) -> Series:
         """The series that lives in a folder.
 
         Raises:
-          InputError: there is none.
+          InputError: there is none, or it is encrypted and its key is not in the environment.
         """
         series = cls.__new__(cls)
         with naming_arguments():
@@ -146,27 +163,41 @@ class Series:
             window.settings["item_type"],
             on_null,
             not_private_counts,
+            {} if window.plan.counts is None else dict.fromkeys((NOISY_COUNT, DEVIATION), "noisy_counts"),
         )
         kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY]
         with naming_arguments():
             number = self.nights_made + 1 if night is None else window.plan.config.number_of(str(night))
             state = window.run(number, pairs.users, pairs.items, kinds)
-        items = state.released.filter(pa.array(state.released_night == number))
+        now = state.released_night == number
+        items, counts = state.released.filter(pa.array(now)), window.plan.counts
+        numbers = np.zeros(len(items))
+        if counts is not None:
+            noisy = state.released_count[now].astype(np.float64)
+            numbers = np.stack((noisy, np.full(len(items), counts.deviation)), axis=1)
         table = released_table(
-            Released(items, np.zeros(len(items))), None, names, _item_kinds(state.kinds, names), ()
+            Released(items, numbers),
+            None,
+            names,
+            _item_kinds(state.kinds, names),
+            () if counts is None else (NOISY_COUNT, DEVIATION),
         )
         return Selection(table, self._ledger(number))
 
     def released(self) -> pa.Table:
-        """Everything released so far: the item columns, and `night`, the name of the night that released it."""
+        """Everything released so far: the item columns, and `night`, the name of the night that released it.
+
+        A series with noisy counts adds these and their standard deviation.
+        """
         state, names = self._window.made.state, tuple(self._window.settings["item"])
-        items, nights = state.released_until(state.night)
+        items, nights, noisy = state.released_until(state.night)
         columns = canonical.decode(items, _item_kinds(state.kinds, names))
         days = [self._window.plan.config.name_of(int(night)) for night in nights]
-        return pa.Table.from_arrays(
+        table = pa.Table.from_arrays(
             [*columns, pa.array(days, pa.string())],
             names=[*(names if len(names) > 1 else ("item",)), NIGHT],
         )
+        return with_counts(table, noisy, self._window.plan.counts)
 
     def erase(self, users: Any) -> None:
         """Take users out of all nights that are still to come.

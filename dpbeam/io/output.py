@@ -280,8 +280,7 @@ class OutputTarget:
 
     def tidy(self) -> None:
         """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
-        journal = _read_json(self._journal_path)
-        if journal is not None and journal.get("staging") == os.path.basename(self.staging):
+        if self.was_begun:
             delete_quietly([self._journal_path])
         self.abort()
 
@@ -289,6 +288,12 @@ class OutputTarget:
     def can_finish(self) -> bool:
         """Whether the staging folder holds what `finish` needs."""
         return FileSystems.exists(self._staged_ledger)
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether files may be in place from a commit of this staging folder that was cut short."""
+        journal = _read_json(self._journal_path)
+        return journal is not None and journal.get("staging") == os.path.basename(self.staging)
 
     @property
     def _staged_ledger(self) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import Checkpoint
-from dpbeam.engine.beam.seal import SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.seal import SealError
 from dpbeam.errors import InputError
 from dpbeam.io.digests import content_digest
 from dpbeam.jobs.console import tell, warn

@@ -18,8 +18,8 @@ from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
 from dpbeam.accounting.release import INPUT_NAMES, STARTED_FORMAT, InputDigest, Release, as_text
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
-from dpbeam.engine.beam.seal import folder_key
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.seal import folder_key
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.item_lists import has_column, list_files, refuse_input

@@ -38,6 +38,8 @@ _OF_DATA = {
     *("--input_format", "--input_layout", "--item_type", "--agent_type", "--tokenizer", "--text_layout"),
     *("--user_column", "--item_column", "--agent_column", "--value_column", "--demand_column"),
 }
+#: What is looked for on a command line that cannot be parsed.
+_GUESSED = ("result_file", "output", "dataset", "release_id", "folder", "night")
 #: What a result says of a release, by the names of the ledger.
 _OF_LEDGER = ("method", "accounting", "epsilon", "delta", "parameters")
 
@@ -112,8 +114,13 @@ def _replaceable(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
     if given.get("overwrite", False) or found.get("status", RELEASED) in (REFUSED, FAILED):
         return True
-    account = found.get("budget") or found
-    return all(name in given and account.get(name) == given[name] for name in ("dataset", "release_id"))
+    for marks, names in (
+        (found.get("budget") or found, ("dataset", "release_id")),
+        (found.get("parameters") or {}, ("series", "night")),
+    ):
+        if all(name in given and marks.get(name) == given[name] for name in names):
+            return True
+    return False
 
 
 def describe(
@@ -167,7 +174,11 @@ Body = Callable[[dict[str, Any], list[str]], int]
 
 
 def run_release(
-    command: str, argv: list[str], parse: Callable[[], tuple[dict[str, Any], list[str]]], body: Body
+    command: str,
+    argv: list[str],
+    parse: Callable[[], tuple[dict[str, Any], list[str]]],
+    body: Body,
+    place: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda given: {},
 ) -> int:
     """Run a command that releases; its result file tells how it ended.
 
@@ -175,6 +186,7 @@ def run_release(
       argv: the command line, for what must be known where it cannot be parsed.
       parse: flags that are given, and Beam's.
       body: the command, with these.
+      place: what flags say by way of a file: `output`, and what the release is known by. Raises nothing.
 
     Returns:
       The exit code.
@@ -191,6 +203,7 @@ def run_release(
 
     def ended(code: ExitCode, error: BaseException | None) -> None:
         given = known or _guess(argv)
+        given |= place(given)
         file = given.get("result_file")
         if file is None or error is None or given.get("dry_run", False):
             return
@@ -208,7 +221,7 @@ def _guess(argv: Sequence[str]) -> dict[str, Any]:
     for number, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--")
-        if name in ("result_file", "output", "dataset", "release_id") and (equals or number + 1 < len(argv)):
+        if name in _GUESSED and (equals or number + 1 < len(argv)):
             given[name] = value if equals else argv[number + 1]
     if "result_file" in given:
         try:

@@ -37,7 +37,7 @@ class RunKey:
     """The 256-bit secret of one run.
 
     It never appears in flags, logs, options or pickles: printing hides it and pickling raises. Workers read it
-    from the run's private folder (`dpbeam.engine.beam.store`), where it may lie encrypted (`dpbeam.engine.beam.seal`).
+    from the run's private folder (`dpbeam.engine.beam.store`), where it may lie encrypted (`dpbeam.engine.seal`).
 
     A run is begun with a `fresh` key, which no other run can have, or with an `insecure_fixed` one. A key of known
     bytes may have served a run, so it counts as spent.

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, fields
 from datetime import date, timedelta
 from typing import Any
 
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import account, sigma_beside
+from dpbeam.accounting.budget import check_share
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.counts.selection import DEVIATION, Budgets
 from dpbeam.errors import InputError
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import one_value_of
@@ -21,6 +23,7 @@ from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError
 from dpbeam.selectors.base import check_range
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
+from dpbeam.series.counts import SeriesCounts
 from dpbeam.series.program import SeriesProgram
 from dpbeam.series.schedule import AIMS, DEFAULT_PRESET, GROWTH, SCORE, Schedule, preset_schedule
 
@@ -43,6 +46,7 @@ class SeriesConfig:
       schedule: rounds, fractions and spending, where no preset is taken.
       cap, delta_share, rise, rank_power: c0, delta_G / delta, growth of the coefficients, fall of the allowances.
       score, aims, growth: constants of the score (`SeriesProgram`); a factor of None aims at the last night.
+      noisy_count_share: share of epsilon and delta for noisy counts of released items; None for none.
 
     Raises:
       InputError: a value is out of range.
@@ -62,6 +66,7 @@ class SeriesConfig:
     score: ScoreConstants = SCORE
     aims: tuple[tuple[float | None, float, float], ...] = AIMS
     growth: float = GROWTH
+    noisy_count_share: float | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -84,6 +89,8 @@ class SeriesConfig:
             raise InputError(f"--first_night must lie before the year 9000, got '{self.first_night}'")
         if self.preset is not None:
             preset_schedule(self.preset, self.nights)
+        if self.noisy_count_share is not None:
+            check_share("noisy_count_share", self.noisy_count_share)
 
     @property
     def resolved_schedule(self) -> Schedule:
@@ -117,6 +124,10 @@ class SeriesConfig:
         """All settings as JSON values; budget apart."""
         values = asdict(self)
         del values["epsilon"], values["delta"]
+        if self.noisy_count_share is None:
+            del values["noisy_count_share"]
+        else:
+            values["noisy_counts"] = True
         return dict(_plain(values))
 
     @classmethod
@@ -125,8 +136,9 @@ class SeriesConfig:
 
         Raises: KeyError or TypeError if one is missing or of another form.
         """
-        known = {item.name for item in fields(cls)} - {"epsilon", "delta"}
+        known = {item.name for item in fields(cls)} - {"epsilon", "delta", "noisy_count_share"}
         chosen = {name: values[name] for name in known}
+        chosen["noisy_count_share"] = values.get("noisy_count_share")
         chosen["score"] = ScoreConstants(**chosen["score"])
         chosen["aims"] = tuple(map(tuple, chosen["aims"]))
         if chosen["schedule"] is not None:
@@ -136,7 +148,7 @@ class SeriesConfig:
 
 @dataclass(frozen=True)
 class SeriesPlan:
-    """A calibrated series.
+    """A calibrated series; `counts` is what makes noisy counts, None without.
 
     Raises:
       NoiseMismatchError: the events state other noise than the program draws.
@@ -146,9 +158,11 @@ class SeriesPlan:
 
     config: SeriesConfig
     calibration: SeriesCalibration
+    counts: SeriesCounts | None = None
 
     def __post_init__(self) -> None:
-        check_same_noise(self.event.noises(), self.program.noises())
+        drawn = [] if self.counts is None else [self.counts.noise]
+        check_same_noise(self.event.noises(), [*self.program.noises(), *drawn])
         self._check_weights()
         for noise in self.event.noises():
             if noise.norm != self.program.norm:
@@ -166,7 +180,7 @@ class SeriesPlan:
 
     def _check_weights(self) -> None:
         """Hold what the program lets a user give against what noise and thresholds pay for."""
-        tests, program = self.event.parts[-1], self.program
+        tests, program = self.calibration.event().parts[-1], self.program
         walk = [c * f for c, f in zip(program.coefficients, program.fractions)]
         stated = (tests.caps, tests.thresholds, tests.coefficients)
         if stated != (tuple(program.caps[1:]), program.thresholds, tuple(walk)):
@@ -174,11 +188,21 @@ class SeriesPlan:
         for trip, noise in enumerate(program.noises()):
             if not noise.admits(*program.touches(trip)).all():
                 raise NoiseMismatchError(f"{noise} does not protect what a user gives to items")
+        if self.counts is not None and self.counts.items != self.config.max_items_per_user:
+            raise NoiseMismatchError("noisy counts are calibrated for another number of items per user")
+
+    def stated_parameters(self) -> dict[str, Any]:
+        """What a ledger's parameters state besides the settings, from which it follows."""
+        return {} if self.counts is None else {DEVIATION: self.counts.deviation}
 
     @functools.cached_property
     def event(self) -> ComposedEvent:
         """What the ledger records of the whole window."""
-        return self.calibration.event()
+        selection = self.calibration.event()
+        if self.counts is None:
+            return selection
+        parts = (selection, self.counts.event)
+        return ComposedEvent("gaussian", parts, label=METHOD, epsilon=self.config.epsilon)
 
     @functools.cached_property
     def program(self) -> SeriesProgram:
@@ -190,20 +214,30 @@ class SeriesPlan:
 
 
 def plan_series(config: SeriesConfig) -> SeriesPlan:
-    """Calibrates a series; needs no data."""
-    return SeriesPlan(
-        config,
-        calibrate_series(
-            config.epsilon,
-            config.delta,
-            config.resolved_schedule,
-            delta_gauss_share=config.delta_share,
-            max_items=config.max_items_per_user,
-            c0=config.cap,
-            rise=config.rise,
-            rank_power=config.rank_power,
-        ),
+    """Calibrates a series; needs no data.
+
+    Noisy counts get what the rounds and tests leave of the whole, which compose with them as Gaussian mechanisms.
+    """
+    epsilon, delta = config.epsilon, config.delta
+    if config.noisy_count_share is not None:
+        epsilon, delta = Budgets.split(epsilon, delta, config.noisy_count_share).selection
+    calibration = calibrate_series(
+        epsilon,
+        delta,
+        config.resolved_schedule,
+        delta_gauss_share=config.delta_share,
+        max_items=config.max_items_per_user,
+        c0=config.cap,
+        rise=config.rise,
+        rank_power=config.rank_power,
     )
+    if config.noisy_count_share is None:
+        return SeriesPlan(config, calibration)
+    sigma = sigma_beside((calibration.event(),), config.epsilon, config.delta)
+    if sigma is None:
+        raise InputError("--noisy_count_share leaves nothing for the counts: raise it")
+    rounds = config.resolved_schedule.rounds
+    return SeriesPlan(config, calibration, SeriesCounts(sigma, config.max_items_per_user, rounds + 1))
 
 
 def series_ledger(
@@ -226,7 +260,7 @@ def series_ledger(
       known_items: whether the series was opened with items that are known already.
     """
     config = plan.config
-    parameters = {**config.public_parameters(), "series": series_id}
+    parameters = {**config.public_parameters(), **plan.stated_parameters(), "series": series_id}
     if night is not None:
         rounds = config.resolved_schedule.of_night(night)
         parameters |= {"night": config.name_of(night), "rounds": [rounds.start + 1, rounds.stop]}

@@ -23,7 +23,7 @@ class Series(Family):
         from dpbeam.series.config import SeriesConfig, plan_series
 
         plan = plan_series(SeriesConfig.of_parameters(ledger.epsilon, ledger.delta, ledger.parameters))
-        return Recalibrated(plan.event)
+        return Recalibrated(plan.event, stated=plan.stated_parameters())
 
     def report(self, plan: SeriesPlan) -> dict[str, Any]:
         config, schedule = plan.config, plan.config.resolved_schedule

@@ -16,17 +16,24 @@ from dpbeam.engine.in_process import shard_trip
 from dpbeam.engine.program import Keys, add_noise, with_state
 from dpbeam.kernels.pairs import rows_at
 from dpbeam.kernels.shards import Shard
+from dpbeam.series.counts import SeriesCounts
 from dpbeam.series.program import SeriesProgram
 from dpbeam.series.state import ACCUMULATORS, SeriesState
 
 
 def run_night(
-    program: SeriesProgram, state: SeriesState, users: pa.Array, items: pa.Array, keys: Keys
+    program: SeriesProgram,
+    state: SeriesState,
+    users: pa.Array,
+    items: pa.Array,
+    keys: Keys,
+    counts: SeriesCounts | None = None,
 ) -> SeriesState:
     """The state after the next night.
 
     Args:
       users, items: (n,) canonical bytes of the night's pairs; known items are left out already.
+      counts: what counts the users of released items, where somebody asked for it.
 
     Raises:
       ValueError: all nights of the schedule are made.
@@ -43,7 +50,17 @@ def run_night(
         sums, _ = program.weigh(trip, block, reply, keys)
         shard = shard_trip(program, trip, shard, {0: sums}, keys)
         shard, _ = program.reply(trip, shard)
-    return state.after(shard, night, rounds.stop)
+    noisy = None if counts is None else _counted(state, shard, counts, keys)
+    return state.after(shard, night, rounds.stop, noisy)
+
+
+def _counted(state: SeriesState, shard: Shard, counts: SeriesCounts, keys: Keys) -> np.ndarray:
+    """(items,) int64: noisy numbers of users of what the night released, 0 for the others."""
+    out = np.flatnonzero(shard.state["released"])
+    noisy = np.zeros(len(state.item_fp), np.int64)
+    users = np.bincount(state.links, minlength=len(noisy))[out]
+    noisy[out] = counts.release(users, rows_at(state.item_fp, out), keys)
+    return noisy
 
 
 def _caught_up(program: SeriesProgram, state: SeriesState, new: np.ndarray, keys: Keys) -> SeriesState:

@@ -45,7 +45,8 @@ class SeriesState:
       ranks: (pairs,) int32, from 1.
       item_fp: (items, 2) uint64 of open items, ascending; items: their canonical bytes.
       accumulators: name -> (items,).
-      released_fp: (released, 2), ascending; released: canonical bytes; released_night: (released,) int32.
+      released_fp: (released, 2), ascending; released: canonical bytes; released_night: (released,) int32;
+        released_count: (released,) int64 noisy counts, 0 in a series without them.
       kinds: what canonical bytes of users and items stand for; empty before the first pairs.
     """
 
@@ -62,6 +63,7 @@ class SeriesState:
     released_fp: np.ndarray
     released: pa.Array
     released_night: np.ndarray
+    released_count: np.ndarray
     kinds: bytes = b""
 
     @classmethod
@@ -81,6 +83,7 @@ class SeriesState:
             released_fp=nobody,
             released=none,
             released_night=np.zeros(0, np.int32),
+            released_count=np.zeros(0, np.int64),
         )
 
     def to_columns(self) -> Columns:
@@ -94,7 +97,8 @@ class SeriesState:
 
     @classmethod
     def from_columns(cls, columns: Columns) -> SeriesState:
-        """Inverse of `to_columns`."""
+        """Inverse of `to_columns`; states from before there were counts have none."""
+        columns = {"released_count": np.zeros(len(columns["released"]), np.int64), **columns}
         return cls(
             night=int(columns["made"][0]),
             rounds=int(columns["made"][1]),
@@ -103,12 +107,14 @@ class SeriesState:
             **{name: columns[name] for name in _ARRAYS},
         )
 
-    def released_until(self, night: int) -> tuple[pa.Array, np.ndarray]:
-        """Items that were released up to a night, in the order of nights and of their bytes, and the night of each."""
+    def released_until(self, night: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+        """Items that were released up to a night, in the order of nights and of their bytes; night and noisy count of
+        each.
+        """
         order = np.asarray(pc.array_sort_indices(self.released))
         order = order[np.argsort(self.released_night[order], kind="stable")]
         order = order[self.released_night[order] <= night]
-        return self.released.take(pa.array(order)), self.released_night[order]
+        return self.released.take(pa.array(order)), self.released_night[order], self.released_count[order]
 
     def block(self) -> Block:
         """All users with their open pairs."""
@@ -234,8 +240,12 @@ class SeriesState:
         )
         return state, new[stays]
 
-    def after(self, shard: Shard, night: int, rounds: int) -> SeriesState:
-        """After a night: what it released is out, with its pairs; the others keep their accumulators."""
+    def after(self, shard: Shard, night: int, rounds: int, noisy: np.ndarray | None = None) -> SeriesState:
+        """After a night: what it released is out, with its pairs; the others keep their accumulators.
+
+        Args:
+          noisy: (items,) int64 noisy counts, of which those of released items are kept.
+        """
         out = shard.state["released"]
         stays = np.flatnonzero(~out)
         place = np.cumsum(~out) - 1
@@ -243,6 +253,8 @@ class SeriesState:
         released_fp = np.concatenate([self.released_fp, rows_at(self.item_fp, np.flatnonzero(out))])
         released = pa.concat_arrays([self.released, self.items.filter(pa.array(out))])
         nights = np.concatenate([self.released_night, np.full(int(out.sum()), night, np.int32)])
+        noisy = np.zeros(len(out), np.int64) if noisy is None else noisy
+        counts = np.concatenate([self.released_count, noisy[out]])
         order, _ = unique_fingerprints(released_fp)
         return replace(
             self,
@@ -257,6 +269,7 @@ class SeriesState:
             released_fp=rows_at(released_fp, order),
             released=released.take(pa.array(order)),
             released_night=nights[order],
+            released_count=counts[order],
         )
 
 
@@ -267,7 +280,7 @@ def kinds_of(metadata: bytes) -> Kinds:
 
 _ARRAYS = (
     *("user_fp", "used", "offsets", "links", "ranks", "item_fp", "items"),
-    *("released_fp", "released", "released_night"),
+    *("released_fp", "released", "released_night", "released_count"),
 )
 
 

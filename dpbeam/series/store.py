@@ -11,6 +11,9 @@ processes that make the same change one wins, and a process that is killed leave
 Nothing of a night may be shown before its state is there: the noise is keyed, and another input under the same key
 would show the difference. Files carry a keyed digest, so one that was changed is refused. What a newer state replaces
 is removed, as an erasure needs.
+
+A folder may be encrypted (`dpbeam.engine.seal`): the window's key then lies there under the folder key of the
+environment, bound to the series, and `known` and states under the window's.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dpbeam.engine.seal import Seal, folder_key, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
 
@@ -34,6 +38,7 @@ _FORMAT, _VERSION = "dpbeam series", 1
 _STATE = re.compile(r"state-(\d{8})")
 _DIGEST = hashlib.sha256().digest_size
 _SETTINGS, _KEY, _LOCK = "series.json", "key", "lock"
+_ENCRYPTED = "encrypted"
 _NEW = "new-"  # files that are being written
 
 
@@ -44,31 +49,42 @@ class SeriesStore:
       folder: on this machine.
       settings: as it was opened with.
       key: of the window.
+      encrypted: whether its files are.
     """
 
-    def __init__(self, folder: str, settings: Mapping[str, Any], key: RunKey):
+    def __init__(self, folder: str, settings: Mapping[str, Any], key: RunKey, *, encrypted: bool = False):
         self.folder = folder
         self.settings = dict(settings)
         self.key = key
-        self._seal = key.derive("series/file")
+        self.encrypted = encrypted
+        self._seal = Seal(key) if encrypted else None
+        self._digest_key = key.derive("series/file")
         self._held = False
 
     @classmethod
     def create(
-        cls, folder: str, settings: Mapping[str, Any], key: RunKey, files: Mapping[str, bytes]
+        cls,
+        folder: str,
+        settings: Mapping[str, Any],
+        key: RunKey,
+        files: Mapping[str, bytes],
+        *,
+        encrypt: bool = False,
     ) -> SeriesStore:
         """Open a series in a folder that is not there, or empty, or holds no more than a making that was cut short.
 
         Args:
-          settings: public JSON values.
+          settings: public JSON values; `series`, the name of this one, is among them.
           files: what never changes, for `read_file`.
+          encrypt: under the folder key of the environment.
 
         Raises:
-          InputError: something is in the way, or the folder cannot be made.
+          InputError: something is in the way, the folder cannot be made, or there is no folder key.
           UnavailableError: another process opens a series there.
         """
         check_folder(folder)
-        store = cls(folder, settings, key)
+        store = cls(folder, settings, key, encrypted=encrypt)
+        secret = wrap(_bound_to(settings), key.secret_bytes()) if encrypt else key.secret_bytes()
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             before = os.listdir(folder)
@@ -78,10 +94,11 @@ class SeriesStore:
             with store.locked():
                 for name in set(os.listdir(folder)) - {_LOCK, _SETTINGS}:
                     os.remove(os.path.join(folder, name))
-                _write(os.path.join(folder, _KEY), key.secret_bytes())
+                _write(os.path.join(folder, _KEY), secret)
                 for name, data in files.items():
                     store.write_file(name, data)
                 values = {"format": _FORMAT, "version": _VERSION, "fixed_key": key.insecure, **settings}
+                values |= {_ENCRYPTED: True} if encrypt else {}
                 text = json.dumps(values, sort_keys=True, indent=2) + "\n"
                 _write(os.path.join(folder, _SETTINGS), text.encode())  # last: without it there is no series
         except OSError as error:
@@ -94,9 +111,9 @@ class SeriesStore:
         check_folder(folder)
         return os.path.exists(os.path.join(folder, _SETTINGS))
 
-    @classmethod
-    def load(cls, folder: str) -> SeriesStore:
-        """A series that was opened.
+    @staticmethod
+    def settings_of(folder: str) -> dict[str, Any]:
+        """What a series was opened with.
 
         Raises:
           InputError: there is none.
@@ -104,20 +121,42 @@ class SeriesStore:
         check_folder(folder)
         try:
             with open(os.path.join(folder, _SETTINGS), "rb") as file:
-                settings = json.loads(file.read())
+                settings: dict[str, Any] = json.loads(file.read())
             if (settings.pop("format"), settings.pop("version")) != (_FORMAT, _VERSION):
                 raise ValueError
-            with open(os.path.join(folder, _KEY), "rb") as file:
-                key = RunKey(file.read(), insecure=settings.pop("fixed_key"))
         except FileNotFoundError:
-            raise InputError(f"--folder: '{folder}' holds no series; dpbeam series open makes one") from None
+            raise _absent(folder) from None
         except (OSError, ValueError, KeyError, AttributeError):
-            raise InputError(f"--folder: '{folder}' holds no series that this version can read") from None
-        return cls(folder, settings, key)
+            raise _unreadable(folder) from None
+        return settings
+
+    @classmethod
+    def load(cls, folder: str) -> SeriesStore:
+        """A series that was opened.
+
+        Raises:
+          InputError: there is none, or it is encrypted under another folder key than that of the environment.
+        """
+        settings = cls.settings_of(folder)
+        encrypted = settings.pop(_ENCRYPTED, False)
+        try:
+            with open(os.path.join(folder, _KEY), "rb") as file:
+                secret = file.read()
+            bound_to, fixed = _bound_to(settings), settings.pop("fixed_key")
+        except FileNotFoundError:
+            raise _absent(folder) from None
+        except (OSError, KeyError):
+            raise _unreadable(folder) from None
+        secret = unwrap(bound_to, secret) if encrypted else secret
+        try:
+            key = RunKey(secret, insecure=fixed)
+        except ValueError:
+            raise _unreadable(folder) from None
+        return cls(folder, settings, key, encrypted=encrypted)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the series alone; who holds it may do so again.
+        """Hold the series alone, without what killed processes have left; who holds it may do so again.
 
         Raises:
           UnavailableError: another process does.
@@ -136,6 +175,7 @@ class SeriesStore:
                 ) from None
             self._held = True
             try:
+                self.tidy()
                 yield
             finally:
                 self._held = False
@@ -179,7 +219,8 @@ class SeriesStore:
 
     def write_file(self, name: str, data: bytes) -> None:
         """Write a file once, under a keyed digest. Raises FileExistsError if it is there."""
-        _write(os.path.join(self.folder, name), self._digest(name, data) + data)
+        stored = data if self._seal is None else b"".join(self._seal.pieces(name, 0, data))
+        _write(os.path.join(self.folder, name), self._digest(name, stored) + stored)
 
     def read_file(self, name: str) -> bytes:
         """Inverse of `write_file`. Raises InputError if it is not what was written."""
@@ -187,10 +228,10 @@ class SeriesStore:
             digest, data = file.read(_DIGEST), file.read()
         if not hmac.compare_digest(digest, self._digest(name, data)):
             raise InputError(f"--folder: '{os.path.join(self.folder, name)}' is not what the series wrote")
-        return data
+        return data if self._seal is None else self._seal.open(name, 0, data)
 
     def _digest(self, name: str, data: bytes) -> bytes:
-        return hmac.digest(self._seal, name.encode() + b"\0" + data, hashlib.sha256)
+        return hmac.digest(self._digest_key, name.encode() + b"\0" + data, hashlib.sha256)
 
     def _numbers(self) -> list[int]:
         found = [_STATE.fullmatch(name) for name in os.listdir(self.folder)]
@@ -205,6 +246,27 @@ def check_folder(folder: str) -> None:
     """
     if not folder or "://" in folder:
         raise InputError(f"--folder must be a folder of this machine, got '{folder}'")
+
+
+def check_folder_key() -> None:
+    """Refuse to encrypt without a folder key.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    folder_key()
+
+
+def _bound_to(settings: Mapping[str, Any]) -> str:
+    return f"series {settings['series']}"
+
+
+def _absent(folder: str) -> InputError:
+    return InputError(f"--folder: '{folder}' holds no series; dpbeam series open makes one")
+
+
+def _unreadable(folder: str) -> InputError:
+    return InputError(f"--folder: '{folder}' holds no series that this version can read")
 
 
 def _name(number: int) -> str:

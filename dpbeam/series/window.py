@@ -32,6 +32,7 @@ from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
 from dpbeam.series.store import SeriesStore
 
 _KNOWN = "known"
+_RELEASED = ("released_fp", "released", "released_night", "released_count")
 
 
 def _made_with(plan: SeriesPlan) -> dict[str, str]:
@@ -98,6 +99,8 @@ class SeriesWindow:
         known: pa.Array | None = None,
         folder: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        *,
+        encrypt: bool = False,
     ) -> SeriesWindow:
         """A new series.
 
@@ -106,11 +109,16 @@ class SeriesWindow:
           known: distinct canonical bytes of items that are out already.
           folder: where it lives; None for memory.
           settings: JSON values to keep with it.
+          encrypt: the folder, under the folder key of the environment (`dpbeam.engine.seal`).
 
         Raises:
-          InputError: settings are out of range, or the folder is not free.
+          InputError: settings are out of range, the folder is not free, or there is no folder key.
           ValueError: the key has served a run.
         """
+        if encrypt and folder is None:
+            raise InputError(
+                "--encrypt_intermediates: a series in memory has nothing to encrypt; give --folder"
+            )
         plan = plan_series(config)
         key.spend()
         known = pa.array([], pa.large_binary()) if known is None else known
@@ -125,7 +133,9 @@ class SeriesWindow:
                 "made_with": _made_with(plan),
                 "settings": dict(settings),
             }
-            store = SeriesStore.create(folder, values, key, {_KNOWN: encode({"items": known})})
+            store = SeriesStore.create(
+                folder, values, key, {_KNOWN: encode({"items": known})}, encrypt=encrypt
+            )
         return cls(plan, number, key, known, settings, store)
 
     @classmethod
@@ -133,7 +143,7 @@ class SeriesWindow:
         """A series that lies in a folder.
 
         Raises:
-          InputError: there is none, or it was changed.
+          InputError: there is none, or it was changed; or its folder key is not in the environment.
         """
         store = SeriesStore.load(folder)
         values = store.settings
@@ -152,6 +162,11 @@ class SeriesWindow:
             return self._in_memory
         data = self.store.read()
         return _Made.from_bytes(data) if data else _Made()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its folder is."""
+        return self.store is not None and self.store.encrypted
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Hold the series alone, for several steps.
@@ -210,7 +225,8 @@ class SeriesWindow:
                 )
             fresh = pc.invert(canonical.is_listed(items, self.known))
             state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
-            state = run_night(self.plan.program, state, users.filter(fresh), items.filter(fresh), keys)
+            users, items = users.filter(fresh), items.filter(fresh)
+            state = run_night(self.plan.program, state, users, items, keys, self.plan.counts)
             self._commit(_Made(state, (*made.digests, digest)))
             return state
 
@@ -224,7 +240,9 @@ class SeriesWindow:
         with self.alone():
             made = self.made
             self._check_open(made)
-            self._commit(replace(made, state=made.state.without(users, Keys(self.key).pairs)))
+            state = made.state.without(users, Keys(self.key).pairs)
+            if len(state.links) < len(made.state.links):
+                self._commit(replace(made, state=state))
 
     def close(self) -> None:
         """End the series: no night can be made any more, and what its users brought is removed.
@@ -240,7 +258,7 @@ class SeriesWindow:
                 ended = replace(
                     none,
                     **{name: getattr(state, name) for name in ("night", "rounds", "kinds")},
-                    **{name: getattr(state, name) for name in ("released_fp", "released", "released_night")},
+                    **{name: getattr(state, name) for name in _RELEASED},
                 )
                 self._commit(_Made(ended, made.digests, closed=True))
 

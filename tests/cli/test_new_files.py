@@ -35,6 +35,7 @@ GOOD = {
     "synth": ["--users=5", "--items=5"],
     "evaluate run": ["experiment.yaml"],
     "series": ["open", "--folder=series", "--nights=2", *BUDGET],
+    "series result_file": ["run", "--folder=opened", "--night=1", "--input=pairs.csv", *JOB[1:3]],
 }
 #: Prefixes that nothing is written to.
 NEVER_WRITTEN = {("clean", "output"), ("check", "output")}
@@ -73,6 +74,8 @@ def made(tmp_path_factory):
     )
     argv = ["select", f"--input={folder}/pairs.csv", *JOB[1:-1], f"--output={folder}/out", "--quiet"]
     assert main([*argv, "--insecure_test_key=07"]) == 0
+    window = [f"--folder={folder}/opened", f"--output={folder}/night", "--nights=2", *BUDGET, "--quiet"]
+    assert main(["series", "open", *window]) == 0
     return folder
 
 
@@ -112,20 +115,24 @@ NEVER = (
 )
 
 
-def reads_of(command: str) -> list[str]:
-    """Files that the command line of GOOD reads."""
-    given = [word.partition("=") for word in GOOD[command]]
+def good(command: str, flag: str) -> list[str]:
+    return GOOD.get(f"{command} {flag}") or GOOD[command]
+
+
+def reads_of(words: list[str]) -> list[str]:
+    """Files that a command line of GOOD reads."""
+    given = [word.partition("=") for word in words]
     named = [value or flag for flag, _, value in given if not flag.startswith("--") or value]
     return [name for name in named if os.path.isfile(name)]
 
 
 @pytest.mark.parametrize("command,flag", flags_of(WRITTEN))
 def test_no_foreign_file_is_touched(command, flag, place, capsys):
-    before = everything()
-    cases = [(target, ["--overwrite"]) for target in (*NEVER, *reads_of(command))]
-    cases += [(target, []) for target in ("foreign.json", "link.json", *reads_of(command))]
+    before, words = everything(), good(command, flag)
+    cases = [(target, ["--overwrite"]) for target in (*NEVER, *reads_of(words))]
+    cases += [(target, []) for target in ("foreign.json", "link.json", *reads_of(words))]
     for target, more in cases:
-        code = main([*command.split(), *GOOD[command], f"--{flag}={target}", *more])
+        code = main([*command.split(), *words, f"--{flag}={target}", *more])
         err = capsys.readouterr().err
         assert code == 2 and f"--{flag}" in err and err.count("\n") == 1, (target, code, err)
         assert everything() == before, target
@@ -149,7 +156,8 @@ def test_no_foreign_file_of_a_prefix_is_touched(command, flag, place, capsys):
     argv = [*command.split(), *GOOD[command]]
     cases = [("linked", []), ("linked", ["--overwrite"]), ("taken", [])]
     cases += [("-", ["--overwrite"]), ("/dev/null", ["--overwrite"]), ("pipe", [])]
-    if all(action.dest != "overwrite" for action in PARSERS[command]._actions):
+    # Of a series it is for results alone.
+    if command == "series" or all(action.dest != "overwrite" for action in PARSERS[command]._actions):
         cases = [(target, []) for target, _ in cases]
     if command == "synth":
         cases.append(("out", ["--overwrite"]))  # a release is no synthetic data

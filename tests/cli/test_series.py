@@ -12,6 +12,7 @@ import pytest
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main, series_open, series_output
+from dpbeam.engine.seal import FOLDER_KEY
 
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
@@ -317,3 +318,172 @@ def test_a_test_key_says_so(place, capsys):
     assert run(1) == 0
     assert capsys.readouterr().err.count("NOT PRIVATE") == 2
     assert not Ledger.from_json(Path("out/items-2026-11-01.ledger.json").read_text()).private
+
+
+def test_noisy_counts(place, capsys):
+    assert "--noisy_count_share needs --noisy_counts" in refused(capsys, *OPEN, "--noisy_count_share=0.3")
+    assert (
+        main(["series", *OPEN, "--noisy_counts", "--noisy_count_share=0.3", "--max_items_per_user=20"]) == 0
+    )
+    assert "holds a series of other settings" in refused(capsys, *OPEN, "--max_items_per_user=20")
+    assert run(1) == run(2) == run(3) == 0
+    nights = [pq.read_table(f"out/items-2026-11-0{n}-00000-of-00001.parquet") for n in (1, 2, 3)]
+    so_far = pq.read_table("out/items-2026-11-03.released.parquet")
+    for name in ("item", "noisy_count", "noisy_count_sd"):
+        assert [v for night in nights for v in night[name].to_pylist()] == so_far[name].to_pylist()
+    ledger = Ledger.from_json(Path("out/items.ledger.json").read_text())
+    assert ledger.verify().epsilon <= 4 and ledger.parameters["noisy_count_share"] == 0.3
+    assert set(so_far["noisy_count_sd"].to_pylist()) == {ledger.parameters["noisy_count_sd"]}
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    os.remove("out/items-2026-11-02-00000-of-00001.parquet")
+    assert run(2) == 0  # no noise is drawn anew
+    for path, data in before.items():
+        assert path.read_bytes() == data or path.name.endswith("ledger.json")
+    ledgers = ["out/items.ledger.json", "out/items-2026-11-03.ledger.json"]
+    assert main(["verify", "--contents", "--quiet", *ledgers]) == 0
+    assert main(["report", ledgers[1], "--output=page.html", "--quiet"]) == 0
+    values = json.loads(Path(ledgers[0]).read_text())
+    assert values["events"]["parts"][-1]["label"] == "noisy counts"
+    for place_of, name in (
+        (values["events"]["parts"][-1], "sigma"),
+        (values["parameters"], "noisy_count_sd"),
+    ):
+        place_of[name] /= 2
+        Path("less.ledger.json").write_text(json.dumps(values))
+        capsys.readouterr()
+        main(["verify", "--json", "less.ledger.json"])
+        (told,) = json.loads(capsys.readouterr().out)
+        held = {statement["name"]: statement["holds"] for statement in told["statements"]}
+        assert held["guarantee"] is (name != "sigma") and held["settings"] is not True
+        place_of[name] *= 2
+    following = [word for word in OPEN if not word.startswith(("--folder", "--output"))]
+    known = "--known=out/items-2026-11-03.released.parquet"
+    assert main(["series", *following, "--folder=g", "--output=out/next", known]) == 0
+    known_items = pq.read_table("out/next-00000-of-00001.parquet")["item"].to_pylist()
+    assert known_items == sorted(so_far["item"].to_pylist())
+
+
+def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made(place, capsys):
+    Path("pairs.csv").write_text("user,a,noisy_count\nu,x,1\n")
+    main(["series", *OPEN, "--noisy_counts"])
+    words = ["--input=pairs.csv", "--user_column=user", "--item_column=a", "--item_column=noisy_count"]
+    told = refused(capsys, "run", "--folder=f", "--night=2026-11-01", *words)
+    assert told == "--item_column: 'noisy_count' is the column that --noisy_counts adds; rename yours"
+    assert shown(capsys)["nights_made"] == 0
+
+
+def test_an_encrypted_folder(place, capsys, monkeypatch):
+    flag = "--encrypt_intermediates"
+    before = sorted(os.listdir())
+    monkeypatch.delenv(FOLDER_KEY, raising=False)
+    for more in ([], ["--dry_run"]):
+        assert f"{FOLDER_KEY} is not in the environment" in refused(capsys, *OPEN, flag, *more)
+    assert sorted(os.listdir()) == before
+    monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+    assert main(["series", *OPEN, flag]) == 0
+    assert run(1) == run(2, flag) == 0
+    column = b"released_night"  # as the state names it
+    assert column not in Path("f/state-00000002").read_bytes()
+    assert "holds a series of other settings" in refused(capsys, *OPEN)
+    verbs = {
+        "run": ["--night=2026-11-03", "--empty", "--result_file=r.json"],
+        "show": [],
+        "close": [],
+        "erase": ["--users=" + _users("u1")],
+    }
+    monkeypatch.delenv(FOLDER_KEY)
+    for verb, words in verbs.items():
+        assert f"{FOLDER_KEY} is not in the environment" in refused(capsys, verb, "--folder=f", *words)
+    assert result()["status"] == "refused"
+    plain = [word.replace("out/items", "out/plain") for word in OPEN]
+    assert main(["series", *plain, "--folder=g"]) == 0
+    assert main(["series", "run", "--folder=g", "--night=2026-11-01", "--empty", "--quiet"]) == 0
+    assert column in Path("g/state-00000001").read_bytes()
+    monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+    for verb, words in verbs.items():  # who can write there cannot turn encryption off
+        assert "the series in 'g' is not encrypted" in refused(capsys, verb, "--folder=g", flag, *words)
+    assert shown(capsys)["nights_made"] == 2
+
+
+def result(path: str = "r.json") -> dict:
+    return json.loads(Path(path).read_text())
+
+
+class TestResultFile:
+    FILE = "--result_file=r.json"
+
+    def test_of_a_night_and_of_the_same_again(self, place):
+        main(["series", *OPEN])
+        assert run(1, self.FILE) == 0
+        first = result()
+        assert (first["command"], first["status"], first["exit_code"]) == ("series", "released", 0)
+        assert first["items_released"] == len(items(1)) > 0 and first["private"]
+        assert (first["epsilon"], first["delta"], first["charge"]) == (4, 1e-3, None)
+        assert (first["parameters"]["night"], first["method"]) == ("2026-11-01", "series")
+        assert [Path(path).name for path in first["outputs"]] == ["items-2026-11-01-00000-of-00001.parquet"]
+        assert run(1, self.FILE) == 0
+        assert result() == {**first, "status": "already_released"}
+        os.remove(first["outputs"][0])
+        assert run(1, self.FILE) == 0
+        assert result() == first
+
+    def test_another_night_has_another_file(self, place, capsys):
+        main(["series", *OPEN])
+        run(1, self.FILE)
+        first = result()
+        words = ["run", "--folder=f", "--night=2026-11-02", "--empty", self.FILE]
+        assert "tells of another release" in refused(capsys, *words)
+        assert result() == first and shown(capsys)["nights_made"] == 1
+        out = {path: path.read_bytes() for path in Path("out").iterdir()}
+        assert main(["series", *words, "--overwrite", "--quiet"]) == 0
+        assert result()["parameters"]["night"] == "2026-11-02"
+        assert out.items() <= {path: path.read_bytes() for path in Path("out").iterdir()}.items()
+
+    @pytest.mark.parametrize(
+        ("words", "error"),
+        [
+            (["--night=2026-11-03", "--empty"], "--night: night 2026-11-02 comes next"),
+            (["--night=2026-11-02", "--input=none.csv"], "--input is refused; the run's stderr says why"),
+            (["--night=2026-11-02", "--input=n2.csv", "--user_column=SECRET"], "--user_column is refused"),
+            (["--night=2026-11-02", "--empty", "--bogus=1"], "unknown flag --bogus"),
+            (["--night=2026-11-02", "--empty", "--epsilon=1"], "--epsilon does not apply to series run"),
+        ],
+    )
+    def test_of_a_refusal(self, place, capsys, words, error):
+        main(["series", *OPEN])
+        run(1)
+        refused(capsys, "run", "--folder=f", self.FILE, *words)
+        told = result()
+        assert (told["status"], told["exit_code"], told["outputs"]) == ("refused", 2, [])
+        assert told["error"].startswith(error) and told["parameters"] is None
+        assert run(2, self.FILE) == 0 and result()["status"] == "released"  # nobody misses a refusal
+
+    def test_it_never_tells_of_an_earlier_run(self, place, monkeypatch):
+        main(["series", *OPEN])
+        run(1, self.FILE)
+        monkeypatch.setattr(series_output, "published", lambda *_: None)
+
+        def dies(*_, **__):
+            assert not os.path.exists("r.json")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("dpbeam.io.output.OutputTarget.check", lambda *_: None)
+        monkeypatch.setattr(series_output, "stage", dies)
+        assert run(1, self.FILE) == 1
+        assert (result()["status"], result()["error"]) == ("failed", "interrupted")
+
+    def test_a_file_of_the_output_or_the_input_is_refused(self, place, capsys):
+        main(["series", *OPEN])
+        words = ["run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS]
+        for name in ("ledger.json", "released.parquet"):
+            told = refused(capsys, *words, f"--result_file=out/items-2026-11-01.{name}")
+            assert "is a file of --output" in told
+        assert "'n1.csv'" in refused(capsys, *words, "--result_file=n1.csv")
+        assert "--result_file does not apply to series show" in refused(
+            capsys, "show", "--folder=f", self.FILE
+        )
+        assert shown(capsys)["nights_made"] == 0
+
+    def test_where_the_folder_holds_no_series_there_is_none(self, place, capsys):
+        refused(capsys, "run", "--folder=f", "--night=1", "--empty", self.FILE)
+        assert not os.path.exists("r.json")

@@ -17,7 +17,7 @@ import yaml
 
 import dpbeam
 from dpbeam.cli import main
-from dpbeam.engine.beam.seal import FOLDER_KEY
+from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.runners import options
 from dpbeam.storage import FileSystems
 from tests.engines.conftest import java

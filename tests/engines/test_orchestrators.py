@@ -198,10 +198,17 @@ def check_series(place: Place, runs) -> None:
     """Three nights of one window, the first of them again; one charge; what is out stays out."""
     assert {run["state"] for run in runs} == {"success"}
     assert {task["tries"] for run in runs for task in run["tasks"].values()} == {1}
-    assert place.kinds(f"{SERIES}.2026-11") == ["reserve", "publish", "commit"]
-    charge = place.account().releases[f"{SERIES}.2026-11"].charge
+    nights = [run["tasks"]["night"]["returned"] for run in runs]
+    assert [night["status"] for night in nights] == ["released"] * 3 + ["already_released"]
+    assert nights[3] == {**nights[0], "status": "already_released"} and set(nights[0]) == PUBLIC
+    check_window(place, f"{SERIES}.2026-11", place.folder / "out" / SERIES / "2026-11")
+
+
+def check_window(place: Place, release_id: str, output: pathlib.Path) -> None:
+    """One charge for all nights, and their output, which grows."""
+    assert place.kinds(release_id) == ["reserve", "publish", "commit"]
+    charge = place.account().releases[release_id].charge
     assert float(charge.amounts("basic")["epsilon"]) == MONTH
-    output = place.folder / "out" / SERIES / "2026-11"
     so_far = pq.read_table(output / f"items-{DAYS[2]}.released.parquet").to_pydict()
     new = [pq.read_table(output / f"items-{day}-00000-of-00001.parquet")["item"].to_pylist() for day in DAYS]
     assert so_far["item"] == [item for items in new for item in items]
@@ -233,3 +240,26 @@ def test_dagster(tmp_path):
     with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
         place.run(*argv, "--partition", MORE)
     assert len(place.account().releases) == 2
+
+
+def test_dagster_series(tmp_path):
+    """Three nights of a window, the second without data; a night again; a night out of its order."""
+    fetch("dagster")
+    place = Place(tmp_path, releases=0, months=1)
+    folder = ROOT / "configs/dagster"
+    argv = [
+        *("dagster", "run", "asset", "materialize", "-f", str(folder / "series.py"), "-d", str(folder)),
+        *("--select", "*", "--partition"),
+    ]
+    place.run(*argv, DAYS[0])
+    with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
+        place.run(*argv, DAYS[2])  # it has three retries, and takes none
+    for day in DAYS[1:]:
+        place.run(*argv, day)
+    before = place.files()
+    place.run(*argv, DAYS[0])
+    output = tmp_path / "out/dagster_series/2026-11"
+    assert place.files() == before
+    results = [json.loads((output / f"items-{day}.result.json").read_text()) for day in DAYS]
+    assert [result["status"] for result in results] == ["already_released", "released", "released"]
+    check_window(place, "dagster.series.2026-11", output)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dpbeam
+from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
 from dpbeam.series import store as store_module
@@ -208,6 +209,66 @@ def test_folders_elsewhere_are_refused(folder):
         SeriesStore.load(folder)
 
 
+class TestEncrypted:
+    """A folder whose keeper is not to read it (`dpbeam.engine.seal`)."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch) -> str:
+        monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+        key = RunKey.insecure_fixed("1")
+        window = SeriesWindow.open(CONFIG, key, folder=str(tmp_path / "s"), encrypt=True)
+        run(window, 1)
+        return str(tmp_path / "s")
+
+    def test_the_same_goes_out_and_no_file_holds_what_it_knows(self, folder, tmp_path):
+        window = SeriesWindow.load(folder)
+        assert window.encrypted
+        state = window.made.state
+        secrets = [window.key.secret_bytes(), *state.items.to_pylist()]
+        secrets += [state.item_fp.tobytes(), state.accumulators["z"].tobytes()]
+        run(opened(tmp_path / "plain"), 1)
+        for where, holds in ((tmp_path / "plain", True), (Path(folder), False)):
+            data = b"".join(path.read_bytes() for path in where.iterdir())
+            assert {secret in data for secret in secrets} == {holds}
+        for night in (2, 3, 4):
+            state = run(SeriesWindow.load(folder), night)
+        assert released(state) == released(in_memory())
+
+    def test_known_items_are_encrypted(self, folder, tmp_path):
+        known, other = pa.array([b"a known item"], pa.large_binary()), str(tmp_path / "other")
+        SeriesWindow.open(CONFIG, RunKey.fresh(), known, other, encrypt=True)
+        assert b"a known item" not in Path(other, "known").read_bytes()
+        assert SeriesWindow.load(other).known.to_pylist() == [b"a known item"]
+
+    def test_another_folder_key_or_none_opens_nothing(self, folder, monkeypatch):
+        monkeypatch.setenv(FOLDER_KEY, "5f" * 32)
+        with pytest.raises(InputError, match="the run's key cannot be opened"):
+            SeriesWindow.load(folder)
+        monkeypatch.delenv(FOLDER_KEY)
+        with pytest.raises(InputError, match=f"{FOLDER_KEY} is not in the environment"):
+            SeriesWindow.load(folder)
+
+    def test_a_key_of_another_series_opens_nothing(self, folder, tmp_path):
+        other = str(tmp_path / "other")
+        SeriesWindow.open(CONFIG, RunKey.insecure_fixed("2"), folder=other, encrypt=True)
+        Path(folder, "key").write_bytes(Path(other, "key").read_bytes())
+        with pytest.raises(InputError, match="the run's key cannot be opened"):
+            SeriesWindow.load(folder)
+
+    def test_a_state_in_anothers_place_is_refused(self, folder):
+        Path(folder, "state-00000002").write_bytes(Path(folder, "state-00000001").read_bytes())
+        with pytest.raises(InputError, match="is not what the series wrote"):
+            run(SeriesWindow.load(folder), 2)
+
+    def test_without_a_key_nothing_is_made(self, tmp_path, monkeypatch):
+        monkeypatch.delenv(FOLDER_KEY, raising=False)
+        with pytest.raises(InputError, match=f"{FOLDER_KEY} is not in the environment"):
+            SeriesWindow.open(CONFIG, RunKey.insecure_fixed("1"), folder=str(tmp_path / "s"), encrypt=True)
+        assert os.listdir(tmp_path) == []
+        with pytest.raises(InputError, match="a series in memory has nothing to encrypt"):
+            SeriesWindow.open(CONFIG, RunKey.insecure_fixed("1"), encrypt=True)
+
+
 def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(InputError, match="is not empty"):
@@ -264,6 +325,18 @@ def test_the_front_door(series, tmp_path):
     assert loaded.run(frame(NIGHTS[1]), night="2026-11-02").items == new[1].items
     loaded.close()
     assert one.closed and one.nights_made == 4 and one.released() == table
+
+
+def test_an_encrypted_folder_by_the_front_door(series, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_KEY, "5e" * 32)
+    one = series(folder=str(tmp_path / "s"), encrypt_intermediates=True)
+    new = one.run(frame(NIGHTS[0]))
+    assert dpbeam.Series.load(str(tmp_path / "s")).released()["item"].to_pylist() == new.items
+    monkeypatch.delenv(FOLDER_KEY)
+    with pytest.raises(InputError, match=f"^encrypt_intermediates: {FOLDER_KEY} is not in the environment"):
+        dpbeam.Series.load(str(tmp_path / "s"))
+    with pytest.raises(InputError, match=r"^encrypt_intermediates: a series in memory .* give folder"):
+        series(encrypt_intermediates=True)
 
 
 def test_known_items_are_not_released_and_take_no_rank(series):

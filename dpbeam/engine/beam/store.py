@@ -7,7 +7,7 @@ appears whole by itself, under its own name.
 
 The folder holds the run's key, exact sums and unreleased items. It is readable by its owner only (on a local
 disk and on HDFS; on S3 as the bucket's policy says) and is removed at the end of the run, also after a failure.
-All of it passes through `RunStore`, which encrypts it where the run says so (`dpbeam.engine.beam.seal`).
+All of it passes through `RunStore`, which encrypts it where the run says so (`dpbeam.engine.seal`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
-from dpbeam.engine.beam.seal import Seal, unwrap, wrap
+from dpbeam.engine.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
@@ -292,7 +292,7 @@ class RunFolder:
       key: the run's key; default a fresh one from the operating system. One that has served a run, or was made from
         bytes, is refused.
       encrypt: encrypt the folder, under the key in the variable DPBEAM_FOLDER_KEY of launcher and workers
-        (`dpbeam.engine.beam.seal`).
+        (`dpbeam.engine.seal`).
 
     Raises:
       InputError: `encrypt`, and there is no such key.

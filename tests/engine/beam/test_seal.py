@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.cli import main
-from dpbeam.engine.beam import owner, seal, store
+from dpbeam.engine import seal
+from dpbeam.engine.beam import owner, store
 from dpbeam.engine.beam.messages import FILE_PREFIX
-from dpbeam.engine.beam.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.errors import InputError
 from dpbeam.jobs import job
 from dpbeam.jobs.beam_flags import SECRET_VARIABLES

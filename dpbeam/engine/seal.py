@@ -1,4 +1,4 @@
-"""Encryption of a run's private folder, for stores whose keepers are not to read it (`RunFolder(encrypt=True)`).
+"""Encryption of a private folder, for keepers who are not to read it: of a run (`RunFolder(encrypt=True)`) or a series.
 
 The folder key, 256 bits in the environment of launcher and workers (`FOLDER_KEY`), never goes into the folder, a job or
 a message. The run's key lies in the folder encrypted under it; the files are encrypted under a key derived from the

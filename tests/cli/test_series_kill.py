@@ -1,0 +1,87 @@
+"""kill -9 at every step of every command of a series, then the same command again; and two runs of a night at once.
+
+What stands after the second command is, file by file and byte by byte, what stands after an undisturbed one: the
+folder, the nights' output, the ledgers less the time of the run, and one charge to the account.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.examples import ROOT
+
+
+def steps(folder, *words: str) -> list[dict]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.kill_series", str(folder), *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=1500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(killed: list[dict]) -> None:
+    for step in killed:
+        where = (step["command"], step["step"], step["appeared"])
+        assert step["killed"] == -signal.SIGKILL, where
+        assert (step["retry"], step["differs"], step["charged"]) == (0, [], 1), where
+
+
+def stages(killed: list[dict], night: int) -> list[str]:
+    """How far a night was at each step."""
+    state = f"f/state-{night:08}"
+    seen = []
+    for names in (step["appeared"] for step in killed):
+        shown = sum(name.startswith("out/") and "staging" not in name for name in names)
+        staged = any("staging" in name for name in names)
+        seen.append(
+            "before the state" if state not in names
+            else "part is out" if 0 < shown < 4 and staged
+            else "all is out" if shown
+            else "staged" if staged
+            else "between state and output"
+        )  # fmt: skip
+    return list(dict.fromkeys(seen))
+
+
+@pytest.mark.slow
+def test_a_night_killed_at_every_step_is_made_once(tmp_path):
+    killed = steps(tmp_path, "first")
+    check(killed)
+    assert stages(killed, 1) == [
+        *("before the state", "between state and output", "staged", "part is out", "all is out")
+    ]
+    assert len(killed) > 20
+
+
+@pytest.mark.engines  # some four hundred processes
+def test_every_command_killed_at_every_step_is_done_once(tmp_path):
+    commands = ["open", "again", "erase", "second", "third", "close"]
+    killed = steps(tmp_path, *commands)
+    for step in killed:
+        if step["command"] == "open without an account":
+            assert step["charged"] == 0
+            step["charged"] = 1
+    check(killed)
+    assert {step["command"] for step in killed} == {*commands, "open without an account"}
+    assert len(killed) > 100
+
+
+@pytest.mark.slow
+def test_of_two_runs_of_a_night_one_makes_it_wherever_the_other_stands(tmp_path):
+    paused = steps(tmp_path, "paused")
+    assert {step["first"] for step in paused} == {0}
+    assert all(step["differs"] == [] for step in paused)
+    codes = [step["other"] for step in paused]
+    assert (
+        codes == sorted(codes) and codes[0] == 0
+    )  # before the first has the lock, the other makes the night
+    assert sum(codes) > 20

@@ -1,0 +1,249 @@
+"""`dpbeam series`, each command killed with SIGKILL at every step that others can see, and then given again.
+
+    python -m tests.support.kill_series FOLDER paused|COMMAND...
+
+A step is whatever changes a file or a folder, as the interpreter's audit events tell, and the rounds of a night. Prints
+a JSON list with what was there after each. `paused` stops the process of a night there instead, while another one makes
+the same night.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dpbeam.budget.store import BudgetStore
+from dpbeam.cli import main
+from dpbeam.series import window as window_module
+from tests.support.kill_at import in_child
+
+_CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_ACCOUNT = ["--budget=acc.db", "--dataset=logs", "--release_id=november", "--charge_test_key"]
+_WINDOW = [
+    "--nights=3",
+    "--epsilon=4",
+    "--delta=1e-3",
+    "--preset=late",
+    "--known=known.txt",
+    "--noisy_counts",
+]
+_RUN = ["run", "--folder=f", "--user_column=user", "--item_column=item"]
+#: Name -> the command, in their order.
+COMMANDS = {
+    "open": ["open", "--folder=f", "--output=out/items", "--insecure_test_key=ab", *_WINDOW, *_ACCOUNT],
+    "first": [*_RUN, "--night=1", "--input=n1.csv"],
+    "again": [*_RUN, "--night=1", "--input=n1.csv"],  # one file of the night is gone
+    "erase": ["erase", "--folder=f", "--users=users.txt"],
+    "second": ["run", "--folder=f", "--night=2", "--empty"],
+    "third": [*_RUN, "--night=3", "--input=n3.csv"],
+    "close": ["close", "--folder=f"],
+}
+LOST = "out/items-1-00000-of-00001.parquet"
+
+
+def at_step(step: int, moment: Callable[[], None]) -> None:
+    """From now on `moment` happens before the `step`-th step of this process."""
+    seen, here = [0], os.getcwd()
+
+    def count() -> None:
+        seen[0] += 1
+        if seen[0] == step:
+            moment()
+
+    def audited(event: str, arguments: tuple[Any, ...]) -> None:
+        changes = event in _CHANGES or (event == "open" and arguments[2] & _WRITES)
+        if changes and isinstance(arguments[0], str) and os.path.abspath(arguments[0]).startswith(here):
+            count()
+
+    rounds = window_module.run_night
+
+    def run_night(*arguments: Any) -> Any:
+        count()
+        made = rounds(*arguments)
+        count()
+        return made
+
+    window_module.run_night = run_night
+    sys.addaudithook(audited)
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(name: str, begin: Callable[[], None] = lambda: None) -> int:
+    """Exit code of a command in a process of its own."""
+
+    def work() -> int:
+        begin()
+        return main(["series", *COMMANDS[name], "--quiet"])
+
+    return in_child(work)
+
+
+def look() -> dict[str, Any]:
+    """Files of the series and of its output; of the account what was charged."""
+    files: dict[str, Any] = {}
+    for folder in ("f", "out"):
+        for path in sorted(pathlib.Path(folder).rglob("*")):
+            if path.name.startswith(".tmp-"):  # of the note of a commit, which has names alone
+                continue
+            if path.suffix == ".json" and folder == "out" and "staging" not in str(path):
+                ledger = json.loads(path.read_text())
+                ledger.pop("release", None)  # it has the time of the run
+                files[str(path)] = json.dumps(ledger, sort_keys=True)
+            elif path.is_file():
+                files[str(path)] = path.read_bytes().hex()
+            elif path.is_dir():
+                files[str(path)] = "folder"
+    account = BudgetStore("acc.db").account("logs")
+    charged = [entry.kind for entry in account.entries if entry.kind == "reserve"]
+    return {"files": files, "charged": len(charged)}
+
+
+def items() -> list[list[Any]]:
+    """What the window's nights have released."""
+    import pyarrow.parquet as pq
+
+    return [pq.read_table(f"out/items-{night}.released.parquet").to_pylist() for night in (1, 2, 3)]
+
+
+def save(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    for name in ("f", "out"):
+        if os.path.exists(name):
+            shutil.copytree(name, f"{folder}/{name}")
+    shutil.copy("acc.db", folder)
+
+
+def restore(folder: str) -> None:
+    for name in ("f", "out"):
+        shutil.rmtree(name, ignore_errors=True)
+        if os.path.exists(f"{folder}/{name}"):
+            shutil.copytree(f"{folder}/{name}", name)
+    shutil.copy(f"{folder}/acc.db", "acc.db")
+
+
+def differ(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Files in which two looks differ, and whether their charges do."""
+    files, others = one["files"], other["files"]
+    names = [name for name in {**files, **others} if files.get(name) != others.get(name)]
+    return sorted(names) + ["charged"] * (one["charged"] != other["charged"])
+
+
+def kills(wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Every step of these commands."""
+    steps: list[dict[str, Any]] = []
+    save("before-open")
+    for name in COMMANDS:  # undisturbed
+        if name == "again":
+            os.remove(LOST)
+        save(f"before-{name}")
+        before = look()
+        assert run(name) == 0
+        undisturbed = look()
+        if name == "open" or name not in wanted:
+            continue
+        step = 0
+        while True:
+            step += 1
+            restore(f"before-{name}")
+            code = run(name, functools.partial(at_step, step, killed))
+            if code == 0:
+                break
+            after = look()
+            steps.append(
+                {
+                    "command": name,
+                    "step": step,
+                    "killed": code,
+                    "appeared": differ(before, after),
+                    "retry": run(name),
+                    "differs": differ(undisturbed, look()),
+                    "charged": look()["charged"],
+                }
+            )
+        assert differ(undisturbed, look()) == []
+    return steps + (openings(items()) if "open" in wanted else [])
+
+
+def openings(expected: list[list[Any]]) -> list[dict[str, Any]]:
+    """Every step of an opening, with the account and without: its series has a name of its own, and the same nights."""
+    steps: list[dict[str, Any]] = []
+    for account in (True, False):
+        step = 0
+        COMMANDS["open"] = [word for word in COMMANDS["open"] if account or word not in _ACCOUNT]
+        while True:
+            step += 1
+            restore("before-open")
+            code = run("open", functools.partial(at_step, step, killed))
+            if code == 0:
+                break
+            appeared = sorted(look()["files"])
+            codes = [run(name) for name in COMMANDS]
+            steps.append(
+                {
+                    "command": "open" if account else "open without an account",
+                    "step": step,
+                    "killed": code,
+                    "appeared": appeared,
+                    "retry": max(codes),
+                    "differs": [] if items() == expected else ["items"],
+                    "charged": look()["charged"],
+                }
+            )
+    return steps
+
+
+def pauses() -> list[dict[str, Any]]:
+    """A night that stands still at every step while another process makes it."""
+    steps: list[dict[str, Any]] = []
+    assert run("open") == 0
+    save("before-first")
+    assert run("first") == 0
+    undisturbed, step = look(), 0
+    while True:
+        step += 1
+        restore("before-first")
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                at_step(step, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+                os._exit(main(["series", *COMMANDS["first"], "--quiet"]))
+            os._exit(99)
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            assert os.waitstatus_to_exitcode(status) == 0
+            return steps
+        other = run("first")
+        os.kill(child, signal.SIGCONT)
+        first = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        steps.append({"step": step, "first": first, "other": other, "differs": differ(undisturbed, look())})
+
+
+def prepare() -> None:
+    rows = [
+        [f"u{user},i{(user * k + night) % 23}" for user in range(200) for k in (0, 1, 7)] for night in (1, 3)
+    ]
+    for night, lines in zip((1, 3), rows):
+        pathlib.Path(f"n{night}.csv").write_text("\n".join(["user,item", *lines]) + "\n")
+    pathlib.Path("known.txt").write_text("i1\ni2\n")
+    pathlib.Path("users.txt").write_text("u1\nu7\n")
+    limit = ["--epsilon=4", "--delta=1e-3", "--quiet"]  # one window fits, and no other
+    assert main(["budget", "create", "--budget=acc.db", "--dataset=logs", *limit]) == 0
+
+
+if __name__ == "__main__":
+    os.chdir(sys.argv[1])
+    prepare()
+    print(json.dumps(pauses() if sys.argv[2:] == ["paused"] else kills(sys.argv[2:])))
