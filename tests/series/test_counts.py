@@ -171,3 +171,11 @@ def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made():
     with pytest.raises(InputError, match="'noisy_count' is the column that noisy_counts adds"):
         one.run({"user": ["u"], "a": ["x"], "noisy_count": ["y"]})
     assert one.nights_made == 0
+
+
+def test_a_state_from_before_there_were_counts_is_read():
+    plan, state = plan_of(NIGHTS, epsilon=6.0, delta=0.01, max_items_per_user=D0), SeriesState.empty()
+    state = run_night(plan.program, state, *arrays(stream(False)[0]), keys_of(3))
+    columns = {name: values for name, values in state.to_columns().items() if name != "released_count"}
+    again = SeriesState.from_columns(columns)
+    assert released(again) == released(state) and len(again.released_count) == len(again.released) > 0
