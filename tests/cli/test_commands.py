@@ -68,6 +68,16 @@ class TestPlan:
         for name, least in limit.items():
             assert least <= one[name]
 
+    def test_plan_says_what_a_floor_costs(self, capsys):
+        flags = ["--epsilon=1", "--delta=1e-5", "--method=basic", "--min_users=5"]
+        code, out, _ = run(capsys, "plan", *flags, "--degrees=1,4")
+        assert code == 0 and "min_users=5" in out
+        assert out.endswith(
+            "floor: no item of fewer than 5 users; 4 is taken off every weight before noise. "
+            "More users for 50 %: 4 where users hold 1, 8 where users hold 4\n"
+        )
+        assert "floor" not in run(capsys, "plan", *flags[:3])[1]
+
     @pytest.mark.parametrize("method", selectors())
     def test_table(self, method, capsys):
         code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-8", f"--method={method}")

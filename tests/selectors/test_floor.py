@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpbeam
 from dpbeam.engine.in_process import link_shards, run_in_process
 from dpbeam.engine.program import Exact, Keys
 from dpbeam.errors import InputError
@@ -291,3 +292,23 @@ def test_batches_are_what_they_were():
         whole = run_in_process(chosen, batches(pairs), key("b"))
         parts = run_in_process(chosen, batches(pairs, 7), key("b"), num_blocks=5, num_shards=4)
         assert len(whole) and sorted(whole.items.to_pylist()) == sorted(parts.items.to_pylist())
+
+
+@pytest.mark.parametrize("command", [dpbeam.top_k, dpbeam.hitting_set])
+def test_domains_have_a_floor_too(command):
+    """A ranking, or a choice, of as many items as there are: with a floor none of fewer users, without one some."""
+    pairs = [(f"{i} {u}", f"{i}") for i in range(1, 40) for u in range(i)]
+    users, items = zip(*pairs)
+
+    def least(**options) -> int:
+        found = command((users, items), k=39, epsilon=8.0, delta=1e-2, selector="gsu", **options)
+        assert len(found) > 5
+        return min(map(int, found.items))
+
+    assert least() < 12
+    assert least(min_users=20) >= 20
+
+
+def test_a_public_domain_has_none():
+    with pytest.raises(InputError, match="domain leaves no selection: drop selector and its settings"):
+        dpbeam.top_k((["u"], ["a"]), k=1, epsilon=1.0, delta=1e-6, domain=["a"], min_users=2)
