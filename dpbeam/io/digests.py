@@ -59,7 +59,7 @@ def digest_input(paths: Iterable[str], key: bytes, nonce: bytes | None = None) -
       nonce: 32 bytes of an earlier digest, to compare with it; fresh by default.
 
     Raises:
-      InputError: a file cannot be read.
+      InputError, UnavailableError: a file cannot be read, or not now.
     """
     nonce = secrets.token_bytes(32) if nonce is None else nonce
     digest = hmac.new(hmac.digest(key, _USE + nonce, "sha256"), digestmod="sha256")
@@ -93,7 +93,7 @@ def content_digest(path: str) -> str:
     It is not keyed, so it is as private as the file.
 
     Raises:
-      InputError: the file cannot be read.
+      InputError, UnavailableError: the file cannot be read, or not now.
     """
     if path.partition("://")[0].lower() in _CHECKSUMMED:
         from apache_beam.io.filesystem import BeamIOError  # plain files do without Beam
@@ -113,5 +113,7 @@ def _sha256(path: str) -> bytes:
             while chunk := file.read(_CHUNK):
                 content.update(chunk)
     except OSError as error:
-        raise InputError(f"--input: cannot read '{path}': {error.strerror}") from None
+        from dpbeam.storage.reasons import reason, refusal  # with Beam, which plain files do without
+
+        raise refusal(f"--input: cannot read '{path}': {reason(error)}", error) from None
     return content.digest()

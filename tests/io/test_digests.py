@@ -7,9 +7,11 @@ import stat
 
 import pytest
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io import digests
 from dpbeam.io.digests import content_digest, digest_input, digest_key
 from dpbeam.storage import FileSystems
+from dpbeam.storage.remote import UNAVAILABLE
 from tests.support import objects
 
 KEY = bytes(range(32))
@@ -90,3 +92,14 @@ def test_no_key_and_no_input(tmp_path):
         digest_key(str(tmp_path / "none"), make=False)
     with pytest.raises(InputError, match=r"--input: cannot read '.*none': No such file"):
         digest_input([str(tmp_path / "none")], KEY)
+
+
+def test_a_store_that_does_not_answer_may_do_so_later(monkeypatch):
+    def silent(path):
+        raise OSError(UNAVAILABLE, "the store does not answer", path)
+
+    monkeypatch.setattr(digests, "opened", silent)
+    with pytest.raises(
+        UnavailableError, match=r"--input: cannot read 's3://b/x': the store does not answer$"
+    ):
+        digest_input(["s3://b/x"], KEY)
