@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Sequence
 
 from dpbeam.cli.flags import FOLDER, WRITTEN_PREFIX, FlagParser
-from dpbeam.engine.beam import owner
+from dpbeam.cli.loading import importing
 from dpbeam.jobs.console import run_command, tell
-from dpbeam.jobs.leftovers import leftovers
 
 
 def make_parser() -> FlagParser:
@@ -38,6 +37,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     given, _ = make_parser().parse(argv)
+    with importing():  # Beam, now that its log is quiet
+        from dpbeam.engine.beam import owner
+        from dpbeam.jobs.leftovers import leftovers
     removable = {"gone", "elsewhere", "unknown"} if given.get("force", False) else {"gone"}
     failed = removed = 0
     for folder, state in leftovers(given.get("temp_location") or tempfile.gettempdir(), given.get("output")):

@@ -165,3 +165,9 @@ def test_empty_folders_of_beam(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["beam-pipeline-tempfull", "beam-pipeline-tempyoung"]
     assert main(["clean", f"--temp_location={tmp_path}", "--force", "--quiet"]) == 0
     assert os.listdir(tmp_path) == ["beam-pipeline-tempfull"]
+
+
+def test_a_library_that_is_not_there_is_no_word_of_ours(tmp_path):
+    argv = [sys.executable, "-m", "dpbeam.cli", "clean", f"--temp_location={tmp_path}"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 folders removed\n", "")
