@@ -234,7 +234,7 @@ class TestResultFile:
         def full(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("dpbeam.io.new_files.open", full, raising=False)
+        monkeypatch.setattr("dpbeam.io.new_files.NewFile._put", full)
         result = tmp_path / "result.json"
         assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
         assert capsys.readouterr().err == (
@@ -364,7 +364,10 @@ class TestPlans:
                 ["--family=hitting-set", "--k=3", "--public_domain", "--selector=basic"],
                 "--selector belongs to a selection stage, and --public_domain leaves none",
             ),
-            (["--family=hits", "--k=3"], "--family: expected select, top-k, hitting-set, pack, got 'hits'"),
+            (
+                ["--family=hits", "--k=3"],
+                "--family: expected select, top-k, pack, hitting-set, count, series, got 'hits'",
+            ),
             (["--input=x"], "unknown flag --input"),
         ):
             assert main(["plan", "--epsilon=1", "--delta=1e-5", *flags]) == 2
