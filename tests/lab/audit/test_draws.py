@@ -41,7 +41,7 @@ def test_every_selector_and_every_family_is_there():
     assert {f"select, {name}" for name in variants()} <= set(PROGRAMS)
     counted = {name.split(", ")[1] for name in PROGRAMS if name.startswith("counts, ")}
     assert len(counted) == len(selectors())
-    assert {name.split(",")[0] for name in PROGRAMS} == {"select", "counts", "top-k", "pack"}
+    assert {name.split(",")[0] for name in PROGRAMS} == {"select", "counts", "count", "top-k", "pack"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -55,7 +55,7 @@ def test_draws_are_as_stated_and_a_scale_that_is_off_shows(name, running):
         assert wrong == set(drawn.samples)
 
 
-@pytest.mark.parametrize("name", ["counts, basic", "top-k, gauss-rank", "pack"])
+@pytest.mark.parametrize("name", ["counts, basic", "count", "top-k, gauss-rank", "pack"])
 def test_a_hub_that_halves_its_noise_shows(name, running, monkeypatch):
     """The fault lies above `Keys.noise`, which is sound."""
     for method in ("noise", "filtered_noise"):

@@ -111,7 +111,7 @@ def test_what_one_user_moves_is_just_what_the_noise_is_made_for(name):
     assert made.move(Louder(made.program, 1.1)) > 1.09
 
 
-@pytest.mark.parametrize("name", ["counts, basic", "top-k, gauss-rank", "pack"])
+@pytest.mark.parametrize("name", ["counts, basic", "count", "top-k, gauss-rank", "pack"])
 def test_a_wrapper_that_forgets_the_hub_shows(name):
     """What is stated and never drawn is told by name of the round."""
     made = programs()[name]()

@@ -21,7 +21,7 @@ def all_novel(count: int) -> Neighbours:
 
 def plan(quota: int = 3) -> SimpleNamespace:
     program = VoteProgram(noise=CountNoise(EPSILON, DELTA), quota=quota, trips=6, max_items=MAX_ITEMS)
-    config = SimpleNamespace(epsilon=EPSILON, delta=DELTA, max_items_per_user=MAX_ITEMS)
+    config = SimpleNamespace(epsilon=EPSILON, delta=DELTA, max_items_per_user=MAX_ITEMS, min_users=None)
     return SimpleNamespace(program=program, config=config)
 
 
