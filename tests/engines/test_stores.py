@@ -24,7 +24,7 @@ from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.io.output import OutputTarget
 from dpbeam.runners import options
-from dpbeam.storage import FileSystems, azure
+from dpbeam.storage import FileSystems, azure, hdfs
 from dpbeam.storage.remote import patiently
 from tests.support.long_items import write_long_items
 from tests.support.stores import KEY, ROOT, Proxy, comparable, put, s3_server
@@ -290,6 +290,9 @@ def test_credentials_are_nowhere(objects, pairs, tmp_path):
 @pytest.fixture
 def proxied(objects, monkeypatch):
     store, place = objects
+    monkeypatch.setattr(
+        azure, "patiently", partial(patiently, sleep=lambda seconds: time.sleep(seconds / 20))
+    )
     with Proxy(store.address) as proxy:
         for name, text in store.variables(f"127.0.0.1:{proxy.port}").items():
             monkeypatch.setenv(name, text)
@@ -538,8 +541,9 @@ def test_staged_output_on_hdfs_is_its_owners_and_the_output_is_not(hdfs_store):
     target.abort()
 
 
-def test_hdfs_answers_late(hdfs_store, pairs, expected):
+def test_hdfs_answers_late(hdfs_store, pairs, expected, monkeypatch):
     """503 of the name node is repeated and never taken for a file that is not there."""
+    monkeypatch.setattr(hdfs, "patiently", partial(patiently, sleep=lambda seconds: time.sleep(seconds / 20)))
     with Proxy(hdfs_store.address) as proxy:
         place = f"hdfs://127.0.0.1:{proxy.port}/faults"
         put(pairs, place)
