@@ -23,7 +23,6 @@ from tests.support.pythons import find_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 900
-THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 EXTRAS = sorted(set(metadata("dpbeam").get_all("Provides-Extra")) - {"test"})
 # What differs between versions of Python: Beam's type hints and pickles, argparse, arrays; released bytes must not.
 PART = (
@@ -238,7 +237,7 @@ def test_every_python_runs_the_wheel_with_the_locked_releases(version, built, tm
         ) else archive.extractall(tmp_path)
     tree = tmp_path / f"dpbeam-{__version__}"
     shutil.rmtree(tree / "dpbeam")
-    part = PART[:1] if version == THIS else PART  # the whole suite has run on this one
+    part = PART if version in (PYTHONS[0], PYTHONS[-1]) else PART[:1]  # what differs is at the ends
     install(environment, *TOOLS)
     tests = [environment / "bin" / "python", "-m", "pytest", "-n2", "-m", "not slow", *part]
     done = run(tests, tree, PATH=f"{environment}/bin:/usr/bin:/bin", PYTEST_DEBUG_TEMPROOT=str(tmp_path))

@@ -42,9 +42,9 @@ SELECTING = (
     *("spark-cluster", "flink-cluster", "flink-embedded", "pyspark-cluster", "flink-cluster-in-turns"),
     *("spark-embedded", "prism", "spark-cluster-uncached-kept", "direct-2", "pyspark-local", "pyspark-twice"),
 )
-#: Pipeline -> where it runs: each of them in process, on a cluster of Flink and on one of Spark.
+#: Pipeline -> where it runs: on a cluster of Flink, on one of Spark, and beside them.
 OTHERS = {
-    "top-k": ("direct-2", "flink-cluster", "spark-cluster-kept", "pyspark-cluster"),
+    "top-k": ("direct-2", "flink-cluster", "spark-cluster-kept"),
     "hitting-set": ("prism", "flink-cluster", "pyspark-cluster"),
     "count": ("direct-2", "flink-cluster", "spark-cluster-kept", "pyspark-local"),
 }
@@ -212,7 +212,7 @@ def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, releas
 )
 def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pairs, released, tmp_path):
     on = engine(name)
-    argv = command(pairs, tmp_path, "gsu", 4)
+    argv = command(pairs, tmp_path, "mad2r", 4)
     process = on.start(argv, tmp_path / "log")
     in_rounds(tmp_path)
     process.send_signal(number)
@@ -220,7 +220,7 @@ def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pai
     assert run.code == 1, run.log[-4000:]
     assert run.log.strip().endswith("dpbeam select: error: interrupted")
     assert_left_nothing(tmp_path)
-    assert_done(on.run(argv, tmp_path / "log"), tmp_path, released("gsu"))
+    assert_done(on.run(argv, tmp_path / "log"), tmp_path, released("mad2r"))
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def full_disk(tmp_path):
         yield folder
 
 
-@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster", "pyspark-local"])
+@pytest.mark.parametrize("name", ["flink-cluster", "pyspark-local"])
 def test_a_full_disk_fails_clearly_and_leaves_no_output(name, engine, pairs, full_disk, tmp_path):
     run = engine(name).run(command(pairs, tmp_path, "mad", 2), tmp_path / "log")
     assert run.code == 1, run.log[-4000:]
