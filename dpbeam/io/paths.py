@@ -21,18 +21,23 @@ WILDCARDS = "*?["
 
 
 class Compression(NamedTuple):
-    """One way to compress a file as a whole."""
+    """One way to compress a file as a whole; `magic` is a pattern."""
 
     name: str
     suffix: str
     magic: bytes
 
+    def begins(self, head: bytes) -> bool:
+        """Whether a file of these first 16 bytes, or fewer where it has no more, is compressed so."""
+        return re.match(self.magic, head, re.DOTALL) is not None
+
 
 COMPRESSIONS = (
-    Compression("gzip", "gz", b"\x1f\x8b"),
-    Compression("zstd", "zst", b"\x28\xb5\x2f\xfd"),
-    Compression("bz2", "bz2", b"BZh"),
-    Compression("xz", "xz", b"\xfd7zXZ\0"),
+    Compression("gzip", "gz", rb"\x1f\x8b"),
+    Compression("zstd", "zst", rb"\x28\xb5\x2f\xfd"),
+    # Its three letters may begin a text: what follows is the size, and the first block or the end.
+    Compression("bz2", "bz2", rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"),
+    Compression("xz", "xz", rb"\xfd7zXZ\0"),
 )
 _UNREADABLE = ("zip", "lz4", "7z", "snappy")
 # Major numbers of terminals on Linux: tty, console, ptmx, pts.

@@ -82,7 +82,7 @@ class Spool:
             try:
                 data = source.read(_BLOCK)
                 # A pipe's name does not say how it is compressed, so the bytes must.
-                ways = [f".{way.suffix}" for way in COMPRESSIONS if data.startswith(way.magic)]
+                ways = [f".{way.suffix}" for way in COMPRESSIONS if way.begins(data)]
                 suffix = "".join(ways)
                 path = FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
                 copy = NewFile(path)

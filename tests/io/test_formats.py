@@ -14,6 +14,9 @@ from dpbeam.io import formats
 from dpbeam.io.files import InputFile
 from dpbeam.io.formats.base import Format
 from dpbeam.io.formats.jsonl import JsonLines
+from dpbeam.io.item_lists import read_items
+from dpbeam.io.paths import COMPRESSIONS
+from dpbeam.io.sinks import OutputColumns
 from dpbeam.io.sources import plan_units
 from dpbeam.io.spec import InputSpec
 from tests.support.format_files import FILES
@@ -119,6 +122,16 @@ def test_files_of_other_formats(read, tmp_path, name):
             assert other in named.split(" or ")
         elif formats.find(name).magic:
             assert str(path) in refusal(read, spec_of(path, name))
+
+
+@pytest.mark.parametrize("text", ["BZh", "BZhou", "BZh9", "BZh1AY"])
+def test_a_text_that_begins_like_bz2_is_a_text(text, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(f"{text}\n")
+    assert read_items(str(path), OutputColumns(("item",), ("string",)), "--domain").to_pylist() == [
+        text.encode()
+    ]
+    assert not any(way.begins(text.encode()) for way in COMPRESSIONS)
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])

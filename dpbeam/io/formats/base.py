@@ -195,7 +195,7 @@ class Format(ABC):
                 f"{path}: is {others[0].title} file, not {self.name}; pass --input_format={names}"
             )
         for compression in COMPRESSIONS:
-            if head.startswith(compression.magic):
+            if compression.begins(head):
                 raise InputError(
                     f"{path}: is a {compression.name} file, not {self.name}; name it .{compression.suffix}"
                 )
