@@ -212,7 +212,7 @@ def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, releas
 )
 def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pairs, released, tmp_path):
     on = engine(name)
-    argv = command(pairs, tmp_path, "mad2r", 4)
+    argv = command(pairs, tmp_path, "gsu", 4)  # long enough to be met in its rounds
     process = on.start(argv, tmp_path / "log")
     in_rounds(tmp_path)
     process.send_signal(number)
@@ -220,7 +220,7 @@ def test_a_cancelled_job_leaves_nothing_and_runs_again(name, number, engine, pai
     assert run.code == 1, run.log[-4000:]
     assert run.log.strip().endswith("dpbeam select: error: interrupted")
     assert_left_nothing(tmp_path)
-    assert_done(on.run(argv, tmp_path / "log"), tmp_path, released("mad2r"))
+    assert_done(on.run(argv, tmp_path / "log"), tmp_path, released("gsu"))
 
 
 @pytest.fixture
