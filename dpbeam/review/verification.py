@@ -17,7 +17,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.versions import MODIFIED, code_revision, versions
-from dpbeam.review.families import calibrated_anew, sensitivity
+from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,13 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         ledger = Ledger.parse(text)
     except InconsistentEventError as error:
         return None, [Statement("thresholds", False, str(error))]
+    again = calibrated_anew(ledger)
     return ledger, [
         *_guarantee(ledger),
         *_sensitivity(ledger),
-        *_floor(ledger),
+        *_floor(ledger, again),
         _key(ledger),
-        _settings(ledger),
+        _settings(ledger, again),
     ]
 
 
@@ -114,16 +115,15 @@ def _sensitivity(ledger: Ledger) -> list[Statement]:
     return [Statement("sensitivity", found.covered, text)]
 
 
-def _floor(ledger: Ledger) -> list[Statement]:
+def _floor(ledger: Ledger, again: Calibrated | None) -> list[Statement]:
     """What is taken off for a floor on users, from the settings; the events are those without one."""
     stated = _min_users(ledger)
     if stated is None:
         return []
     text = f"no item of fewer than {stated} users is released, but public ones"
-    found = calibrated_anew(ledger)
-    if found is None or not found.same or found.selection is None:
+    if again is None or not again.same or again.selection is None:
         return [Statement("floor", None, f"{text}: stated, and not recomputed without the plan")]
-    weight = max(row.floor for row in found.selection.rounds)
+    weight = max(row.floor for row in again.selection.rounds)
     how = f"{weight:.9g}, the most that {stated - 1} give, is taken off every weight before noise, recomputed"
     return [Statement("floor", True, f"{text}: {how}")]
 
@@ -142,11 +142,10 @@ def _key(ledger: Ledger) -> Statement:
     return Statement("key", ledger.private, text)
 
 
-def _settings(ledger: Ledger) -> Statement:
-    found = calibrated_anew(ledger)
-    if found is None:
+def _settings(ledger: Ledger, again: Calibrated | None) -> Statement:
+    if again is None:
         return Statement("settings", None, "no calibration is known for this kind of ledger")
-    if found.same:
+    if again.same:
         return Statement(
             "settings", True, "calibrated anew, they give the noise and thresholds of the ledger"
         )
