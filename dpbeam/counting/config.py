@@ -15,6 +15,7 @@ from dpbeam.accounting.events import ComposedEvent
 from dpbeam.counts.selection import CountNoises
 from dpbeam.errors import InputError
 from dpbeam.selection.config import check_budget
+from dpbeam.selection.ledger import COUNT_DEVIATION
 from dpbeam.selection.plan import LARGEST_DRAW
 
 
@@ -50,7 +51,7 @@ class CountPlan:
 
     def parameters(self) -> dict[str, Any]:
         """What the ledger states of the noise; the clip that it is multiplied by stands in the output."""
-        return {"noisy_count_sd_per_sqrt_item": self.noises.sigma}
+        return {COUNT_DEVIATION: self.noises.sigma}
 
 
 def plan_count(config: CountConfig) -> CountPlan:

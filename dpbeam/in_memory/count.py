@@ -12,8 +12,7 @@ from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counting.program import ListedCounts
 from dpbeam.counting.report import count_ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
-from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
-from dpbeam.engine.program import Keys
+from dpbeam.engine.in_process import Released
 from dpbeam.errors import InputError
 from dpbeam.in_memory.select import (
     Selection,
@@ -23,8 +22,7 @@ from dpbeam.in_memory.select import (
     run_key,
     warn_of_budget,
 )
-from dpbeam.in_memory.top_k import within_domain
-from dpbeam.selection.sizes import choose_sizes
+from dpbeam.in_memory.top_k import run_hub, within_domain
 
 
 def count(
@@ -72,15 +70,9 @@ def count(
         plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
     )
     ledger.verify()
-    key.spend()
-    keys, program = Keys(key), ListedCounts(plan, listed)
-    sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
-    blocks = build_blocks(
-        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-    )
-    batches = list(output_batches(program, run_trips(program, list(blocks), keys)))
+    batch = run_hub(ListedCounts(plan, listed), pairs, key)
     released = Released(pa.array([], pa.large_binary()), np.zeros((0, len(added))))
-    if batches:
-        numbers = np.stack([batches[0].column(name).to_numpy() for name in added], axis=1)
-        released = Released(batches[0].column("item"), numbers)
+    if batch is not None:
+        numbers = np.stack([batch.column(name).to_numpy() for name in added], axis=1)
+        released = Released(batch.column("item"), numbers)
     return Selection(released_table(released, None, pairs.names, pairs.kinds, tuple(added)), ledger)

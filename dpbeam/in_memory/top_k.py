@@ -163,17 +163,26 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
 
 def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:
     """Run a program whose hub gives a ranking; its table."""
+    batch = run_hub(program, pairs, key)
+    items = pa.array([], pa.large_binary()) if batch is None else batch.column("item")
+    columns = [pa.array(np.arange(1, len(items) + 1)), *canonical.decode(items, pairs.kinds)]
+    names = [RANK, *(pairs.names if len(pairs.names) > 1 else ("item",))]
+    if noisy_counts:
+        columns.append(pa.array([], pa.int64()) if batch is None else batch.column(NOISY_COUNT))
+        names.append(NOISY_COUNT)
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def run_hub(program: Program, pairs: InputPairs, key: RunKey) -> pa.RecordBatch | None:
+    """Run a program whose hub gives the result; None where there is no item.
+
+    Raises:
+      ValueError: the key has served a run.
+    """
     key.spend()
     keys = Keys(key)
     sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
     blocks = build_blocks(
         pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
     )
-    found = list(output_batches(program, run_trips(program, list(blocks), keys)))
-    items = found[0].column("item") if found else pa.array([], pa.large_binary())
-    columns = [pa.array(np.arange(1, len(items) + 1)), *canonical.decode(items, pairs.kinds)]
-    names = [RANK, *(pairs.names if len(pairs.names) > 1 else ("item",))]
-    if noisy_counts:
-        columns.append(found[0].column(NOISY_COUNT) if found else pa.array([], pa.int64()))
-        names.append(NOISY_COUNT)
-    return pa.Table.from_arrays(columns, names=names)
+    return next(output_batches(program, run_trips(program, list(blocks), keys)), None)
