@@ -69,3 +69,12 @@ def test_the_readme_repeats_the_results():
     vote = results()["amazon-magazine"]["vote"]
     assert f"vote` is the method to take: {mean(vote)} on amazon" in text
     assert f"| amazon-magazine | 1.2 | **{vote}** |" in (ROOT / "docs" / "vote.md").read_text()
+
+
+def test_the_bars_of_the_readme_are_those_of_its_table():
+    """Their numbers, in the order of the rows (docs/figures/plot_released.py)."""
+    rows = re.findall(
+        r"^\| [\w-]+ \|[^|]+\|[^|]+\| ([\d,]+) \| \**([\d,]+)\** \|$", (ROOT / "README.md").read_text(), re.M
+    )
+    drawn = re.findall(r">([\d,]+)</text>", (ROOT / "docs" / "figures" / "released.svg").read_text())
+    assert len(rows) >= 5 and drawn == [number for row in rows for number in row]

@@ -18,6 +18,7 @@ from importlib.metadata import metadata
 import pytest
 
 from dpbeam import __version__
+from tests.support.examples import blocks, prints
 from tests.support.locks import PYTHONS
 from tests.support.pythons import find_python
 
@@ -120,6 +121,13 @@ def build(folder):
     return sdist, wheel
 
 
+def unpacked(sdist, folder):
+    """The sources in an sdist."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder / f"dpbeam-{__version__}"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """(sdist, wheel), the wheel built from the sdist."""
@@ -156,11 +164,7 @@ def test_the_sdist_holds_the_sources_and_nothing_else(built):
 def test_the_same_sources_make_the_same_wheel(built, tmp_path):
     """Also from the tree itself, and whenever its files were written."""
     source = tmp_path / "source"
-    with tarfile.open(built[0]) as archive:
-        archive.extractall(tmp_path, filter="data") if hasattr(
-            tarfile, "data_filter"
-        ) else archive.extractall(tmp_path)
-    (tmp_path / f"dpbeam-{__version__}").rename(source)
+    unpacked(built[0], tmp_path).rename(source)
     for path in source.rglob("*"):
         if path.is_file():
             os.utime(path, (1.6e9, 1.6e9))
@@ -207,6 +211,28 @@ def test_it_runs_without_extras(installed, tmp_path):
     assert missing.returncode == 2 and "dpbeam[budget]" in missing.stderr, missing.stderr
 
 
+def test_the_tutorial_runs_in_the_environment_that_the_demo_makes(built, tmp_path):
+    tree = unpacked(built[0], tmp_path)
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    done = run(["scripts/demo"], tree, **pip)
+    if done.returncode and re.search("connection broken|No matching distribution", done.stderr):
+        pytest.fail(done.stderr[-2000:]) if os.environ.get("CI") else pytest.skip("needs a package index")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (tree / "demo" / "words-00000-of-00001.txt").stat().st_size
+    advice = re.findall(r"^    (.*)$", done.stdout, re.M)
+    assert len(advice) == 4 and advice[0] == f"source {tree}/.venv/bin/activate"
+    done = run(["bash", "-euc", "\n".join(advice)], tree)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    printed = ""
+    for block in blocks((tree / "docs" / "tutorial.md").read_text()):
+        if block.mark == "run":
+            done = run(["bash", "-euc", f"{advice[0]}\n{block.code}"], tree)
+            assert done.returncode == 0, (block.line, done.stdout, done.stderr)
+            printed = done.stdout
+        elif block.mark == "output":
+            assert prints(block.code, printed), (block.line, printed)
+
+
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_comes_on_top(extra, built, tmp_path):
     environment = new_environment(tmp_path / "venv")
@@ -231,11 +257,7 @@ def test_every_python_runs_the_wheel_with_the_locked_releases(version, built, tm
     install(environment, "--require-hashes", "-r", ROOT / "locks" / "dpbeam.txt")
     install(environment, "--no-deps", built[1])
     assert run([environment / "bin" / "dpbeam", "--version"], tmp_path).stdout == f"dpbeam {__version__}\n"
-    with tarfile.open(built[0]) as archive:
-        archive.extractall(tmp_path, filter="data") if hasattr(
-            tarfile, "data_filter"
-        ) else archive.extractall(tmp_path)
-    tree = tmp_path / f"dpbeam-{__version__}"
+    tree = unpacked(built[0], tmp_path)
     shutil.rmtree(tree / "dpbeam")
     part = PART if version in (PYTHONS[0], PYTHONS[-1]) else PART[:1]  # what differs is at the ends
     install(environment, *TOOLS)
