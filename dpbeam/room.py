@@ -24,14 +24,18 @@ def check_disk(what: str, needed: float, folder: str) -> None:
         folder = os.path.dirname(folder)
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise InputError(f"{what}: needs about {_told(needed)} in '{folder}', where {_told(free)} are free")
+        raise InputError(
+            f"{what}: needs about {_size_text(needed)} in '{folder}', where {_size_text(free)} are free"
+        )
 
 
 def check_memory(what: str, needed: float) -> None:
     """Refuse what this machine's memory does not hold; arguments and error as of `check_disk`."""
     free = available_memory()
     if needed > free:
-        raise InputError(f"{what}: needs about {_told(needed)} of memory, where {_told(free)} are available")
+        raise InputError(
+            f"{what}: needs about {_size_text(needed)} of memory, where {_size_text(free)} are available"
+        )
 
 
 def available_memory() -> int:
@@ -46,7 +50,7 @@ def available_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**34
 
 
-def _told(size: float) -> str:
+def _size_text(size: float) -> str:
     """Bytes in units that a person reads."""
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
         if size < 1000:

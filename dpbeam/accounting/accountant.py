@@ -118,20 +118,20 @@ def _account_basic(composed: ComposedEvent) -> Guarantee:
 
 def _leaves(composed: ComposedEvent, kind: str) -> list[Event]:
     """All simple events of a composition that is not basic, thresholds checked."""
-    found = []
+    simple = []
     for part in composed.parts:
         if type(part) is ComposedEvent and part.kind in _NESTED[kind] and part.epsilon is None:
-            found += _leaves(part, kind)
+            simple += _leaves(part, kind)
         elif (
             is_event(part)
             and type(part) is not ComposedEvent
             and (part.is_threshold or any(getattr(part, cost)() is not None for cost in _COSTS[kind]))
         ):
-            found.append(part)
+            simple.append(part)
         else:
             raise UnknownEventError(f"a {kind} composition cannot hold {describe(part)}")
     _check_thresholds(composed.parts)
-    return found
+    return simple
 
 
 def _check_thresholds(parts: Iterable) -> None:
@@ -200,8 +200,8 @@ def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, de
         pure = others is not None and math.isinf(others[0])
         return max(0.0, (epsilon - math.fsum(others[1])) / rounds * (1 - 1e-14)) if pure else 0.0
     rho = zcdp_rho(epsilon, left) - math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15)
-    found = math.sqrt(8 * rho / rounds) * (1 - 1e-12) if rho > 0 else 0.0
-    return found if others is None else max(found, largest_range(epsilon, left, rounds, *others))
+    by_zcdp = math.sqrt(8 * rho / rounds) * (1 - 1e-12) if rho > 0 else 0.0
+    return by_zcdp if others is None else max(by_zcdp, largest_range(epsilon, left, rounds, *others))
 
 
 def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
@@ -218,8 +218,8 @@ def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
         raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(choices)}")
     ((epsilon0, rate),) = choices
     sigma = compose_sigmas(sigmas) if sigmas else math.inf
-    found = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
-    return min(found, _noise_delta(mechanisms, epsilon))
+    by_first_hit = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
+    return min(by_first_hit, _noise_delta(mechanisms, epsilon))
 
 
 def sigma_beside(parts: Sequence[Event | ComposedEvent], epsilon: float, delta: float) -> float | None:

@@ -46,9 +46,9 @@ def noise_of(runs: Iterable[tuple[ComposedEvent, float]]) -> Noise:
     thresholds: list[float] = []
     for root, epsilon in runs:
         account(root, epsilon)  # thresholds are believed after this only
-        found = leaves(root)
-        parts.append(ComposedEvent("zcdp", tuple(leaf for leaf in found if not leaf.is_threshold)))
-        thresholds += [leaf.outside_delta() for leaf in found if leaf.is_threshold]
+        events = leaves(root)
+        parts.append(ComposedEvent("zcdp", tuple(leaf for leaf in events if not leaf.is_threshold)))
+        thresholds += [leaf.outside_delta() for leaf in events if leaf.is_threshold]
     event = ComposedEvent("zcdp", tuple(parts))
     account(event, 1.0)
     return Noise(event, math.fsum(thresholds))

@@ -100,15 +100,15 @@ def _responses(pure: Sequence[float]) -> dict[float, float]:
     ordered = sorted(pure, reverse=True)
     if len(ordered) > _MOST_PURE:
         ordered[_MOST_PURE - 1 :] = [math.fsum(ordered[_MOST_PURE - 1 :]) * _STEP]
-    found = {0.0: 1.0}
+    masses = {0.0: 1.0}
     for value in ordered:
         after: dict[float, float] = {}
-        for loss, probability in found.items():
+        for loss, probability in masses.items():
             for sign in (1, -1):
                 share = probability * float(special.expit(sign * value)) * _STEP
                 after[loss + sign * value] = after.get(loss + sign * value, 0.0) + share
-        found = after
-    return found
+        masses = after
+    return masses
 
 
 @functools.lru_cache(maxsize=256)
@@ -132,8 +132,8 @@ def largest_range(
         return 0.0
 
     def log_excess(epsilon0: float) -> float:
-        found = choices_delta(epsilon, epsilon0, rounds, sigma, pure)
-        return math.log(found / delta) if found > 0 else -math.inf
+        reached = choices_delta(epsilon, epsilon0, rounds, sigma, pure)
+        return math.log(reached / delta) if reached > 0 else -math.inf
 
     # A Gaussian mechanism of the same variance of losses is near, its delta about exp(-(epsilon / mu)^2 / 2).
     guess = max(2 * math.sqrt(share * whole**2 / rounds), share * epsilon / rounds)
@@ -252,13 +252,15 @@ def choice_losses(epsilon0: float, rounds: int, log_tail: int) -> Losses:
       log_tail: about exp(log_tail) of mass may be moved to an infinite loss.
     """
     doublings = max(0, math.ceil(math.log2(rounds / _MOST_STEPS)))
-    found = _polygon(epsilon0, -(-rounds >> doublings), log_tail - doublings)
+    losses = _polygon(epsilon0, -(-rounds >> doublings), log_tail - doublings)
     for done in range(1, doublings + 1):
-        found = found.coarser() if len(found.masses) > _MOST_KNOTS else found
-        found = found.twice()
+        losses = losses.coarser() if len(losses.masses) > _MOST_KNOTS else losses
+        losses = losses.twice()
         rho = bounded_range_zcdp(epsilon0) * -(-rounds >> doublings) * 2**done
-        found = found.cut(-_knots(rho, _LOW_END, found.step), _knots(rho, doublings - log_tail, found.step))
-    return found
+        losses = losses.cut(
+            -_knots(rho, _LOW_END, losses.step), _knots(rho, doublings - log_tail, losses.step)
+        )
+    return losses
 
 
 def _knots(rho: float, log_inverse: float, step: float) -> int:

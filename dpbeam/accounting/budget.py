@@ -72,18 +72,18 @@ def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
     Args:
       users: how many users there publicly are.
     """
-    found = []
+    lines = []
     if epsilon > LARGE_EPSILON:
-        found.append(
+        lines.append(
             f"epsilon={epsilon:g} protects nobody: one user may change the probability of an output by a factor "
             f"of e^{epsilon:g}; values from 0.1 to {LARGE_EPSILON:g} are usual"
         )
     if users is not None and delta > 1 / users:
-        found.append(
+        lines.append(
             f"delta={delta:g} is above 1/{users}: releasing the whole data of one user at random would satisfy it; "
             f"take at most {0.1 / users:.1g}"
         )
-    return found
+    return lines
 
 
 @dataclass(frozen=True)

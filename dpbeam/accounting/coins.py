@@ -140,9 +140,9 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
     novel = _units(curve.novel)
     half = [(_units(x), _units(y)) for x, y in curve.corners]
     points = [*half, *((ONE - y, ONE - x) for x, y in reversed(half))]
-    found, edge = [0, *[novel] * curve.grid, *map(_units, curve.start)], 0
-    while found[-1] < ONE:
-        x = found[-curve.grid]
+    table, edge = [0, *[novel] * curve.grid, *map(_units, curve.start)], 0
+    while table[-1] < ONE:
+        x = table[-curve.grid]
         if x >= ONE - novel:
             y = ONE
         elif x >= points[-1][0]:
@@ -154,10 +154,10 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
             y = y1 + (x - x1) * (y2 - y1) // (x2 - x1)
         if y <= x:
             raise NoTableError(_TOO_FINE)
-        found.append(y)
-        if len(found) > MAX_STEPS:
+        table.append(y)
+        if len(table) > MAX_STEPS:
             raise NoTableError(f"release probabilities of more than {MAX_STEPS} counts")
-    return ReleaseLaw(tuple(found))
+    return ReleaseLaw(tuple(table))
 
 
 @functools.lru_cache(maxsize=4096)

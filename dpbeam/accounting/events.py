@@ -35,7 +35,7 @@ from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_thres
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
 LARGEST_CAPS = "largest admitted"
-KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit", "renyi")
+COMPOSITION_KINDS = ("basic", "gaussian", "pure", "zcdp", "first-hit", "renyi")
 
 
 class UnknownEventError(ValueError):
@@ -791,8 +791,10 @@ class ComposedEvent(Event):
     label: str = ""
 
     def __post_init__(self):
-        if self.kind not in KINDS:
-            raise UnknownEventError(f"unknown kind of composition {self.kind!r}; known: {', '.join(KINDS)}")
+        if self.kind not in COMPOSITION_KINDS:
+            raise UnknownEventError(
+                f"unknown kind of composition {self.kind!r}; known: {', '.join(COMPOSITION_KINDS)}"
+            )
         if not self.parts:
             raise ValueError("parts must not be empty")
         if self.epsilon is not None:
@@ -803,13 +805,13 @@ class ComposedEvent(Event):
 
     def noises(self) -> list[StatedNoise]:
         """The noise of all events of the tree."""
-        found: list[StatedNoise] = []
+        noises: list[StatedNoise] = []
         for part in self.parts:
             if type(part) is ComposedEvent:
-                found += part.noises()
+                noises += part.noises()
             elif is_event(part) and part.noise is not None:
-                found.append(part.noise)
-        return found
+                noises.append(part.noise)
+        return noises
 
 
 def leaves(event: Event | ComposedEvent) -> list[Event]:

@@ -103,12 +103,12 @@ def first_hit_delta(
         return 1.0
     if mu == 0:
         e = np.array([left])
-        found = max(_removed(e, epsilon0, rate)[0], _added(e, epsilon0, rate)[0])
+        bound = max(_removed(e, epsilon0, rate)[0], _added(e, epsilon0, rate)[0])
     else:
         e = left - mu * (mu / 2 + _EDGES)
         cells = (_removed(e, epsilon0, rate), _added(e, epsilon0, rate))
-        found = max(float(_CELLS @ cell) for cell in cells) + _BEYOND
-    return min(1.0, float(found) * (1 + _MARGIN))
+        bound = max(float(_CELLS @ cell) for cell in cells) + _BEYOND
+    return min(1.0, float(bound) * (1 + _MARGIN))
 
 
 def _removed(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
@@ -116,18 +116,18 @@ def _removed(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
     lost = (1 - rate) / rate * np.expm1(np.minimum(e, _FAR))  # A = rate (1 - lost)
     lost -= _ROUNDING * np.abs(lost)
     some = lost < 1
-    found = np.zeros(len(e))
-    found[some] = rate * (1 - lost[some]) * _v(e[some] - np.log1p(-lost[some]), epsilon0)
-    return found
+    bounds = np.zeros(len(e))
+    bounds[some] = rate * (1 - lost[some]) * _v(e[some] - np.log1p(-lost[some]), epsilon0)
+    return bounds
 
 
 def _added(e: np.ndarray, epsilon0: float, rate: float) -> np.ndarray:
     """Bounds on D_e(Q' || P), (n,)."""
-    found = -np.expm1(np.minimum(e, 0.0))
+    bounds = -np.expm1(np.minimum(e, 0.0))
     more = np.expm1(np.minimum(e, _FAR)) / rate  # B = rate (1 + more)
     some = more > -1
-    found[some] = rate * _u(np.log1p(more[some]), epsilon0)
-    return found
+    bounds[some] = rate * _u(np.log1p(more[some]), epsilon0)
+    return bounds
 
 
 def _v(e: np.ndarray, epsilon0: float) -> np.ndarray:
@@ -145,5 +145,5 @@ def _u(e: np.ndarray, epsilon0: float) -> np.ndarray:
     """
     a, y = math.expm1(epsilon0), np.maximum(epsilon0 - e, 0.0)
     y += _ROUNDING * np.where(y > 0, epsilon0 + np.abs(e), 0.0)
-    found = -np.expm1(-y) + a * np.exp(-y) * np.expm1(-y / a)
-    return np.clip(found + _ROUNDING * np.minimum(y, 1.0), 0.0, 1.0)
+    u = -np.expm1(-y) + a * np.exp(-y) * np.expm1(-y / a)
+    return np.clip(u + _ROUNDING * np.minimum(y, 1.0), 0.0, 1.0)

@@ -5,8 +5,9 @@ Design. A program states its noise as a `StatedNoise` and never draws any; the e
 the thresholds, keep probabilities, the range that the fixed point must hold and the likelihood of the audit, so none
 of them can describe other noise than what is drawn.
 
-A new kind of noise is a subclass of `StatedNoise`, or for symmetric noise on weights one row of `KINDS` and one law in
-`dpbeam.randomness`. What it does not say is refused where it is needed (`NotStatedError`): nothing is assumed of it.
+A new kind of noise is a subclass of `StatedNoise`, or for symmetric noise on weights one row of `NOISE_KINDS` and one
+law in `dpbeam.randomness`. What it does not say is refused where it is needed (`NotStatedError`): nothing is
+assumed of it.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _laplace_quantile(p: np.ndarray) -> np.ndarray:
     return np.where(p <= 0.5, -np.log(2.0 * p), np.log1p(1.0 - 2.0 * p))
 
 
-KINDS = {
+NOISE_KINDS = {
     "gaussian": Kind(
         L2, 1.0, 16.01, lambda x: special.ndtr(-x), lambda p: -special.ndtri(p), _gaussian_equivalent
     ),
@@ -195,7 +196,7 @@ class NoiseSpec(StatedNoise):
     """Independent noise on every item's weight in one round.
 
     Attributes:
-      kind: a name of KINDS.
+      kind: a name of NOISE_KINDS.
       scale: standard deviation of Gaussian noise; b of Laplace noise, density exp(-|x|/b)/(2b). In weight.
       round: which noisy round, counted from 1; noise of different rounds is independent.
 
@@ -207,14 +208,14 @@ class NoiseSpec(StatedNoise):
     round: int = 1
 
     def __post_init__(self):
-        if self.kind not in KINDS:
-            raise ValueError(f"kind of noise must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.kind not in NOISE_KINDS:
+            raise ValueError(f"kind of noise must be one of {', '.join(NOISE_KINDS)}, got {self.kind!r}")
         object.__setattr__(self, "scale", check_positive("scale", self.scale))
         object.__setattr__(self, "round", check_rounds(self.round, "round"))
 
     @property
     def norm(self) -> str:
-        return KINDS[self.kind].norm
+        return NOISE_KINDS[self.kind].norm
 
     @property
     def bits(self) -> bool:
@@ -229,15 +230,15 @@ class NoiseSpec(StatedNoise):
 
     @property
     def deviation(self) -> float:
-        return KINDS[self.kind].deviation * self.scale
+        return NOISE_KINDS[self.kind].deviation * self.scale
 
     @property
     def largest(self) -> float:
-        return KINDS[self.kind].largest * self.scale
+        return NOISE_KINDS[self.kind].largest * self.scale
 
     def drawn_scale(self, units: int) -> float:
         """The scale of the integer noise that stands for this noise, in units, a power of two of them in a weight."""
-        return KINDS[self.kind].equivalent(self.scale * units)
+        return NOISE_KINDS[self.kind].equivalent(self.scale * units)
 
     def check_sums(self, units: int, sums: np.ndarray, fraction: np.ndarray | None) -> None:
         """Any are protected that are bounded in the norm."""
@@ -248,12 +249,12 @@ class NoiseSpec(StatedNoise):
         return words.exact(self.kind, self.drawn_scale(units), fraction, fraction_bits)
 
     def tail(self, x: Any) -> Any:
-        found = KINDS[self.kind].tail(np.asarray(x, np.float64) / self.scale)
-        return float(found) if np.ndim(x) == 0 else found
+        tail = NOISE_KINDS[self.kind].tail(np.asarray(x, np.float64) / self.scale)
+        return float(tail) if np.ndim(x) == 0 else tail
 
     def quantile(self, probability: Any) -> Any:
-        found = self.scale * KINDS[self.kind].quantile(np.asarray(probability, np.float64))
-        return float(found) if np.ndim(probability) == 0 else found
+        quantile = self.scale * NOISE_KINDS[self.kind].quantile(np.asarray(probability, np.float64))
+        return float(quantile) if np.ndim(probability) == 0 else quantile
 
     def __str__(self) -> str:
         return f"{self.kind} noise of scale {self.scale:.17g} in round {self.round}"

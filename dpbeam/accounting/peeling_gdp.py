@@ -107,19 +107,19 @@ def _divergences(epsilon0: float, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     q = -np.expm1(t - epsilon0) * math.exp(epsilon0) / whole
     slack = math.tanh(h / 4) / whole
     growth = np.exp(t)
-    found = np.zeros(size)  # V_0 for u >= 1
+    v = np.zeros(size)  # V_0 for u >= 1
     for _ in range(rounds):
-        below = -np.expm1(-h * np.arange(n, 0, -1)) + found[n:0:-1] / u[n:0:-1]  # u = e^(-i h), i = n..1
-        padded = np.concatenate((below, found, np.zeros(n)))
+        below = -np.expm1(-h * np.arange(n, 0, -1)) + v[n:0:-1] / u[n:0:-1]  # u = e^(-i h), i = n..1
+        padded = np.concatenate((below, v, np.zeros(n)))
         # Row i of `lower` is V(u e^-t_i), of `upper` V(u e^(epsilon0 - t_i)).
         windows = np.lib.stride_tricks.sliding_window_view(padded, size)
         lower, upper = windows[n::-1], windows[2 * n : n - 1 : -1]
         at_ends = q[:, None] * lower + (1 - q)[:, None] * upper
         scaled = growth[:, None] * (lower - upper)
         cells = np.maximum(at_ends[:-1], at_ends[1:]) + slack * np.maximum(0.0, scaled[1:] - scaled[:-1])
-        found = cells.max(axis=0)
-        found[-1] = 0.0  # the loss of all choices together is at most rounds * epsilon0
-    return u, found
+        v = cells.max(axis=0)
+        v[-1] = 0.0  # the loss of all choices together is at most rounds * epsilon0
+    return u, v
 
 
 def _dominates(mu: float, u: np.ndarray, bound: np.ndarray) -> bool:

@@ -125,13 +125,15 @@ class Release:
 
         Raises: ValueError unless the fields are exactly the known ones, and of their types.
         """
-        found = _exactly(cls, values)
-        if not isinstance(found.get("outputs", []), list) or not isinstance(found.get("inputs"), list | None):
+        values = _exactly(cls, values)
+        if not isinstance(values.get("outputs", []), list) or not isinstance(
+            values.get("inputs"), list | None
+        ):
             raise ValueError("outputs and inputs must be lists")
-        found["outputs"] = tuple(Shard(**_exactly(Shard, shard)) for shard in found.get("outputs", []))
-        if found.get("input_digest") is not None:
-            found["input_digest"] = InputDigest(**_exactly(InputDigest, found["input_digest"]))
-        return cls(**found)
+        values["outputs"] = tuple(Shard(**_exactly(Shard, shard)) for shard in values.get("outputs", []))
+        if values.get("input_digest") is not None:
+            values["input_digest"] = InputDigest(**_exactly(InputDigest, values["input_digest"]))
+        return cls(**values)
 
 
 def _exactly(cls: type, values: Any) -> dict[str, Any]:

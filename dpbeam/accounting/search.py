@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def largest_fitting(
-    fits: Callable[[float], T | None], low: float, high: float, found: T | None = None, steps: int = 50
+    fits: Callable[[float], T | None], low: float, high: float, fitted: T | None = None, steps: int = 50
 ) -> tuple[float, T | None]:
     """Bisects for the largest parameter in [low, high) that fits.
 
@@ -27,5 +27,5 @@ def largest_fitting(
         if got is None:
             high = middle
         else:
-            low, found = middle, got
-    return low, found
+            low, fitted = middle, got
+    return low, fitted

@@ -43,8 +43,8 @@ class ReleaseLaw:
     def release_probability(self, count: ArrayLike) -> float | np.ndarray:
         """p_n for every n >= 0 in `count`, float64 of its shape."""
         index = np.minimum(np.asarray(count, np.int64), len(self.cumulative) - 1)
-        found = self._floats[index]
-        return float(found) if np.ndim(count) == 0 else found
+        probability = self._floats[index]
+        return float(probability) if np.ndim(count) == 0 else probability
 
     def users_needed(self, probability: float) -> int:
         """The smallest n with p_n >= probability, for 0 < probability <= 1."""

@@ -278,8 +278,8 @@ class Account:
 
     def limit_on(self, cohort: str, day: date) -> Limit | None:
         """The limit in force."""
-        found = [x for x in self.limits if x.cohort == cohort and x.days.first <= day <= x.days.last]
-        return found[-1] if found else None
+        in_force = [x for x in self.limits if x.cohort == cohort and x.days.first <= day <= x.days.last]
+        return in_force[-1] if in_force else None
 
     def standing(self, limit: Limit, days: Days) -> Standing:
         """What the releases of one window have used of its limit."""
@@ -308,7 +308,7 @@ class Account:
         if charge.cohort and charge.cohort not in self.cohorts:
             raise InputError(f"--budget_cohort: {self._account} has no cohort '{charge.cohort}'")
         cohorts = [charge.cohort] if charge.cohort else self.cohorts
-        found: dict[tuple[str, Days], Limit] = {}
+        by_window: dict[tuple[str, Days], Limit] = {}
         for cohort in cohorts:
             if charge.days is None and any(x.dated for x in self.limits if x.cohort == cohort):
                 raise InputError(
@@ -320,8 +320,8 @@ class Account:
                 if limit is None:
                     of = f" of cohort '{cohort}'" if cohort else ""
                     raise InputError(f"--dataset: {self._account} has no limit{of} for {day}")
-                found[cohort, limit.window(day)] = limit
-        return [self.standing(limit, days) for (_, days), limit in found.items()]
+                by_window[cohort, limit.window(day)] = limit
+        return [self.standing(limit, days) for (_, days), limit in by_window.items()]
 
     def check_fits(self, charge: Charge) -> list[Standing]:
         """Refuse a run for which too little is left; the windows that it is charged to.
@@ -393,12 +393,12 @@ class Account:
             return None
         if lives(release.holder):
             raise StillRunningError(
-                f"--release_id: '{release_id}' is being released by {told(release)}, which still runs"
+                f"--release_id: '{release_id}' is being released by {holder_text(release)}, which still runs"
             )
         if release.charge != charge:
             raise InputError(
-                f"--release_id: '{release_id}' was reserved at another cost, by {told(release)}; take another release "
-                "id, or give it back: dpbeam budget resolve"
+                f"--release_id: '{release_id}' was reserved at another cost, by {holder_text(release)}; take another "
+                "release id, or give it back: dpbeam budget resolve"
             )
         return Draft("takeover", release_id, {"holder": dict(holder)})
 
@@ -409,10 +409,10 @@ class Account:
           InputError: other settings.
         """
         if release.counts and release.digest != digest:
-            mend = ", or give it back: dpbeam budget resolve" if release.state == RESERVED else ""
+            way_out = ", or give it back: dpbeam budget resolve" if release.state == RESERVED else ""
             raise InputError(
                 f"--release_id: '{release.id}' of dataset '{self.dataset}' is {release.state} for other settings or "
-                f"another output; take another release id{mend}"
+                f"another output; take another release id{way_out}"
             )
 
     def publish(self, release_id: str, attempt: int, output: Mapping[str, Any], ledger: str) -> Draft:
@@ -470,7 +470,7 @@ def _limit(details: Mapping[str, Any]) -> Limit:
     return Limit(details["epsilon"], details["delta"], amounts, details["cohort"], details["period"], days)
 
 
-def told(release: Release) -> str:
+def holder_text(release: Release) -> str:
     """The latest attempt of a release, for people."""
     holder = release.holder
     return f"process {holder.get('pid')} on {str(holder.get('host')).split(' ')[0]}, since {release.last.at}"
@@ -483,10 +483,10 @@ def windows(account: Account, days: Days | None = None) -> Iterator[Standing]:
             r.charge for r in account.releases.values() if r.counts and r.charge.cohort in ("", cohort)
         ]
         spans = {charge.days for charge in charges} | {days}
-        found: dict[Days, Limit] = {}
+        by_window: dict[Days, Limit] = {}
         for day in {date.min, *(day for span in spans if span is not None for day in span)}:
             limit = account.limit_on(cohort, day)
             if limit is not None and (day != date.min or not limit.dated):
-                found[limit.window(day)] = limit
-        for span in sorted(found):
-            yield account.standing(found[span], span)
+                by_window[limit.window(day)] = limit
+        for span in sorted(by_window):
+            yield account.standing(by_window[span], span)

@@ -44,15 +44,17 @@ def compose(account: Account, releases: Iterable[Release], ledgers: Mapping[str,
     chosen = [release for release in releases if release.counts]
     texts = [ledgers[release.id] for release in chosen]
     read = {text: Ledger.from_json(text) for text in set(texts)}
-    found = [read[text] for text in texts]
+    read_ledgers = [read[text] for text in texts]
     epsilon = sum((exact(release.charge.epsilon) for release in chosen), Fraction(0))
     delta = sum((exact(release.charge.delta) for release in chosen), Fraction(0))
     wanted = max(float(delta), *(limit.delta for limit in account.limits[-1:]), 0.0)
     tight = None
-    if found and 0 < wanted < 1:
+    if read_ledgers and 0 < wanted < 1:
         try:
-            guarantee = tightest([(ledger.events, ledger.epsilon) for ledger in found], wanted)
+            guarantee = tightest([(ledger.events, ledger.epsilon) for ledger in read_ledgers], wanted)
             tight = None if guarantee is None or guarantee.epsilon >= epsilon else guarantee.epsilon
         except UnknownEventError:
             pass  # noise that has no zCDP composes by sums alone
-    return Composition(len(chosen), epsilon, delta, tight, wanted, all(ledger.private for ledger in found))
+    return Composition(
+        len(chosen), epsilon, delta, tight, wanted, all(ledger.private for ledger in read_ledgers)
+    )

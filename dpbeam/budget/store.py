@@ -135,7 +135,7 @@ class BudgetStore:
         if self._lite:
             _check_file(str(self._url.database), create)
         self._engine = self._connected()
-        with _told(self.place):
+        with _store_errors(self.place):
             self.id = self._opened(create)
 
     def _connected(self) -> sa.Engine:
@@ -184,7 +184,7 @@ class BudgetStore:
 
     def datasets(self) -> list[str]:
         """All accounts, by name."""
-        with _told(self.place), self._engine.begin() as connection:
+        with _store_errors(self.place), self._engine.begin() as connection:
             names = sa.select(_entries.c.dataset).where(_entries.c.number == 1).order_by(_entries.c.dataset)
             return [str(name) for name in connection.execute(names).scalars()]
 
@@ -195,7 +195,7 @@ class BudgetStore:
           InputError: there is none, or can be none of that name.
         """
         check_name("--dataset", dataset)
-        with _told(self.place), self._engine.begin() as connection:
+        with _store_errors(self.place), self._engine.begin() as connection:
             account = _read(connection, dataset)
         return self._existing(account)
 
@@ -212,7 +212,7 @@ class BudgetStore:
         wanted = sa.select(_entries.c.release_id, _entries.c.ledger).where(
             _entries.c.dataset == dataset, _entries.c.ledger.is_not(None)
         )
-        with _told(self.place), self._engine.begin() as connection:
+        with _store_errors(self.place), self._engine.begin() as connection:
             return {
                 str(key): str(text) for key, text in connection.execute(wanted.order_by(_entries.c.number))
             }
@@ -243,11 +243,11 @@ class BudgetStore:
         return self._append(dataset, drafts, by)
 
     def _append(self, dataset: str, drafts: Callable[[Account], list[Draft]], by: Actor) -> Account:
-        with _told(self.place), self._writing() as connection:
+        with _store_errors(self.place), self._writing() as connection:
             self._lock(connection, dataset)
             account = _read(connection, dataset)
-            found = drafts(account)
-            for draft in found:
+            new = drafts(account)
+            for draft in new:
                 if draft.release_id is not None:
                     check_name("--release_id", draft.release_id)
                 entry = Entry(
@@ -276,10 +276,10 @@ def check_name(flag: str, name: str) -> None:
 
 
 def _read(connection: sa.Connection, dataset: str) -> Account:
-    found = connection.execute(
+    rows = connection.execute(
         sa.select(*_READ).where(_entries.c.dataset == dataset).order_by(_entries.c.number)
     )
-    return Account(dataset, [_entry(dict(row)) for row in found.mappings()])
+    return Account(dataset, [_entry(dict(row)) for row in rows.mappings()])
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
@@ -297,20 +297,20 @@ def _checked(url: str) -> sa.URL:
     if "://" not in url:
         return sa.URL.create("sqlite", database=os.path.abspath(os.path.expanduser(url)))
     try:
-        found = make_url(url)
+        database = make_url(url)
     except (ArgumentError, ValueError):
         raise InputError(
             "--budget: this is no URL of a database; expected a path, sqlite:///PATH or postgresql://..."
         ) from None
-    if found.drivername not in _SCHEMES:
+    if database.drivername not in _SCHEMES:
         raise InputError(
-            f"--budget: '{found.drivername}' is not supported; take a path, sqlite:///PATH or postgresql://..."
+            f"--budget: '{database.drivername}' is not supported; take a path, sqlite:///PATH or postgresql://..."
         )
-    if found.drivername == "sqlite":
-        if not found.database or found.database == ":memory:" or found.database.startswith("file:"):
+    if database.drivername == "sqlite":
+        if not database.database or database.database == ":memory:" or database.database.startswith("file:"):
             raise InputError("--budget: a store of SQLite is a file: sqlite:///PATH")
-        return found.set(database=os.path.abspath(found.database))
-    return found.set(drivername=_SCHEMES[found.drivername])
+        return database.set(database=os.path.abspath(database.database))
+    return database.set(drivername=_SCHEMES[database.drivername])
 
 
 def _check_file(path: str, create: bool) -> None:
@@ -335,7 +335,7 @@ def _now() -> str:
 
 
 @contextlib.contextmanager
-def _told(place: str) -> Iterator[None]:
+def _store_errors(place: str) -> Iterator[None]:
     """Trouble of the database in one line that names the place, without its password."""
     try:
         yield

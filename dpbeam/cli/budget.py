@@ -194,9 +194,9 @@ def _budget(standing: Standing) -> dict[str, Any]:
 
 
 def _open_release(release: Release) -> dict[str, Any]:
-    from dpbeam.budget.account import told
+    from dpbeam.budget.account import holder_text
 
-    return {"release_id": release.id, "state": release.state, "holder": told(release)}
+    return {"release_id": release.id, "state": release.state, "holder": holder_text(release)}
 
 
 def _draw_standing(found: list[dict[str, Any]], console: Console) -> None:

@@ -227,13 +227,13 @@ def _erase(given: dict[str, Any]) -> int:
     require(given, "users")
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.kernels.canonical import KINDS, STRING
+    from dpbeam.kernels.canonical import ID_KINDS, STRING
     from dpbeam.series.state import kinds_of
 
     window = load_window(given)
     kind = given.get("user_type", STRING)
-    if kind not in KINDS:
-        raise InputError(f"--user_type must be one of {', '.join(KINDS)}, got '{kind}'")
+    if kind not in ID_KINDS:
+        raise InputError(f"--user_type must be one of {', '.join(ID_KINDS)}, got '{kind}'")
     kinds = window.made.state.kinds
     if kinds and kinds_of(kinds).user != kind:
         raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")

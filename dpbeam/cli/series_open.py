@@ -143,13 +143,15 @@ def _columns(given: Mapping[str, Any]) -> OutputColumns:
       InputError: naming the flag.
     """
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.kernels.canonical import KINDS, STRING
+    from dpbeam.kernels.canonical import ID_KINDS, STRING
 
     names = tuple(given.get("item_column") or ["item"])
     kinds = tuple(given.get("item_type") or [STRING])
     kinds = kinds * len(names) if len(kinds) == 1 else kinds
-    if len(kinds) != len(names) or not set(kinds) <= set(KINDS):
-        raise InputError(f"--item_type must be {', '.join(KINDS)}, one for all item columns or one for each")
+    if len(kinds) != len(names) or not set(kinds) <= set(ID_KINDS):
+        raise InputError(
+            f"--item_type must be {', '.join(ID_KINDS)}, one for all item columns or one for each"
+        )
     return OutputColumns(names if len(names) > 1 else ("item",), kinds)
 
 

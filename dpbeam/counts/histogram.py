@@ -107,10 +107,10 @@ def _fingerprint_order(fingerprint: np.ndarray, places: np.ndarray) -> np.ndarra
         return np.lexsort((fingerprint[:, 1], fingerprint[:, 0]))[places]
     # Selection instead of sorting. Equal first words (probability n^2 / 2^65) are ordered by the second.
     words = fingerprint[:, 0]
-    found = np.partition(words, places)[places]
-    candidates = np.flatnonzero(np.isin(words, found))
+    wanted = np.partition(words, places)[places]
+    candidates = np.flatnonzero(np.isin(words, wanted))
     order = candidates[np.lexsort((fingerprint[candidates, 1], words[candidates]))]
     lowest, start = np.unique(words[order], return_index=True)
-    which = np.searchsorted(lowest, found)
+    which = np.searchsorted(lowest, wanted)
     below = np.searchsorted(np.sort(words), lowest)[which]
     return order[start[which] + places - below]

@@ -24,16 +24,16 @@ SURE = 3.0  # entries of the noisy histogram below so many standard deviations c
 
 def bucket_edges(d: int) -> np.ndarray:
     """Lower ends of the buckets of m = 1..d items, ascending int64: the distinct ceil(2^(b/2)) up to d."""
-    found: list[int] = []
+    edges: list[int] = []
     b = 0
-    while not found or found[-1] < d:
+    while not edges or edges[-1] < d:
         edge = math.isqrt((1 << b) - 1) + 1 if b else 1  # ceil(sqrt(2^b))
         if edge > d:
             break
-        if not found or edge > found[-1]:
-            found.append(edge)
+        if not edges or edge > edges[-1]:
+            edges.append(edge)
         b += 1
-    return np.array(found, np.int64)
+    return np.array(edges, np.int64)
 
 
 def items_per_user(degrees: np.ndarray, d: int) -> np.ndarray:

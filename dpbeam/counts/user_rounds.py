@@ -34,17 +34,17 @@ class UserRounds(Extended):
     Attributes:
       inner: a counted selection, or `CountProgram`.
       domain: a public domain, or None.
-      found: the last trip of the counting, after which the domain is known.
+      domain_trip: the last trip of the counting, after which the domain is known.
     """
 
     domain: Columns | None = None
 
     def add_rounds(self) -> None:
         """Add the two trips; call it once `inner` is there."""
-        self.found = self.inner.trips - 1
+        self.domain_trip = self.inner.trips - 1
         self.trips = self.inner.trips + 2
-        told = {_DOMAIN: ReplyColumn(np.uint8, 0)}
-        self.reply_columns = {**self.inner.reply_columns, self.found: told}
+        reply = {_DOMAIN: ReplyColumn(np.uint8, 0)}
+        self.reply_columns = {**self.inner.reply_columns, self.domain_trip: reply}
 
     @property
     @abstractmethod
@@ -64,7 +64,7 @@ class UserRounds(Extended):
         return (WEIGHT,) if trip == self.trips - 1 else super().sum_names(trip)
 
     def hub_noise(self, trip: int) -> HubNoise:
-        return self.histogram_noise if trip == self.found + 1 else super().hub_noise(trip)
+        return self.histogram_noise if trip == self.domain_trip + 1 else super().hub_noise(trip)
 
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip == self.trips - 1 else super().block_state_trip(trip)
@@ -83,16 +83,16 @@ class UserRounds(Extended):
         return {WEIGHT: rows.item_sums(clipped_weights(rows, way), block.num_items)}, None
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        if trip < self.found:
+        if trip < self.domain_trip:
             return super().reply(trip, shard)
         inside, counts = candidates(self.inner, shard)
         return with_state(shard, **{INSIDE: inside, COUNT: counts}), {_DOMAIN: inside.astype(np.uint8)}
 
     def meets(self, trip: int) -> str | None:
-        return {self.found: "shards", self.found + 1: "blocks"}.get(trip) or super().meets(trip)
+        return {self.domain_trip: "shards", self.domain_trip + 1: "blocks"}.get(trip) or super().meets(trip)
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
-        if trip < self.found:
+        if trip < self.domain_trip:
             return super().summarise(trip, part, keys)
         if isinstance(part, Block):
             rows = Csr.from_state(part.state, _DOMAIN)
@@ -103,13 +103,13 @@ class UserRounds(Extended):
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
-        if trip < self.found:
+        if trip < self.domain_trip:
             return super().decide(trip, state, summaries, draw)
-        if trip == self.found:
+        if trip == self.domain_trip:
             listed = None if self.domain is None else len(self.domain["items"])
             size = sum(int(part[_SIZE][0]) for part in summaries) if listed is None else listed
-            told: Columns = {_SIZE: np.array([size], np.int64)}
-            return told, told
+            sizes: Columns = {_SIZE: np.array([size], np.int64)}
+            return sizes, sizes
         size = int(state[_SIZE][0])
         edges = bucket_edges(size)
         exact = sum((part[_USERS] for part in summaries), np.zeros(len(edges), np.int64))

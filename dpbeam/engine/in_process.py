@@ -150,14 +150,14 @@ def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBa
 
     Blocks that give it are taken out of `finished` one by one, so that none is held longer than it is needed.
     """
-    found: Iterable[pa.RecordBatch | None]
+    batches: Iterable[pa.RecordBatch | None]
     if program.output == "hub":
-        found = [program.hub_output(finished.hub)]
+        batches = [program.hub_output(finished.hub)]
     elif program.output == "blocks":
-        found = (program.finish_block(finished.blocks.pop(0)) for _ in range(len(finished.blocks)))
+        batches = (program.finish_block(finished.blocks.pop(0)) for _ in range(len(finished.blocks)))
     else:
-        found = [released_batch(program, shard) for shard in finished.shards]
-    yield from (batch for batch in found if batch is not None)
+        batches = [released_batch(program, shard) for shard in finished.shards]
+    yield from (batch for batch in batches if batch is not None)
 
 
 def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:

@@ -208,8 +208,8 @@ class Exact:
     @property
     def present(self) -> np.ndarray:
         """(items,) bool: somebody gave weight to the item."""
-        found = self.units > 0
-        return found if self.fraction is None else found | (self.fraction > 0)
+        positive = self.units > 0
+        return positive if self.fraction is None else positive | (self.fraction > 0)
 
 
 @dataclass(frozen=True)
@@ -289,12 +289,12 @@ class Program(ABC):
 
     def noises(self) -> list[StatedNoise]:
         """The noise of all rounds, in their order: that of items, and that of the hub; a filter stands once."""
-        found: list[StatedNoise] = []
+        noises: list[StatedNoise] = []
         for trip in range(self.trips):
             for spec in (self.noise(trip), self.hub_noise(trip)):
-                if spec is not None and not (spec.filtered and spec in found):
-                    found.append(spec)
-        return found
+                if spec is not None and not (spec.filtered and spec in noises):
+                    noises.append(spec)
+        return noises
 
     def meets(self, trip: int) -> str | None:
         """Whose summaries meet at the hub after this trip: "blocks", "shards", or None for nobody's.

@@ -77,16 +77,18 @@ class Seal:
         """
         cipher, view = self._of_file(name), memoryview(data)
         size = SEGMENT + _NONCE + _TAG
-        found = []
+        opened = []
         for number, start in enumerate(range(0, max(len(data), 1), size)):
             segment, last = view[start : start + size], start + size >= len(data)
             if len(segment) < _NONCE + _TAG:
                 raise SealError(name)
             try:
-                found.append(cipher.decrypt(segment[:_NONCE], segment[_NONCE:], _place(offset, number, last)))
+                opened.append(
+                    cipher.decrypt(segment[:_NONCE], segment[_NONCE:], _place(offset, number, last))
+                )
             except InvalidTag:
                 raise SealError(name) from None
-        return found[0] if len(found) == 1 else b"".join(found)
+        return opened[0] if len(opened) == 1 else b"".join(opened)
 
 
 def _place(offset: int, number: int, last: bool) -> bytes:

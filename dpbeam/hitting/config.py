@@ -130,10 +130,10 @@ def plan_hitting_set(config: HittingSetConfig) -> HittingSetPlan:
         choices.composition,
         ranges,
     )
-    found = _first_hit(config, choices.selection)
-    if found is None:
+    first_hit = _first_hit(config, choices.selection)
+    if first_hit is None:
         return composed
-    peeling, event = found
+    peeling, event = first_hit
     ranges[FIRST_HIT] = peeling.epsilon0
     if spread(peeling.epsilon0, peeling.rate) >= spread(composed.epsilon0, 1.0) * (1 - 1e-9):
         return composed
@@ -155,9 +155,9 @@ def _first_hit(
     for rate in RATES:
         if spread(math.inf, rate) >= least:
             break  # a smaller sample errs more than the best so far, whatever the noise
-        found = largest_range(config, selection, rate)
-        if found is not None and spread(found[0].epsilon0, rate) < least:
-            best, least = found, spread(found[0].epsilon0, rate)
+        at_rate = largest_range(config, selection, rate)
+        if at_rate is not None and spread(at_rate[0].epsilon0, rate) < least:
+            best, least = at_rate, spread(at_rate[0].epsilon0, rate)
     return best
 
 
@@ -174,8 +174,8 @@ def largest_range(
         return (peeling, event) if kept else None
 
     low, high, best = 0.0, 1.0, None
-    while high < _LARGEST_RANGE and (found := fits(high)) is not None:
-        low, high, best = high, 2 * high, found
+    while high < _LARGEST_RANGE and (fitting := fits(high)) is not None:
+        low, high, best = high, 2 * high, fitting
     return largest_fitting(fits, low, high, best, _BISECTIONS)[1]
 
 

@@ -152,7 +152,7 @@ class HittingSetProgram(Extended):
             return super().decide(trip, state, summaries, draw)
         if trip == self._last:
             state = _meeting(summaries, self.domain, draw.run_key)
-            return state, {"domain": state["fp"], **_told(state)}
+            return state, {"domain": state["fp"], **_broadcast(state)}
         counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k
         choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)
         if self.gather:
@@ -167,7 +167,7 @@ class HittingSetProgram(Extended):
             if len(chosen) < min(k, len(counts)):
                 chosen.append(next_item(choose, counts, chosen))
         state = {**state, "counts": counts, "chosen": np.array(chosen, np.int64)}
-        return state, _told(state)
+        return state, _broadcast(state)
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
         """(rank, item) in the order of the choice; None where the domain is empty."""
@@ -188,7 +188,7 @@ def taking_part(rate: float, user_fp: np.ndarray, keys: Keys) -> np.ndarray:
     return bernoulli(prf_bits(keys.users(), user_fp), coin)
 
 
-def _told(state: Columns) -> Columns:
+def _broadcast(state: Columns) -> Columns:
     """What every block may know: the choices so far, and the size of the domain."""
     return {"chosen": state["chosen"], "size": np.array([len(state["counts"])])}
 
@@ -200,8 +200,8 @@ def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> C
       parts: histograms of the shards, an item in one of them alone.
       domain: a public domain; all of its items take part, and nothing else does.
     """
-    found = [part for part in (domain, *parts) if part is not None]
-    items = pa.concat_arrays([part["items"] for part in found] or [pa.array([], pa.large_binary())])
+    histograms = [part for part in (domain, *parts) if part is not None]
+    items = pa.concat_arrays([part["items"] for part in histograms] or [pa.array([], pa.large_binary())])
     fp = fingerprints(Keys(key).pairs.item, items)
     first, inverse = unique_fingerprints(fp)
     if domain is not None:
@@ -213,5 +213,5 @@ def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> C
         "fp": fp[first],
         "counts": np.zeros(len(first), np.int64),
         "chosen": np.zeros(0, np.int64),
-        "kinds": kinds_column(common_kinds(found)),
+        "kinds": kinds_column(common_kinds(histograms)),
     }

@@ -24,7 +24,7 @@ from dpbeam.engine.in_process import Released, run_in_process
 from dpbeam.errors import InputError
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import KINDS, STRING
+from dpbeam.kernels.canonical import ID_KINDS, STRING
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import one_value_of, selection_ledger
@@ -310,8 +310,8 @@ def _declared(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> 
     if len(declared) != len(names):
         raise InputError(f"item_type: {len(declared)} types for {len(names)} item columns")
     for kind in declared:
-        if kind not in KINDS:
-            raise InputError(f"item_type must be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind not in ID_KINDS:
+            raise InputError(f"item_type must be one of {', '.join(ID_KINDS)}, got {kind!r}")
     return declared
 
 

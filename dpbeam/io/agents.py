@@ -28,7 +28,7 @@ from dpbeam.io.sources import InputSummary, deal_units, notes_on
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import INT, KINDS, STRING, Kinds
+from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds
 from dpbeam.packing.batches import agent_batch
 from dpbeam.packing.config import Market
 
@@ -74,8 +74,8 @@ class AgentSpec(InputSpec):
         columns = [agent_column, value_column, *demand_columns]
         if len(set(columns)) < len(columns) or "" in columns:
             raise InputError("--agent_column, --value_column and --demand_column must name different columns")
-        if agent_type is not None and agent_type not in KINDS:
-            raise InputError(f"--agent_type: expected one of {', '.join(KINDS)}, got '{agent_type}'")
+        if agent_type is not None and agent_type not in ID_KINDS:
+            raise InputError(f"--agent_type: expected one of {', '.join(ID_KINDS)}, got '{agent_type}'")
         return cls(
             patterns=paths,
             format=found,

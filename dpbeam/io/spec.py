@@ -30,7 +30,7 @@ from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
 from dpbeam.io.paths import infer_format, local_path
 from dpbeam.io.tables import Table
-from dpbeam.kernels.canonical import KINDS, STRING
+from dpbeam.kernels.canonical import ID_KINDS, STRING
 
 LAYOUTS = ("pairs", "grouped")
 TEXT_LAYOUTS = ("line", "file")
@@ -280,7 +280,7 @@ class InputSpec:
 
     def _validate_types(self) -> None:
         for item_type in self.item_types or ():
-            _one_of("--item_type", item_type, KINDS)
+            _one_of("--item_type", item_type, ID_KINDS)
         if self.item_types is not None:
             columns = max(len(self.item_columns), 1)
             if len(self.item_types) != columns:

@@ -32,7 +32,7 @@ from dpbeam.budget.account import (
     Draft,
     Release,
     StillRunningError,
-    told,
+    holder_text,
 )
 from dpbeam.budget.amounts import spell
 from dpbeam.budget.charges import charge_of
@@ -100,7 +100,9 @@ class RunCharge(Uncharged):
         self._account.check_same(release, self._digest)
         if release.state == PUBLISHING:
             if look_only:
-                tell(f"release '{self._id}' was begun by {told(release)}: a run finishes it and pays nothing")
+                tell(
+                    f"release '{self._id}' was begun by {holder_text(release)}: a run finishes it and pays nothing"
+                )
                 raise NothingToDo
             recover(self._store, self._dataset, release, self._by)
             release = self._store.account(self._dataset).releases[self._id]
@@ -154,7 +156,7 @@ class RunCharge(Uncharged):
         account, who = self._account, f"account of dataset '{self._dataset}'"
         draft = self._reserved(account, ledger_json)
         if draft is None or draft.kind == "takeover":
-            return f"{who}: reserved by {told(account.releases[self._id])}; a run pays nothing more"
+            return f"{who}: reserved by {holder_text(account.releases[self._id])}; a run pays nothing more"
         cost = self._cost(account, ledger_json)
         amounts = cost.amounts(account.composition)
         left = [
@@ -260,7 +262,7 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     """
     if lives(release.holder):
         raise StillRunningError(
-            f"--release_id: '{release.id}' is being published by {told(release)}, which still runs"
+            f"--release_id: '{release.id}' is being published by {holder_text(release)}, which still runs"
         )
     output = release.output
     target = OutputTarget(
@@ -271,9 +273,9 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     if _marked(read_ledger(target.prefix)) != mark:
         if not target.can_finish:
             raise InputError(
-                f"--release_id: '{release.id}' was cut short while {told(release)} published it, and neither its "
-                f"output '{target.prefix}' nor what it staged is here: part of it may have been seen, so its budget "
-                "stays spent; try where those files are, or take another release id"
+                f"--release_id: '{release.id}' was cut short while {holder_text(release)} published it, and neither "
+                f"its output '{target.prefix}' nor what it staged is here: part of it may have been seen, so its "
+                "budget stays spent; try where those files are, or take another release id"
             )
         target.finish()
     else:
@@ -300,7 +302,7 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
         return "is out: its output is complete"
     if lives(release.holder):
         raise StillRunningError(
-            f"--release_id: '{release_id}' is being released by {told(release)}, which still runs"
+            f"--release_id: '{release_id}' is being released by {holder_text(release)}, which still runs"
         )
     for folder in staged_by(store.account(dataset), release_id):
         raise InputError(

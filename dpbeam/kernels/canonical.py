@@ -34,11 +34,11 @@ import pyarrow.compute as pc
 from dpbeam.errors import InputError
 
 STRING, INT, BYTES = "string", "int", "bytes"
-KINDS = (STRING, INT, BYTES)
+ID_KINDS = (STRING, INT, BYTES)
 METADATA_KEY = b"dpbeam"
 
 _LENGTH_BYTES = 4
-_MEND = "users and items are strings, integers or bytes; convert the column to one of these"
+_CONVERT = "users and items are strings, integers or bytes; convert the column to one of these"
 _FRACTION = (r"(\.\d*?)0+$", r"\1"), (r"\.$", "")
 
 
@@ -51,8 +51,8 @@ class Kinds:
 
     def __post_init__(self) -> None:
         for kind in self.item + (() if self.user is None else (self.user,)):
-            if kind not in KINDS:
-                raise ValueError(f"a kind is one of {', '.join(KINDS)}, got {kind!r}")
+            if kind not in ID_KINDS:
+                raise ValueError(f"a kind is one of {', '.join(ID_KINDS)}, got {kind!r}")
         if not self.item:
             raise ValueError("item needs at least one kind")
 
@@ -67,8 +67,8 @@ class Kinds:
         text = (schema.metadata or {}).get(METADATA_KEY)
         if text is None:
             raise ValueError("the record batch does not carry kinds in its schema metadata ('dpbeam')")
-        found = json.loads(text)
-        return cls(found["user"], tuple(found["item"]))
+        kinds = json.loads(text)
+        return cls(kinds["user"], tuple(kinds["item"]))
 
 
 def kind_of(data_type: pa.DataType, where: str) -> str | None:
@@ -93,7 +93,7 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
         return BYTES
     if pa.types.is_null(value):
         return None
-    raise InputError(f"{where} has type {data_type}; {_MEND}")
+    raise InputError(f"{where} has type {data_type}; {_CONVERT}")
 
 
 def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tuple[pa.Array, str | None]:

@@ -149,12 +149,12 @@ def common_kinds(messages: Iterable[Columns]) -> bytes:
 
 def one_kind(kinds: Iterable[bytes]) -> bytes:
     """The one value of all kinds; empty if there are none. Raises InputError as `common_kinds`."""
-    found = set(kinds)
-    if len(found) > 1:
+    distinct = set(kinds)
+    if len(distinct) > 1:
         raise InputError(
             "user or item ids mix types (strings, integers, bytes) across the input; convert them to one type"
         )
-    return found.pop() if found else b""
+    return distinct.pop() if distinct else b""
 
 
 def range_bucket(fingerprint: np.ndarray, buckets: int) -> np.ndarray:

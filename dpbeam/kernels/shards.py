@@ -120,8 +120,8 @@ def shard_slices(block: Block) -> list[tuple[int, slice]]:
 
 def parts_of(offsets: np.ndarray) -> list[tuple[int, slice]]:
     """(number, slice) of every part that is not empty; part p is offsets[p]:offsets[p + 1]."""
-    found = np.flatnonzero(np.diff(offsets))
-    return [(int(p), slice(int(offsets[p]), int(offsets[p + 1]))) for p in found]
+    filled = np.flatnonzero(np.diff(offsets))
+    return [(int(p), slice(int(offsets[p]), int(offsets[p + 1]))) for p in filled]
 
 
 def build_shard(

@@ -17,7 +17,7 @@ from scipy import special
 from dpbeam.accounting.budget import Budget
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
-from dpbeam.accounting.noise import KINDS, FilteredNoise
+from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WEIGHT_BITS
@@ -27,7 +27,7 @@ from dpbeam.packing.prices import price_bits
 WHOLE = 1 << WEIGHT_BITS
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/noise.md, Proposition 4).
 _GRID_SLACK = 2.0**-24
-_LARGEST_DRAW = KINDS["gaussian"].largest  # deviations
+_LARGEST_DRAW = NOISE_KINDS["gaussian"].largest  # deviations
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Market:
     def demand_factors(self) -> np.ndarray:
         """(m,) float64: what a demand is multiplied by."""
         least = self.supply
-        found = [float(least / b / Fraction(r.max_demand)) for b, r in zip(self._relative, self.resources)]
-        return np.array(found)
+        factors = [float(least / b / Fraction(r.max_demand)) for b, r in zip(self._relative, self.resources)]
+        return np.array(factors)
 
     def to_dict(self) -> dict[str, Any]:
         """For the ledger."""
@@ -409,7 +409,7 @@ def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource,
       InputError: an entry is neither.
     """
     items = supplies.items() if isinstance(supplies, Mapping) else enumerate(supplies)
-    found = []
+    resources = []
     for name, entry in items:
         values = dict(entry) if isinstance(entry, Mapping) else {"supply": entry}
         if set(values) - {"supply", "max_demand"} or "supply" not in values:
@@ -418,5 +418,5 @@ def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource,
             )
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values.values()):
             raise InputError(f"--supplies: the supply and max_demand of '{name}' must be numbers")
-        found.append(Resource(str(name), **values))
-    return tuple(found)
+        resources.append(Resource(str(name), **values))
+    return tuple(resources)

@@ -108,11 +108,11 @@ class Posted:
         about = json.loads(text)
         market = about["market"]
         resources = tuple(Resource(**resource) for resource in market["resources"])
-        found = Market(resources, market["num_agents"], market["max_value"])
+        posted_market = Market(resources, market["num_agents"], market["max_value"])
         names = [_PREFIX + resource.name for resource in resources]
         exact = np.column_stack([table[name].to_numpy() for name in names])
         return cls(
-            found,
+            posted_market,
             about["price_bits"],
             table["round"].to_numpy(),
             np.rint(table["weight"].to_numpy() * WHOLE).astype(np.int64),

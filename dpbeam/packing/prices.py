@@ -42,8 +42,8 @@ def prices_of(theta: np.ndarray, largest: Fraction, bits: int) -> np.ndarray:
         powers = [(decimal.Decimal(max(int(t) - top, _FLOOR << THETA_BITS)) / unit).exp() for t in theta]
         dummy = (decimal.Decimal(max(-top, _FLOOR << THETA_BITS)) / unit).exp()
         scale = decimal.Decimal((largest.numerator << bits) // largest.denominator) / (sum(powers) + dummy)
-        found = [int(power * scale) for power in powers]
-    return np.array(found, np.int64)
+        prices = [int(power * scale) for power in powers]
+    return np.array(prices, np.int64)
 
 
 def step(theta: np.ndarray, gradient: np.ndarray, size: Fraction) -> np.ndarray:

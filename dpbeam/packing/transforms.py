@@ -196,15 +196,15 @@ class Packing(beam.PTransform):
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
-        found = (
+        allocated = (
             pcoll
             | "ToBatches" >> beam.ParDo(_ToBatches(self.plan.market)).with_output_types(pa.RecordBatch)
             | "AgentBlocks" >> AgentBlocks(store, self.plan, self._sizes)
             | "Rounds" >> RunProgram(store, PackingProgram(self.plan), one_step=True)
         )
         if self._as_batches:
-            return found
-        return found | "ToAllocated" >> beam.FlatMap(_allocated).with_output_types(Allocated)
+            return allocated
+        return allocated | "ToAllocated" >> beam.FlatMap(_allocated).with_output_types(Allocated)
 
 
 def posted_prices(plan: PackingPlan, run: RunFolder) -> Posted:

@@ -74,11 +74,11 @@ class SelectionConfig:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"no method has a setting {name!r}{hint}")
-        given = {name: value for name, value in options.items() if value is not None}
+        chosen = {name: value for name, value in options.items() if value is not None}
         if isinstance(settings, Settings):
-            merged: Mapping[str, Any] | Settings = replace(settings, **given) if given else settings
+            merged: Mapping[str, Any] | Settings = replace(settings, **chosen) if chosen else settings
         else:
-            merged = {**(settings or {}), **given}
+            merged = {**(settings or {}), **chosen}
         for name, value in (
             ("epsilon", epsilon),
             ("delta", delta),
@@ -172,7 +172,7 @@ class SelectionConfig:
 
     def public_parameters(self) -> dict[str, Any]:
         """Resolved settings as JSON values for the ledger, those of the method alone."""
-        given = self.settings.given() if isinstance(self.settings, Settings) else self.settings
+        settings = self.settings.set_values() if isinstance(self.settings, Settings) else self.settings
         values = {
             "max_items_per_user": self.max_items_per_user,
             "min_users": self.min_users,
@@ -183,7 +183,7 @@ class SelectionConfig:
                 if self.noisy_counts
                 else {}
             ),
-            **given,
+            **settings,
         }
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items() if v is not None}
 
@@ -200,16 +200,18 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise InputError(f"--{error}") from None
 
 
-def _settings(selector: Selector, given: Mapping[str, Any] | Settings, preset: Mapping[str, Any]) -> Settings:
-    """The selector's settings object; what is given wins over the preset."""
-    if isinstance(given, Settings):
-        if type(given) is not selector.settings_type:
+def _settings(
+    selector: Selector, settings: Mapping[str, Any] | Settings, preset: Mapping[str, Any]
+) -> Settings:
+    """The selector's settings object; they win over the preset."""
+    if isinstance(settings, Settings):
+        if type(settings) is not selector.settings_type:
             raise InputError(
-                f"settings of type {type(given).__name__} do not apply to --method={selector.name}"
+                f"settings of type {type(settings).__name__} do not apply to --method={selector.name}"
             )
-        return given
+        return settings
     described = selector.settings_type.described()
-    for name in given:
+    for name in settings:
         if name not in described:
             raise InputError(f"--{name} does not apply to --method={selector.name}")
-    return selector.settings_type(**{**preset, **given})
+    return selector.settings_type(**{**preset, **settings})

@@ -161,13 +161,13 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
 
 def _calibrated(config: SelectionConfig) -> Calibration:
     """The selection of resolved settings, whose rounds know the floor on users that is laid under them."""
-    found = config.selector.plan(config.request())
+    calibration = config.selector.plan(config.request())
     if config.min_users is None:
-        return found
-    floored = Floored(found.program, config.min_users)
+        return calibration
+    floored = Floored(calibration.program, config.min_users)
     noisy = [trip for trip in range(floored.trips) if floored.noise(trip) is not None]
     rounds = (
         replace(row, floor=floored.floor_units(trip) / UNITS)
-        for row, trip in zip(found.rounds, noisy, strict=True)
+        for row, trip in zip(calibration.rounds, noisy, strict=True)
     )
-    return replace(found, rounds=tuple(rounds))
+    return replace(calibration, rounds=tuple(rounds))

@@ -82,7 +82,7 @@ class Settings:
         """Setting by field name."""
         return {item.name: item.metadata[_META] for item in dataclasses.fields(cls)}
 
-    def given(self) -> dict[str, Any]:
+    def set_values(self) -> dict[str, Any]:
         """The values that are not None."""
         values = {name: getattr(self, name) for name in self.described()}
         return {name: value for name, value in values.items() if value is not None}
@@ -94,7 +94,7 @@ class Settings:
           InputError: naming the flag.
         """
         described = self.described()
-        for name, value in self.given().items():
+        for name, value in self.set_values().items():
             described[name].check(name, value)
 
 

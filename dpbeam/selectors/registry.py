@@ -29,13 +29,13 @@ DEFAULT_METHOD = "mad2r"
 
 @functools.cache
 def _built_in() -> dict[str, Selector]:
-    found = {}
+    selectors_by_name = {}
     for entry in _BUILT_IN:
         module, name = entry.split(":")
         selector = getattr(importlib.import_module(module), name)()
         check_selector(selector)
-        found[selector.name] = selector
-    return found
+        selectors_by_name[selector.name] = selector
+    return selectors_by_name
 
 
 def selectors() -> Mapping[str, Selector]:
@@ -123,8 +123,8 @@ def defaults() -> dict[str, dict[str, Any]]:
 
 def all_settings() -> dict[str, dict[str, Setting]]:
     """Setting name -> {selector name: setting} over all selectors."""
-    found: dict[str, dict[str, Setting]] = {}
+    by_setting: dict[str, dict[str, Setting]] = {}
     for selector in selectors().values():
         for name, described in selector.settings_type.described().items():
-            found.setdefault(name, {})[selector.name] = described
-    return found
+            by_setting.setdefault(name, {})[selector.name] = described
+    return by_setting

@@ -57,7 +57,7 @@ class HdfsFiles(RemoteFiles):
     def _ask(self, path: str, request: Callable[[Any, str], Any]) -> Any:
         """The answer to a request of (client, path), which is repeated after faults that pass. Raises OSError."""
         client, name, _ = self._at(path)
-        with _told(path):
+        with _as_os_errors(path):
             return patiently(lambda: request(client, name), _passes)
 
     def mkdirs(self, path: str) -> None:
@@ -138,7 +138,7 @@ class HdfsFiles(RemoteFiles):
                 raise _TooShort(errno.EIO, f"ends {end - start - len(data)} bytes too early", path)
             return data
 
-        with _told(path):
+        with _as_os_errors(path):
             return patiently(fetch, lambda error: isinstance(error, _TooShort) or _passes(error))
 
     def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
@@ -149,7 +149,7 @@ class HdfsFiles(RemoteFiles):
         """Raises OSError where the target is there."""
         client, old, _ = self._at(source)
         _, new, _ = self._at(target)
-        with _told(source):
+        with _as_os_errors(source):
             client.rename(old, new)
 
     def _delete(self, path: str) -> None:
@@ -194,7 +194,7 @@ class Writer(Upload):
 
     def _finish(self) -> None:
         data = bytes(self._buffer)
-        with _told(self._path):
+        with _as_os_errors(self._path):
             if self._done is None:
                 patiently(lambda: self._client.write(self._name, data, overwrite=True), _passes)
             else:
@@ -216,7 +216,7 @@ class Writer(Upload):
         """Hand data to the stream, of which few wait. Raises OSError if it has ended."""
         while self._done is not None:
             if self._done.done():
-                with _told(self._path):
+                with _as_os_errors(self._path):
                     self._done.result()
                 raise OSError(errno.EIO, "the store ended the file early", self._path)
             with contextlib.suppress(queue.Full):
@@ -241,7 +241,7 @@ def _client(address: str, user: str) -> Any:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _as_os_errors(path: str) -> Iterator[None]:
     """Turn the client's errors into OSErrors of few words."""
     import hdfs
     import requests

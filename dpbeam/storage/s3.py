@@ -45,7 +45,7 @@ class S3Files(ObjectFiles):
 
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
         bucket, key = _parts_of(dir_or_prefix)
-        with _told(dir_or_prefix):
+        with _as_os_errors(dir_or_prefix):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
             for entry in (entry for page in pages for entry in page.get("Contents", ())):
                 if not entry["Key"].endswith("/"):  # marks of folders, as consoles leave them
@@ -54,7 +54,7 @@ class S3Files(ObjectFiles):
 
     def folders(self, parent: str, stem: str) -> list[str]:
         bucket, key = _parts_of(self.join(parent, stem))
-        with _told(parent):
+        with _as_os_errors(parent):
             pages = self.s3.get_paginator("list_objects_v2").paginate(
                 Bucket=bucket, Prefix=key, Delimiter="/"
             )
@@ -65,7 +65,7 @@ class S3Files(ObjectFiles):
         bucket, key = _parts_of(f"{path.rstrip('/')}/")
         self.delete([entry.path for entry in self._list(f"s3://{bucket}/{key}")])
         # Of writers that were killed: nobody sees them, and a rule of the bucket ends those that are left here.
-        with contextlib.suppress(OSError), _told(path):
+        with contextlib.suppress(OSError), _as_os_errors(path):
             pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
             for upload in (upload for page in pages for upload in page.get("Uploads", ())):
                 name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
@@ -73,7 +73,7 @@ class S3Files(ObjectFiles):
 
     def _about(self, path: str) -> dict[str, Any]:
         bucket, key = _parts_of(path)
-        with _told(path):
+        with _as_os_errors(path):
             return self.s3.head_object(Bucket=bucket, Key=key)
 
     def _facts(self, about: Any) -> tuple[int, float, object]:
@@ -94,7 +94,7 @@ class S3Files(ObjectFiles):
                     parts.append(data)
                     start += len(data)
 
-        with _told(path):
+        with _as_os_errors(path):
             patiently(fetch, _is_cut_off)
         if start != end:
             raise OSError(errno.EIO, f"ends {end - start} bytes too early", path)
@@ -110,7 +110,7 @@ class S3Files(ObjectFiles):
         to_bucket, to_key = _parts_of(target)
         # One request copies up to 5 GB.
         config = TransferConfig(multipart_threshold=4 << 30, multipart_chunksize=1 << 30)
-        with _told(source):
+        with _as_os_errors(source):
             self.s3.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, Config=config)
 
     def _delete(self, path: str) -> None:
@@ -126,7 +126,7 @@ class S3Files(ObjectFiles):
         for bucket, names in keys.items():
             for first in range(0, len(names), 1000):
                 objects = [{"Key": name} for name in names[first : first + 1000]]
-                with _told(f"s3://{bucket}"):
+                with _as_os_errors(f"s3://{bucket}"):
                     done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
                 for error in done.get("Errors", ()):
                     name = f"s3://{bucket}/{error.get('Key')}"
@@ -146,32 +146,32 @@ class S3Object(NewObject):
         self._upload: dict[str, str] = {}
 
     def put(self, data: bytes) -> None:
-        with _told(self._path):
+        with _as_os_errors(self._path):
             self._s3.put_object(**self._name, Body=data)
 
     def begin(self) -> None:
-        with _told(self._path):
+        with _as_os_errors(self._path):
             made = self._s3.create_multipart_upload(**self._name, Metadata={_MARK: self._mark})
         self._upload = {**self._name, "UploadId": made["UploadId"]}
 
     def put_part(self, number: int, data: bytes) -> dict[str, Any]:
-        with _told(self._path):
+        with _as_os_errors(self._path):
             done = self._s3.upload_part(**self._upload, PartNumber=number, Body=data)
         return {"PartNumber": number, "ETag": done["ETag"]}
 
     def complete(self, parts: Iterable[dict[str, Any]]) -> None:
         try:
-            with _told(self._path):
+            with _as_os_errors(self._path):
                 self._s3.complete_multipart_upload(**self._upload, MultipartUpload={"Parts": list(parts)})
         except FileNotFoundError:
             # No such upload: gone, or completed by a request whose answer was lost.
-            with _told(self._path):
+            with _as_os_errors(self._path):
                 found = self._s3.head_object(**self._name)
             if found.get("Metadata", {}).get(_MARK) != self._mark:
                 raise
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError), _told(self._path):
+        with contextlib.suppress(OSError), _as_os_errors(self._path):
             self._s3.abort_multipart_upload(**self._upload)
 
 
@@ -213,7 +213,7 @@ def _parts_of(path: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _as_os_errors(path: str) -> Iterator[None]:
     """Turn the client's errors into OSErrors of few words."""
     try:
         from botocore.exceptions import (

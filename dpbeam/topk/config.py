@@ -187,10 +187,10 @@ def _compose(
     plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
     if config.mechanism == LimitedDomain.name or config.delta == 0:
         return plan
-    found = _zcdp(config, selection, counts)
-    if found is None:
+    by_zcdp = _zcdp(config, selection, counts)
+    if by_zcdp is None:
         return plan
-    mechanism, event, budget = found
+    mechanism, event, budget = by_zcdp
     budgets_of["zcdp"] = budget
     if budget > basic_budget:
         return replace(plan, mechanism=mechanism, event=event, composition="zcdp")

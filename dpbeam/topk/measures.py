@@ -46,9 +46,9 @@ def topk_errors(counts: np.ndarray, positions: np.ndarray, k: int) -> TopkErrors
     if len(positions) > k or len(np.unique(positions)) != len(positions):
         raise ValueError(f"positions must be at most k = {k} distinct items")
     best = np.sort(np.partition(counts, len(counts) - k)[len(counts) - k :])[::-1]
-    found = np.zeros(k, np.int64)
-    found[: len(positions)] = counts[positions]
-    gaps = np.abs(best - found)
+    answered = np.zeros(k, np.int64)
+    answered[: len(positions)] = counts[positions]
+    gaps = np.abs(best - answered)
     total = int(counts.sum())
-    missing = int(best.sum() - found.sum())
+    missing = int(best.sum() - answered.sum())
     return TopkErrors(missing / total if total else 0.0, int(gaps.sum()), int(gaps.max()))

@@ -109,26 +109,25 @@ def choose_from(
     return choose(plan, gather(parts, domain, key), key)
 
 
-def choose(plan: TopKPlan, found: Gathered, key: RunKey) -> pa.RecordBatch:
+def choose(plan: TopKPlan, gathered: Gathered, key: RunKey) -> pa.RecordBatch:
     """The plan's choice from a histogram."""
-    if not len(found.items):
-        return answer(plan, found, np.zeros(0, np.int64), key)
-    return answer(
-        plan, found, plan.mechanism.at_most(len(found.items)).select(found.counts, found.fp, key), key
-    )
+    if not len(gathered.items):
+        return answer(plan, gathered, np.zeros(0, np.int64), key)
+    mechanism = plan.mechanism.at_most(len(gathered.items))
+    return answer(plan, gathered, mechanism.select(gathered.counts, gathered.fp, key), key)
 
 
-def answer(plan: TopKPlan, found: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:
+def answer(plan: TopKPlan, gathered: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:
     """The chosen positions as the result, with their noisy counts where planned."""
     noisy = pa.nulls(len(positions), pa.int64())
     if plan.counts is not None:
-        noisy = pa.array(plan.counts.release(found.counts[positions], found.fp[positions], key))
+        noisy = pa.array(plan.counts.release(gathered.counts[positions], gathered.fp[positions], key))
     schema = pa.schema(
         [(RANK, pa.int64()), (ITEM, pa.large_binary()), (NOISY_COUNT, pa.int64())],
-        metadata={METADATA_KEY: found.kinds},
+        metadata={METADATA_KEY: gathered.kinds},
     )
     ranks = pa.array(np.arange(1, len(positions) + 1))
-    return pa.RecordBatch.from_arrays([ranks, found.items.take(pa.array(positions)), noisy], schema=schema)
+    return pa.RecordBatch.from_arrays([ranks, gathered.items.take(pa.array(positions)), noisy], schema=schema)
 
 
 class TopKProgram(Extended):
@@ -233,21 +232,26 @@ class RankProgram(UserRounds, TopKProgram):
             return super().summarise(trip, part, keys)
         assert isinstance(part, Shard)
         rows = np.flatnonzero(part.state[INSIDE])
-        found = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
-        return {**found, WEIGHTS: part.sums[WEIGHT][rows]}
+        columns = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
+        return {**columns, WEIGHTS: part.sums[WEIGHT][rows]}
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
     ) -> tuple[Columns, Columns]:
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
-        found = gather(summaries, self.domain, draw.run_key)
+        gathered = gather(summaries, self.domain, draw.run_key)
         positions = np.zeros(0, np.int64)
-        if len(found.items):
-            positions = self.mechanism.at_most(len(found.items)).rank(
-                int(state[WAY][0]), found.counts, found.weights, found.fp, draw.noise(found.fp), draw.run_key
+        if len(gathered.items):
+            positions = self.mechanism.at_most(len(gathered.items)).rank(
+                int(state[WAY][0]),
+                gathered.counts,
+                gathered.weights,
+                gathered.fp,
+                draw.noise(gathered.fp),
+                draw.run_key,
             )
-        return _remembered(answer(self.plan, found, positions, draw.run_key)), {}
+        return _remembered(answer(self.plan, gathered, positions, draw.run_key)), {}
 
 
 def stages(plan: TopKPlan) -> list[ComposedEvent]:

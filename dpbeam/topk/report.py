@@ -94,15 +94,15 @@ def expected_errors(plan: TopKPlan) -> list[dict[str, Any]]:
 
 def _errors(plan: TopKPlan, top: int, counts: np.ndarray, fp: np.ndarray) -> dict[str, Any]:
     k = plan.config.k
-    found, rank_error, count_error = [], [], []
+    share, rank_error, count_error = [], [], []
     for draw in range(_DRAWS):
         answer = plan.mechanism.select(counts, fp, RunKey.insecure_fixed(f"{draw:04x}"))
-        found.append(np.count_nonzero(answer < k) / k)
+        share.append(np.count_nonzero(answer < k) / k)
         rank_error.append(np.abs(answer - np.arange(len(answer))).mean() if len(answer) else float(k))
         count_error.append(topk_errors(counts, answer, k).linf)
     return {
         "top_count": top,
-        "found": float(np.mean(found)),
+        "found": float(np.mean(share)),
         "rank_error": float(np.mean(rank_error)),
         "count_error": float(np.mean(count_error)),
     }

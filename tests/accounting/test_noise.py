@@ -19,9 +19,9 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import (
-    KINDS,
     L2,
     LINF,
+    NOISE_KINDS,
     FilteredNoise,
     Kind,
     NoiseMismatchError,
@@ -76,7 +76,7 @@ def test_all_kinds_have_one_type(noise):
 def uniform(monkeypatch):
     """Uniform noise on [-1, 1], for contributions bounded in l_inf, as a row of the table of kinds and nothing more."""
     row = Kind(LINF, 0.6, 1.0, lambda x: np.clip((1 - x) / 2, 0, 1), lambda p: 1 - 2 * p)
-    monkeypatch.setitem(KINDS, "uniform", row)
+    monkeypatch.setitem(NOISE_KINDS, "uniform", row)
     return NoiseSpec("uniform", 2.0)
 
 
@@ -90,7 +90,9 @@ class TestNewRow:
             noise_event(uniform)
 
     def test_no_law_is_made_up(self, uniform, monkeypatch):
-        monkeypatch.setitem(KINDS, "uniform", dataclasses.replace(KINDS["uniform"], equivalent=lambda s: s))
+        monkeypatch.setitem(
+            NOISE_KINDS, "uniform", dataclasses.replace(NOISE_KINDS["uniform"], equivalent=lambda s: s)
+        )
         with pytest.raises(NotStatedError, match="no exact law is known for noise of kind 'uniform'"):
             Keys(key("uniform")).noise(uniform, FP)
 
@@ -162,5 +164,5 @@ def test_count_noise_protects_whole_counts_alone(sums, refused):
 
 
 def test_kinds_know_their_norm():
-    assert KINDS["gaussian"].norm == L2
+    assert NOISE_KINDS["gaussian"].norm == L2
     assert NoiseSpec("laplace", 1.0).novel_power == 1.0

@@ -19,7 +19,7 @@ ARROW = {"string": pa.string(), "int": pa.int64(), "bytes": pa.binary()}
 
 @st.composite
 def _columns(draw):
-    kinds = draw(st.lists(st.sampled_from(canonical.KINDS), min_size=1, max_size=4))
+    kinds = draw(st.lists(st.sampled_from(canonical.ID_KINDS), min_size=1, max_size=4))
     rows = draw(st.lists(st.tuples(*(STRATEGIES[kind] for kind in kinds)), max_size=30))
     return kinds, rows
 

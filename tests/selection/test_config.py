@@ -19,7 +19,7 @@ def resolve(**options) -> SelectionConfig:
 def given(config: SelectionConfig) -> dict:
     """The settings that are not None, without budget and method."""
     common = {"max_items_per_user": config.max_items_per_user, "preset": config.preset}
-    return {**common, **config.settings.given()}
+    return {**common, **config.settings.set_values()}
 
 
 MAD = {"max_adaptive_degree": 50, "adaptive_excess": 2.0}

@@ -12,7 +12,7 @@ from scipy import optimize, special, stats
 
 from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
-from dpbeam.accounting.noise import KINDS, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
+from dpbeam.accounting.noise import NOISE_KINDS, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
@@ -58,7 +58,7 @@ def threshold(sigma: float, delta: float, max_items: int, b: float = 1.0) -> flo
 
 def expected_rounds(config: SelectionConfig) -> list[tuple[float, float]]:
     """(sigma, rho) of every round, written from the definitions of the two accountings."""
-    settings = config.settings.given()
+    settings = config.settings.set_values()
     shares = settings.get("budget_split", (1.0,))
     factors = (1.0, settings["max_bias"]) if "max_bias" in settings else (1.0,) * len(shares)
     rounds = []
@@ -362,10 +362,10 @@ def test_noise_beyond_the_fixed_point_range_is_refused(method):
         plan(1e-9, 1e-12, method=method)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NOISE_KINDS)
 def test_noise_at_the_end_of_the_range_does_not_wrap(kind):
     """Draws at the largest allowed scale, on top of 2^32 users, are ordinary 64-bit integers below the stated bound."""
-    spec = NoiseSpec(kind, LARGEST_DRAW / KINDS[kind].largest)
+    spec = NoiseSpec(kind, LARGEST_DRAW / NOISE_KINDS[kind].largest)
     fp = np.arange(200_000, dtype=np.uint64).reshape(-1, 2)
     drawn = Keys(RunKey.insecure_fixed("range")).noise(spec, fp)
     assert np.abs(drawn).max() > 3 * spec.scale * UNITS

@@ -73,8 +73,8 @@ class _Decide(TripDoFn):
         state, spent = self._state(parts)
         if ended_before(program, self._store, trip) is not None:
             return state, parts
-        told = [summaries[part] for part in parts]
-        state, broadcast, spent = decide_at_hub(program, trip, state, told, self._keys, spent)
+        in_order = [summaries[part] for part in parts]
+        state, broadcast, spent = decide_at_hub(program, trip, state, in_order, self._keys, spent)
         ours = {_PARTS: np.array(parts, np.int64), _SPENT: np.array(spent, np.float64)}
         self._store.write(hub_state_name(trip), {**state, **ours})
         self._store.write(broadcast_name(trip), broadcast)

@@ -147,11 +147,11 @@ class RunStore:
         """Names of the files that begin with `stem`, of whole ones; none where the folder is gone."""
         if self.is_local:
             there = os.listdir(self.path) if os.path.isdir(self.path) else []
-            found = [name for name in there if name.startswith(stem)]
+            names = [name for name in there if name.startswith(stem)]
         else:
             listed = FileSystems.list_prefix(FileSystems.join(self.path, stem))
-            found = [FileSystems.split(path)[1] for path in listed]
-        return sorted(name for name in found if _TEMPORARY not in name)
+            names = [FileSystems.split(path)[1] for path in listed]
+        return sorted(name for name in names if _TEMPORARY not in name)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; those that are gone already do not matter."""

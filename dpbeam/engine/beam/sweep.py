@@ -29,9 +29,9 @@ def unneeded(program: Program, trip: int, names: Iterable[str]) -> Iterator[str]
     reached = any(program.meets(before) != "blocks" for before in range(trip))
     shard_state = last_shard_trip(program, trip) if reached else None
     for name in names:
-        found = _OF_A_TRIP.fullmatch(name)
-        if found is not None:
-            written, part, what = int(found["trip"]), found["part"], found["what"]
+        matched = _OF_A_TRIP.fullmatch(name)
+        if matched is not None:
+            written, part, what = int(matched["trip"]), matched["part"], matched["what"]
             if what == "state":
                 kept = written in block_states if part == "block" else written == shard_state
             else:

@@ -228,14 +228,14 @@ def replied(
 
 def gathered(receiver: str, trip: int, messages: Iterable[Columns]) -> dict[int, Columns]:
     """The messages of a trip by their senders. Raises RuntimeError where one came twice, or of another trip."""
-    found: dict[int, Columns] = {}
+    by_sender: dict[int, Columns] = {}
     for message in messages:
         check_trip(message, trip)
         sender = int(message["from"][0])
-        if sender in found:
+        if sender in by_sender:
             raise RuntimeError(f"{receiver} received a message twice")
-        found[sender] = message
-    return found
+        by_sender[sender] = message
+    return by_sender
 
 
 def unpacked_sums(names: Sequence[str], messages: Mapping[int, Columns]) -> dict[int, dict[str, np.ndarray]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbeam.accounting.noise import KINDS, L1, LINF, NoiseSpec
+from dpbeam.accounting.noise import L1, LINF, NOISE_KINDS, NoiseSpec
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
 from dpbeam.lab.audit.audit import Subject
@@ -52,7 +52,7 @@ class OtherKindKeys(Keys):
     """Noise of another kind than stated, of the same standard deviation."""
 
     def noise(self, spec, fp, place="noise", **below):
-        kind = next(name for name in KINDS if name != spec.kind)
+        kind = next(name for name in NOISE_KINDS if name != spec.kind)
         scale = spec.deviation / NoiseSpec(kind, 1.0).deviation
         return super().noise(NoiseSpec(kind, scale, spec.round), fp)
 

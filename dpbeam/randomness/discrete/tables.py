@@ -87,14 +87,14 @@ class AliasTable:
         """The law that `draw` realises, value -> multiple of 2^-160, read back from the columns; exact."""
         size = 1 << self.column_bits
         width = 1 << (MASS_BITS - self.column_bits)
-        found: dict[int, int] = {}
+        masses: dict[int, int] = {}
         for i in range(size):
             high, low = (int(word) for word in self.rest[i])
             own = (int(self.first[i]) << 128 | high << 64 | low) - i * width
             for value, mass in ((self.values[i], own), (self.values[i + size], width - own)):
                 if mass:
-                    found[int(value)] = found.get(int(value), 0) + mass
-        return found
+                    masses[int(value)] = masses.get(int(value), 0) + mass
+        return masses
 
 
 def _columns(masses: list[int], width: int) -> tuple[list[int], list[int]]:

@@ -93,13 +93,13 @@ class Bits(Selector):
 
         settings: BitsSettings = request.settings
         sizes = [int(items) for items in settings.round_items or ()]
-        found = calibrate_bits(
+        rows = calibrate_bits(
             request.epsilon, request.delta, settings.budget_split, sizes, settings.bits_full_items
         )
-        events = tuple(row.event(number, self.name) for number, row in enumerate(found, start=1))
+        events = tuple(row.event(number, self.name) for number, row in enumerate(rows, start=1))
         program = BitsProgram(
             coins=[event.noise for event in events],
-            moves=[row.moves for row in found],
+            moves=[row.moves for row in rows],
             pool=POOL if len(events) > 1 else None,
         )
         rounds = tuple(

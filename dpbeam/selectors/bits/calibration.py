@@ -121,7 +121,7 @@ class _Slowest:
     def __init__(self, epsilon: float, delta: float, share: float, items: int, full: int):
         self._epsilon, self._delta, self._share = epsilon, delta, share
         self._items, self._full = items, full
-        self._found: dict[tuple[int, float], float] = {}
+        self._users_needed: dict[tuple[int, float], float] = {}
         self.refused = ""
 
     def amounts(self, order: int, novel_share: float) -> tuple[float, float]:
@@ -135,9 +135,9 @@ class _Slowest:
     def users(self, order: int, novel_share: float) -> float:
         """inf where there is no such sequence."""
         place = order, novel_share
-        if place not in self._found:
-            self._found[place] = self._users(order, novel_share)
-        return self._found[place]
+        if place not in self._users_needed:
+            self._users_needed[place] = self._users(order, novel_share)
+        return self._users_needed[place]
 
     def _users(self, order: int, novel_share: float) -> float:
         budget, novel = (amount * self._share for amount in self.amounts(order, novel_share))

@@ -103,7 +103,7 @@ class _Scored(BitsProgram):
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         closed = shard.state["released"] | (shard.sums["weight"] < self.floor * UNITS)
-        return shard, {"found": closed.astype(np.uint8)}
+        return shard, {"released": closed.astype(np.uint8)}
 
 
 def _scored(calibration: Calibration, case: HardCase) -> Program:

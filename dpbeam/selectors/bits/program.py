@@ -21,7 +21,7 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.uniform.program import sample_rows
 
 Moves = tuple[tuple[int, int], ...]
-_FOUND = {"found": ReplyColumn(np.uint8, 0)}
+_REPLY = {"released": ReplyColumn(np.uint8, 0)}
 
 
 class BitsProgram(Program):
@@ -41,7 +41,7 @@ class BitsProgram(Program):
         self.round_items = tuple(pairs[-1][0] for pairs in self.moves)
         self.trips = len(self.coins)
         self.cap = max(*self.round_items, pool or 0)
-        self.reply_columns = dict.fromkeys(range(self.trips - 1), _FOUND)
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), _REPLY)
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
@@ -58,10 +58,10 @@ class BitsProgram(Program):
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
         if trip:
-            rows = rows.restrict(reply["found"][rows.links] == 0)
+            rows = rows.restrict(reply["released"][rows.links] == 0)
         rows = sample_rows(rows, block, keys.sample(trip + 1), self.round_items[trip])
-        given = rows.per_pair(self._units(trip, rows.degrees))
-        return {"weight": rows.item_sums(given, block.num_items)}, None
+        weights = rows.per_pair(self._units(trip, rows.degrees))
+        return {"weight": rows.item_sums(weights, block.num_items)}, None
 
     def _units(self, trip: int, degrees: np.ndarray) -> np.ndarray:
         """What users with samples of these sizes give to each of their items, in units of 2^-30."""
@@ -76,4 +76,4 @@ class BitsProgram(Program):
         return mark_released(shard, shard.state["noisy"], shard.state["noisy"] > 0)
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return shard, {"found": shard.state["released"].astype(np.uint8)}
+        return shard, {"released": shard.state["released"].astype(np.uint8)}

@@ -49,7 +49,7 @@ class Gsu(Selector):
         from dpbeam.selectors.gsu.program import GsuProgram
 
         settings: GsuSettings = request.settings
-        found = calibrate_gsu(
+        constants = calibrate_gsu(
             request.epsilon,
             request.delta,
             settings.gsu_fractions,
@@ -60,27 +60,27 @@ class Gsu(Selector):
             settings.gsu_growth,
         )
         program = GsuProgram(
-            sigma=found.sigma,
-            fractions=found.fractions,
-            round_sigmas=found.round_sigmas,
-            coefficients=found.a,
-            drifts=found.G,
-            variances=found.V,
-            thresholds=found.thresholds,
-            caps=found.caps,
+            sigma=constants.sigma,
+            fractions=constants.fractions,
+            round_sigmas=constants.round_sigmas,
+            coefficients=constants.a,
+            drifts=constants.G,
+            variances=constants.V,
+            thresholds=constants.thresholds,
+            caps=constants.caps,
             max_items=request.max_items,
             score=ScoreConstants(*settings.gsu_score_constants) if settings.gsu_score else None,
         )
         rounds = tuple(
             RoundPlan(
                 noise=program.noise(k),
-                threshold=float(found.thresholds[k]),
-                statistic=NoiseSpec("gaussian", float(found.sigma * math.sqrt(found.V[k])), k + 1),
-                weight_factor=float(found.G[k]),
+                threshold=float(constants.thresholds[k]),
+                statistic=NoiseSpec("gaussian", float(constants.sigma * math.sqrt(constants.V[k])), k + 1),
+                weight_factor=float(constants.G[k]),
             )
             for k in range(settings.rounds)
         )
-        return Calibration(program, rounds, found.event())
+        return Calibration(program, rounds, constants.event())
 
     def advice(self, items_per_user: float) -> Advice | None:
         if items_per_user <= FEW_ITEMS:

@@ -122,8 +122,8 @@ class GsuProgram(Program):
         return self.thresholds[trip] + (threshold_surcharge(a * f for a, f in used) + 1) / UNITS
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        found = shard.state["released"]
-        score = np.where(found, np.uint16(0), self._scores(trip, shard))
+        released = shard.state["released"]
+        score = np.where(released, np.uint16(0), self._scores(trip, shard))
         return with_state(shard, score=score), {"score": score}
 
     def _scores(self, trip: int, shard: Shard) -> np.ndarray:

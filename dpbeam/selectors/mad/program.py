@@ -250,5 +250,7 @@ def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndar
 def mad_exact(shard: Shard, tables: MadTables) -> Exact:
     """Final weights of a MAD round: truncated initial weights and the second trip's sums."""
     sums = shard.sums
-    found = total_weight(shard.state["initial"], *(sums[name] for name in mad_sum_names(1)), tables.tau_units)
-    return Exact(*found, FRACTION_BITS)
+    weight = total_weight(
+        shard.state["initial"], *(sums[name] for name in mad_sum_names(1)), tables.tau_units
+    )
+    return Exact(*weight, FRACTION_BITS)

@@ -43,8 +43,8 @@ class UniformProgram(Program):
         self.resample = pool is not None and len(self._noises) > 1
         self.cap = max(pool, max_items) if self.resample else max_items
         self.trips = len(self._noises)
-        found = {"found": ReplyColumn(np.uint8, 0)}
-        self.reply_columns = dict.fromkeys(range(self.trips - 1), found)
+        reply = {"released": ReplyColumn(np.uint8, 0)}
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), reply)
         self.weight_grid = public_grid(max(noise.deviation for noise in self._noises))
         units = uniform_l1_units if self.norm == L1 else uniform_l2_units
         self._table = units(max_items)
@@ -68,7 +68,7 @@ class UniformProgram(Program):
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
         if trip:
-            rows = rows.restrict(reply["found"][rows.links] == 0)
+            rows = rows.restrict(reply["released"][rows.links] == 0)
         if self.resample:
             rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
         return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None
@@ -80,7 +80,7 @@ class UniformProgram(Program):
         return cross(shard, self.thresholds[trip])
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return shard, {"found": shard.state["released"].astype(np.uint8)}
+        return shard, {"released": shard.state["released"].astype(np.uint8)}
 
 
 def sample_rows(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> Csr:

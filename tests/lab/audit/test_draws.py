@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbeam.accounting.noise import KINDS, NoiseSpec
+from dpbeam.accounting.noise import NOISE_KINDS, NoiseSpec
 from dpbeam.engine import in_process
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_trips
@@ -85,7 +85,7 @@ def test_noise_that_shrinks_after_the_draw_shows(name, running, monkeypatch):
 
 def test_the_stated_laws_are_those_of_an_independent_library(running):
     laws = {"gaussian": lambda b: stats.norm(scale=b), "laplace": lambda b: stats.laplace(scale=b)}
-    assert set(laws) == set(KINDS)
+    assert set(laws) == set(NOISE_KINDS)
     x = np.linspace(-4, 4, 41)
     for kind, law in laws.items():
         np.testing.assert_allclose(NoiseSpec(kind, 1.7).tail(x), law(1.7).sf(x), rtol=1e-12)
