@@ -1,4 +1,4 @@
-"""Errors that a user of dpbeam can mend, and how a line reaches the user."""
+"""Errors that a user of dpbeam can fix, and how a line reaches the user."""
 
 import contextlib
 import sys

@@ -18,7 +18,7 @@ with D_e the hockey-stick divergence, sup over events of P(E) - exp(e) Q(E). Bot
 *Proof.* While v is not hit, the scores with v are those without, plus 1 on the items of v. Let p be the probability
 under P that the round's item is one of them: under Q it is p (1 + a)/(1 + p a), and which of them it is, or which
 of the others, has the same law given that. After the hit both runs are the same. So all that matters is the round
-of the hit, and given the public past p is a number; a past that is told only splits the divergence into an average.
+of the hit, and given the public past p is a number; a past that is known only splits the divergence into an average.
 With n rounds left
 
     V_n(e) = max_p  p (1 - exp(e) (1 + a)/(1 + p a))+  +  (1 - p) V_(n-1)(e - ln(1 + p a)),   V_0(e) = (1 - exp(e))+.

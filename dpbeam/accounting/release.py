@@ -79,7 +79,7 @@ class Release:
       date: UTC day on which the output was committed, as in 2026-01-31; empty until then.
       outputs: the files, none until they are committed.
       release_id: given by whoever ran it, or None.
-      inputs: the input as the command named it, or None where it is not told.
+      inputs: the input as the command named it, or None where it is not recorded.
       input_digest: if it was asked for.
 
     Raises: ValueError on a value of another type or form.
@@ -108,7 +108,7 @@ class Release:
 
     @property
     def items_released(self) -> int | None:
-        """Number of rows of all files; None where they are not told."""
+        """Number of rows of all files; None where they are not recorded."""
         rows = [shard.rows for shard in self.outputs if shard.rows is not None]
         return sum(rows) if len(rows) == len(self.outputs) else None
 

@@ -1,4 +1,4 @@
-"""`dpbeam check`: is a runner ready for a job, and if not, what to mend."""
+"""`dpbeam check`: is a runner ready for a job, and if not, what to fix."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def _run(argv: Sequence[str]) -> int:
         paths.append(Path("--output", given["output"], "output"))
     rows = [*preflight(beam_arguments, paths), *_as_the_command(given)]
     table = Table("", box=None, pad_edge=False)
-    for column in ("what", "found", "mend"):
+    for column in ("what", "found", "fix"):
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(
             {"ok": "ok", "warn": "warn", "refuse": "NO"}[row.level],
-            *map(visible, (row.what, row.found, row.mend)),
+            *map(visible, (row.what, row.finding, row.fix)),
         )
     show(lambda console: console.print(table, highlight=False), shutil.get_terminal_size((110, 0)).columns)
     ready = all(row.ok for row in rows)
-    emit("ready" if ready else "not ready: mend the lines marked NO")
+    emit("ready" if ready else "not ready: fix the lines marked NO")
     return ExitCode.DONE if ready else ExitCode.FAILED

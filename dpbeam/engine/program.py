@@ -414,7 +414,7 @@ def _check_attributes(program: Program) -> None:
 
 
 def replies_by_link(program: Program, trip: int | None = None) -> bool:
-    """Whether blocks are told different things about an item after this trip (None: after any)."""
+    """Whether blocks receive different values about an item after this trip (None: after any)."""
     columns = program.reply_columns
     trips = columns if trip is None else [trip]
     return any(column.per_link for t in trips for column in columns.get(t, {}).values())

@@ -65,12 +65,14 @@ class AgentSpec(InputSpec):
         paths = tuple(local_path(pattern, "--agents") for pattern in patterns)
         if not paths:
             raise InputError("--agents: no file or pattern given")
-        found = format or infer_format(paths, "--agents")
+        input_format = format or infer_format(paths, "--agents")
         known = [format.name for format in formats() if format.has_columns and not format.is_table]
-        if found not in known:
-            raise InputError(f"--input_format: agents are read from {', '.join(known)}, got '{found}'")
-        if listed and not find(found).has_lists:
-            raise InputError(f"--demand_column: {found} has no lists; give one column for each resource")
+        if input_format not in known:
+            raise InputError(f"--input_format: agents are read from {', '.join(known)}, got '{input_format}'")
+        if listed and not find(input_format).has_lists:
+            raise InputError(
+                f"--demand_column: {input_format} has no lists; give one column for each resource"
+            )
         columns = [agent_column, value_column, *demand_columns]
         if len(set(columns)) < len(columns) or "" in columns:
             raise InputError("--agent_column, --value_column and --demand_column must name different columns")
@@ -78,7 +80,7 @@ class AgentSpec(InputSpec):
             raise InputError(f"--agent_type: expected one of {', '.join(ID_KINDS)}, got '{agent_type}'")
         return cls(
             patterns=paths,
-            format=found,
+            format=input_format,
             user_column=agent_column,
             item_columns=(value_column, *demand_columns),
             item_types=None if agent_type is None else (agent_type,),
@@ -104,14 +106,14 @@ class AgentSpec(InputSpec):
         return self.item_columns[1:] if self.listed else ()
 
     @property
-    def mend_row(self) -> str:
-        return "mend the line"
+    def fix_row(self) -> str:
+        return "fix the line"
 
-    def agent_kind(self, found: str | None) -> str:
+    def agent_kind(self, declared: str | None) -> str:
         """The kind of the agents, from a schema or the flag, never from a value."""
         if self.item_types is not None:
             return self.item_types[0]
-        return found or STRING
+        return declared or STRING
 
 
 def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> InputSummary:

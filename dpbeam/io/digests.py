@@ -1,10 +1,10 @@
 """Which input a release was made from, provable by its owner and by nobody else.
 
-Guarantee. A plain digest of private files would tell them from every guess, so the ledger gets
-HMAC-SHA-256(k, SHA-256(file 1) || SHA-256(file 2) || ...) with k = HMAC-SHA-256(K, nonce): K, 256 secret bits, stays
-with the owner, the nonce is fresh in every run. Without K it cannot be told from random bits, nor the number of files
-or whether two runs read the same, if HMAC-SHA-256 is a pseudo-random function; so it adds nothing but that assumption
-to the guarantee. Whoever learns K can test guesses of the whole input.
+Guarantee. A plain digest of private files would tell them from every guess, so the ledger gets HMAC-SHA-256(k,
+SHA-256(file 1) || SHA-256(file 2) || ...) with k = HMAC-SHA-256(K, nonce): K, 256 secret bits, stays with the owner,
+the nonce is fresh in every run. Without K nobody distinguishes it from random bits, nor learns the number of files or
+whether two runs read the same, if HMAC-SHA-256 is a pseudo-random function; so it adds nothing but that assumption to
+the guarantee. Whoever learns K can test guesses of the whole input.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def check_digest(ledger: Ledger, patterns: Sequence[str], key_file: str) -> Stat
     if not stated:
         return Statement("input", None, "the ledger holds no digest of the input")
     paths = [file.path for file in match_files(patterns)]
-    found = digest_input(paths, key, bytes.fromhex(stated.nonce))
-    if found == stated:
+    digest = digest_input(paths, key, bytes.fromhex(stated.nonce))
+    if digest == stated:
         return Statement("input", True, f"its digest is that of the ledger ({len(paths)} files)")
     return Statement("input", False, "its digest is not that of the ledger: other files, or another key")
 
@@ -101,8 +101,8 @@ def content_digest(path: str) -> str:
         from dpbeam.storage import FileSystems
 
         with contextlib.suppress(BeamIOError, OSError, ValueError, NotImplementedError):
-            if found := FileSystems.checksum(path):
-                return found
+            if checksum := FileSystems.checksum(path):
+                return checksum
     return _sha256(path).hex()
 
 

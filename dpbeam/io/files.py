@@ -1,6 +1,6 @@
 """Access to files: matching patterns, opening, decompressing, atomic writing; always through `dpbeam.storage`.
 
-So any filesystem that Beam reads works here too. Faults that a user can mend become InputErrors that name the file.
+So any filesystem that Beam reads works here too. Faults that a user can fix become InputErrors that name the file.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def match_distinct(
     Where a row, line or file is a user, a file under two names would count each of them twice. Of several names
     the first by path is read, whatever the order of the patterns.
     """
-    found: dict[str, InputFile] = {}
+    by_path: dict[str, InputFile] = {}
     for pattern in patterns:
         for file in _match(local_path(pattern, flag), flag, pipes):
-            found[file.path] = file
-    refuse_files_of_tables([file.path for file in found.values() if file.size], flag, any_file)  # no pipes
+            by_path[file.path] = file
+    refuse_files_of_tables([file.path for file in by_path.values() if file.size], flag, any_file)  # no pipes
     first: dict[object, InputFile] = {}
     again = []
-    for file in sorted(found.values()):
+    for file in sorted(by_path.values()):
         known = first.setdefault(identity(file.path), file)
         if known is not file:
             again.append((file.path, known.path))
@@ -85,11 +85,11 @@ def identity(path: str) -> object:
     if not is_local(path):
         return _canonical_url(path)
     try:
-        found = os.stat("/dev/stdin" if path == STDIN else path)
+        status = os.stat("/dev/stdin" if path == STDIN else path)
     except (OSError, ValueError):
         return None
     # Some network filesystems number no files.
-    return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
 def _canonical_url(path: str) -> str:

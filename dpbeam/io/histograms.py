@@ -32,11 +32,11 @@ def read_histogram(pattern: str) -> tuple[pa.Array, np.ndarray, Kinds]:
         form = list_format(file.path, "csv")
         spec = ListSpec.of(file.path, form, _FLAG, ("item", "count"), (STRING, INT))
         with faults_of(_FLAG):
-            found = list_kinds(spec)
-            if found.item[1] != INT:
-                raise InputError(f"{file.path}: column 'count' holds {found.item[1]} values, not integers")
-            kinds.add(found.item[0])
-            for rows in list_rows(spec, found):
+            columns = list_kinds(spec)
+            if columns.item[1] != INT:
+                raise InputError(f"{file.path}: column 'count' holds {columns.item[1]} values, not integers")
+            kinds.add(columns.item[0])
+            for rows in list_rows(spec, columns):
                 items.append(whole_column(spec, rows, 0))
                 counts.append(_counts(spec, rows))
     if len(kinds) > 1:

@@ -53,8 +53,8 @@ class ListSpec(InputSpec):
         return self.flag
 
     @property
-    def mend_row(self) -> str:
-        return "mend the line"
+    def fix_row(self) -> str:
+        return "fix the line"
 
     @property
     def piece(self) -> Piece:

@@ -132,8 +132,8 @@ class OutputTarget:
 
     def _reads(self, path: str) -> bool:
         """Whether the run reads this file, by whatever name."""
-        found = identity(path)
-        return found is not None and any(identity(name) == found for name in self._inputs)
+        file = identity(path)
+        return file is not None and any(identity(name) == file for name in self._inputs)
 
     def _check_free(self, existing: list[str], how: str) -> None:
         """Refuse files that must not be replaced."""
@@ -369,9 +369,11 @@ def holds_output(staging: str) -> bool:
 
 def read_ledger(prefix: str) -> dict[str, Any] | None:
     """The ledger of a finished output as plain data, not verified; None if there is none of ours."""
-    found = _read_json(ledger_path(prefix))
-    known = found is not None and found.get("format") == _LEDGER and isinstance(found.get("parameters"), dict)
-    return found if known else None
+    ledger = _read_json(ledger_path(prefix))
+    known = (
+        ledger is not None and ledger.get("format") == _LEDGER and isinstance(ledger.get("parameters"), dict)
+    )
+    return ledger if known else None
 
 
 def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
@@ -417,10 +419,10 @@ def _read_json(path: str) -> dict[str, Any] | None:
         return None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         try:
-            found = json.loads(file.read())
+            value = json.loads(file.read())
         except ValueError:
             return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _shards_of(prefix: str) -> list[str]:

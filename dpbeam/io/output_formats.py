@@ -119,16 +119,16 @@ def csv_column(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(array, _CSV_SPECIAL), quoted, array)
 
 
-def _code(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _code(character: re.Match[str]) -> str:
+    number = ord(character[0])
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def unescape(text: str) -> str:
     """The string that `text_column` wrote. Raises ValueError with a complaint."""
 
-    def plain(found: re.Match[str]) -> str:
-        code = found[1]
+    def plain(escape: re.Match[str]) -> str:
+        code = escape[1]
         if code in _PLAIN_OF:
             return _PLAIN_OF[code]
         if len(code) < 3 or 0xD800 <= int(code[1:], 16) < 0xE000:

@@ -41,10 +41,10 @@ class Filter:
     @classmethod
     def parse(cls, text: str) -> Filter:
         """Of `day>=2026-11-01`. Raises InputError."""
-        found = _FILTER.fullmatch(text)
-        if found is None:
+        parts = _FILTER.fullmatch(text)
+        if parts is None:
             raise InputError(f"--partition: expected a comparison such as 'day>=2026-11-01', got '{text}'")
-        return cls(found[1].strip(), found[2], found[3].strip())
+        return cls(parts[1].strip(), parts[2], parts[3].strip())
 
     def keeps(self, value: str | None) -> bool:
         """Whether files of a partition stay; those of the null partition never do."""

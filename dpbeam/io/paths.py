@@ -51,8 +51,8 @@ _MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 
 def scheme_of(path: str) -> str | None:
     """The URL scheme of a path; None on this machine's filesystem."""
-    found = _SCHEME.match(path)
-    return found and found[1]
+    matched = _SCHEME.match(path)
+    return matched and matched[1]
 
 
 def is_local(path: str) -> bool:
@@ -72,10 +72,10 @@ def local_path(path: str, flag: str) -> str:
       InputError: a `file://` URL of another machine, or a relative one.
     """
     if path.lower().startswith("file:/"):
-        found = _FILE_URL.fullmatch(path)
-        if found is None or found[1] not in (None, "", "localhost"):
+        url = _FILE_URL.fullmatch(path)
+        if url is None or url[1] not in (None, "", "localhost"):
             raise InputError(f"{flag}: '{path}': a file URL names this machine: file:///folder/name")
-        return unquote(found[2])
+        return unquote(url[2])
     return os.path.expanduser(path) if path.startswith("~") else path
 
 
@@ -150,24 +150,24 @@ def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
     Raises:
       InputError: an extension is unknown, two disagree, or a pattern matches a folder or nothing.
     """
-    found: dict[str, str] = {}
+    example: dict[str, str] = {}
     for pattern in patterns:
         check_no_folder(pattern, flag)
         if table := table_format(pattern):
-            found.setdefault(table, pattern)
+            example.setdefault(table, pattern)
             continue
         for path in [pattern] if format_of(pattern) else _files_or_none(pattern, flag) or [pattern]:
             format = format_of(path)
             if format is None:
                 raise InputError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
-            found.setdefault(format, path)
-    if len(found) > 1:
-        one, two = list(found.items())[:2]
+            example.setdefault(format, path)
+    if len(example) > 1:
+        one, two = list(example.items())[:2]
         raise InputError(
             f"{flag}: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
             "or pass --input_format"
         )
-    return next(iter(found))
+    return next(iter(example))
 
 
 def table_format(pattern: str) -> str | None:
@@ -200,8 +200,8 @@ def format_of(path: str) -> str | None:
     from dpbeam.io.formats import of_suffix
 
     name = _name(_split_compression(path)[0])
-    found = of_suffix(_extension(name)) if "." in name else None
-    return None if found is None else found.name
+    form = of_suffix(_extension(name)) if "." in name else None
+    return None if form is None else form.name
 
 
 def compression_of(path: str) -> str | None:

@@ -120,12 +120,12 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
     files = f"{len(shards)} files" if len(shards) > 1 else "one file"
     rows = ledger.release.items_released
     counted = "" if rows is None else f"; the ledger counts {rows} released items"
-    found = [Statement("output", True, f"{files} in place{counted}")]
+    statements = [Statement("output", True, f"{files} in place{counted}")]
     if not contents:
-        return [*found, Statement("contents", None, "not asked for (--contents)")]
+        return [*statements, Statement("contents", None, "not asked for (--contents)")]
     if rows is None:
         return [
-            *found,
+            *statements,
             Statement("contents", None, "the ledger holds no digests: the output is not released as a whole"),
         ]
     different = [shard.name for name, shard in shards.items() if _described(name, shard.name) != shard]
@@ -133,8 +133,8 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
         text = (
             f"{len(different)} of {len(shards)} files are not what the run wrote, the first: {different[0]}"
         )
-        return [*found, Statement("contents", False, text)]
-    return [*found, Statement("contents", True, "digests and numbers of rows are those of the ledger")]
+        return [*statements, Statement("contents", False, text)]
+    return [*statements, Statement("contents", True, "digests and numbers of rows are those of the ledger")]
 
 
 def _described(path: str, name: str) -> Shard | None:

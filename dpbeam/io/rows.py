@@ -181,9 +181,9 @@ class PairMaker:
             parts = [pairs.items]  # what nulls have left
         for part, kind in zip(parts, self._kinds.item):
             if kind == canonical.STRING:
-                found = canonical.invalid_utf8(part)
-                found = found if len(self._kinds.item) > 1 or pairs.row is None else pairs.row[found]
-                bad = np.union1d(bad, found)
+                invalid = canonical.invalid_utf8(part)
+                invalid = invalid if len(self._kinds.item) > 1 or pairs.row is None else pairs.row[invalid]
+                bad = np.union1d(bad, invalid)
         if len(bad):
             if self._spec.on_bad_row == "error":
                 raise not_utf8(rows.where(int(bad[0])))
@@ -231,28 +231,28 @@ def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -
     Raises:
       InputError: the spec does not read such a column.
     """
-    where, found = f"{path}: column '{name}'", data_type
+    where, stored = f"{path}: column '{name}'", data_type
     if name in spec.numbers:
         if name in spec.lists:
-            if not is_list(found):
-                raise InputError(f"{where} has type {found}, expected a list of numbers")
-            found = found.value_type
-        if not (pa.types.is_floating(found) or pa.types.is_integer(found) or pa.types.is_decimal(found)):
-            raise InputError(f"{where} has type {found}, expected numbers")
+            if not is_list(stored):
+                raise InputError(f"{where} has type {stored}, expected a list of numbers")
+            stored = stored.value_type
+        if not (pa.types.is_floating(stored) or pa.types.is_integer(stored) or pa.types.is_decimal(stored)):
+            raise InputError(f"{where} has type {stored}, expected numbers")
         return None
     if name in spec.lists:
-        if is_list(found):
-            found = found.value_type
+        if is_list(stored):
+            stored = stored.value_type
         elif spec.tokenizer is None:
             raise InputError(
-                f"{where} has type {found}, but --input_layout=grouped needs a list column; "
+                f"{where} has type {stored}, but --input_layout=grouped needs a list column; "
                 "use --input_layout=pairs for one item per row"
             )
-    elif is_list(found):
+    elif is_list(stored):
         raise InputError(f"{where} is a list column; pass --input_layout=grouped for one user per row")
-    kind = canonical.kind_of(found, where)
+    kind = canonical.kind_of(stored, where)
     if spec.tokenizer is not None and name in spec.item_columns and kind not in (canonical.STRING, None):
-        raise InputError(f"{where} has type {found}, but --tokenizer needs a string column")
+        raise InputError(f"{where} has type {stored}, but --tokenizer needs a string column")
     return kind
 
 
@@ -268,9 +268,9 @@ def schema_kinds(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | N
     return kinds.get(spec.user_column), tuple(kinds[name] for name in spec.item_columns)
 
 
-def check_kinds(path: str, spec: InputSpec, found: tuple, expected: Kinds) -> None:
+def check_kinds(path: str, spec: InputSpec, kinds: tuple, expected: Kinds) -> None:
     """Refuse a file whose columns have other kinds than those of the whole input. Raises InputError."""
-    user, items = found
+    user, items = kinds
     pairs = [(spec.user_column, user, expected.user), *zip(spec.item_columns, items, expected.item)]
     for column, kind, wanted in pairs:
         if kind is not None and kind != wanted:

@@ -134,8 +134,8 @@ def write_shard(
     if len(items) > 1 and pc.any(pc.equal(items.slice(1), items.slice(0, len(items) - 1))).as_py():
         raise ValueError("an item occurs twice among the released items")
     arrays = canonical.decode(items, columns.kinds)
-    for name, given in numbers.items():
-        values = np.asarray(given, np.float64)[order.to_numpy()]
+    for name, column in numbers.items():
+        values = np.asarray(column, np.float64)[order.to_numpy()]
         array = pa.array(values, mask=np.isnan(values))
         arrays.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
     write_columns(file, arrays, columns.schema(), format)

@@ -140,7 +140,7 @@ class _Looks:
     def __init__(self, spec: InputSpec):
         self._spec = spec
         self._format = spec.file_format
-        self._found: dict[str, str] = {}
+        self._kind_of: dict[str, str] = {}
         self._values: dict[str, set[str]] = {}
         self.rows = 0
         self.bytes = 0
@@ -151,14 +151,14 @@ class _Looks:
     def settled(self) -> bool:
         spec = self._spec
         if self._format.declares_types:
-            return len(self._found) == len(spec.columns)
-        return spec.user_column is None or spec.user_column in self._found
+            return len(self._kind_of) == len(spec.columns)
+        return spec.user_column is None or spec.user_column in self._kind_of
 
     def kinds(self) -> Kinds:
         spec = self._spec
-        user = None if spec.complete_users else self._found.get(spec.user_column or "", STRING)
+        user = None if spec.complete_users else self._kind_of.get(spec.user_column or "", STRING)
         if self._format.declares_types:
-            return Kinds(user, tuple(self._found[name] for name in spec.item_columns))
+            return Kinds(user, tuple(self._kind_of[name] for name in spec.item_columns))
         return Kinds(user, spec.declared_types)
 
     def check(self) -> None:
@@ -167,7 +167,7 @@ class _Looks:
             if kinds == {INT} and self._spec.item_types is None:
                 raise InputError(
                     f"--item_type is required: column '{column}' holds integers; pass --item_type=int (items of "
-                    "JSON lines are strings unless told otherwise)"
+                    "JSON lines are strings by default)"
                 )
 
     def at(self, file: InputFile) -> None:
@@ -200,12 +200,12 @@ class _Looks:
             if flag is not None:
                 if kind not in (None, flag):
                     raise InputError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
-                self._found[column] = flag
+                self._kind_of[column] = flag
 
     def _merge(self, path: str, kinds: Iterable[tuple[str | None, str | None]]) -> None:
         for column, kind in kinds:
-            if column is not None and kind is not None and self._found.setdefault(column, kind) != kind:
-                raise mixed_kinds(path, column, kind, self._found[column])
+            if column is not None and kind is not None and self._kind_of.setdefault(column, kind) != kind:
+                raise mixed_kinds(path, column, kind, self._kind_of[column])
 
 
 def plan_units(

@@ -1,7 +1,7 @@
 """What to read: files, format, layout, columns, tokeniser, and what to do with bad rows.
 
 `InputSpec` is plain data that travels to the workers. Everything that can be checked without opening a file
-is checked by `validate`, and each message names the command-line flag that mends it.
+is checked by `validate`, and each message names the command-line flag that fixes it.
 
 Layouts:
 
@@ -14,7 +14,7 @@ Layouts:
   the record itself, one whole user.
 
 The type of the items is settled before any row is seen, for it shows in the output: the schema of Parquet declares it,
-elsewhere `item_types` does, strings unless told otherwise.
+elsewhere `item_types` does, strings by default.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class InputSpec:
         if not patterns:
             raise InputError("--input: no file or pattern given")
         format = format or infer_format(patterns)
-        found = find(format)
-        if not found.has_columns:
-            instead, users = found.instead
+        form = find(format)
+        if not form.has_columns:
+            instead, users = form.instead
             _refuse(layout is not None, "--input_layout", f"{format} has no columns: use {instead}")
             _refuse(user_column is not None, "--user_column", f"{format} has no columns: {users}")
             _refuse(
@@ -150,14 +150,14 @@ class InputSpec:
             options["csv_delimiter"] = "\t"
         if tokenizer is None and token_pattern is not None:
             tokenizer = "regex"
-        if tokenizer is None and not found.has_columns:
+        if tokenizer is None and not form.has_columns:
             tokenizer = "words"
         chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
-        layout = layout or ("pairs" if found.has_columns else "grouped")
+        layout = layout or ("pairs" if form.has_columns else "grouped")
         defaulted = []
-        if found.has_columns and user_column is None and layout == "pairs":
+        if form.has_columns and user_column is None and layout == "pairs":
             defaulted.append(user_column := USER)
-        if found.has_columns and not item_columns:
+        if form.has_columns and not item_columns:
             defaulted.append(ITEM)
             item_columns = (ITEM,)
         spec = cls(
@@ -201,9 +201,9 @@ class InputSpec:
         return self.item_columns if self.layout == "grouped" else ()
 
     @property
-    def mend_row(self) -> str:
+    def fix_row(self) -> str:
         """What to do about a bad row of text."""
-        return "mend the line, or pass --on_bad_row=skip"
+        return "fix the line, or pass --on_bad_row=skip"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -234,7 +234,7 @@ class InputSpec:
         there = f", only {', '.join(names)}{more}" if names else ""
         blank = [name for name in missing if any(name == other.strip() for other in present)]
         if blank and not hint:
-            hint = f"; blanks stand around '{blank[0]}' in its header: mend it, or name the column with them"
+            hint = f"; blanks stand around '{blank[0]}' in its header: fix it, or name the column with them"
         what = "column" if len(missing) == 1 else "columns"
         listed = ", ".join(f"'{name}'" for name in missing)
         if set(missing) <= set(self.defaulted):
@@ -255,12 +255,12 @@ class InputSpec:
 
     def validate(self) -> None:
         """Check all that needs no file. Raises InputError."""
-        found = self.file_format
+        form = self.file_format
         _one_of("--input_layout", self.layout, LAYOUTS)
         _one_of("--text_layout", self.text_layout, TEXT_LAYOUTS)
         _one_of("--on_null", self.on_null, ("error", "drop"))
         _one_of("--on_bad_row", self.on_bad_row, ("error", "skip"))
-        if found.has_columns:
+        if form.has_columns:
             self._validate_columns()
         else:
             _refuse(bool(self.columns), "--user_column, --item_column", f"{self.format} has no columns")
@@ -294,9 +294,9 @@ class InputSpec:
                 "tokens are strings; leave it out",
             )
 
-    def _refuse_options(self, given: Iterable[str]) -> None:
+    def _refuse_options(self, options: Iterable[str]) -> None:
         """Refuse options that are for other formats alone."""
-        for name in given:
+        for name in options:
             of = [format.name for format in formats() if name in format.options]
             _refuse(
                 bool(of) and self.format not in of,

@@ -49,10 +49,10 @@ class Spool:
           InputError: the format cannot come through a pipe, or one cannot be read or copied.
         """
         pipes: dict[object, str] = {}
-        found = []
+        replaced = []
         for pattern in patterns:
             if not (is_local(pattern) and is_pipe(pattern)):
-                found.append(pattern)
+                replaced.append(pattern)
                 continue
             check_no_device(pattern, flag)
             if not find(format).pipes:
@@ -60,8 +60,8 @@ class Spool:
             key = identity(pattern)
             if key not in pipes:
                 pipes[key] = self._copy(pattern, len(pipes), flag)
-                found.append(pipes[key])
-        return tuple(found)
+                replaced.append(pipes[key])
+        return tuple(replaced)
 
     def _copy(self, pipe: str, number: int, flag: str) -> str:
         if self._folder is None:

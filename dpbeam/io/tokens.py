@@ -61,10 +61,10 @@ class Tokenizer:
 
     def _findall(self, documents: pa.Array) -> tuple[np.ndarray, pa.Array, int]:
         find = self._pattern.findall
-        found = [find(text) for text in documents.view(pa.large_string()).to_pylist()]
-        counts = np.fromiter(map(len, found), np.int64, len(found))
-        tokens = pa.array([token for tokens in found for token in tokens], pa.large_string())
-        document = np.repeat(np.arange(len(found), dtype=np.int64), counts)
+        by_document = [find(text) for text in documents.view(pa.large_string()).to_pylist()]
+        counts = np.fromiter(map(len, by_document), np.int64, len(by_document))
+        tokens = pa.array([token for tokens in by_document for token in tokens], pa.large_string())
+        document = np.repeat(np.arange(len(by_document), dtype=np.int64), counts)
         full = pc.greater(pc.binary_length(tokens), 0)
         kept = tokens.filter(full)
         empty = len(tokens) - len(kept)

@@ -97,12 +97,12 @@ class _Builder:
         """The value of the only document."""
         import yaml
 
-        found: list[Any] = []  # what is at the top
-        open_ones: list[Any] = [found]
+        top: list[Any] = []
+        open_ones: list[Any] = [top]
         keys: list[Any] = [_NONE]  # of each mapping that is open: the key that waits for its value
         for event in events:
             line = event.start_mark.line + 1
-            if isinstance(event, yaml.DocumentStartEvent) and found:
+            if isinstance(event, yaml.DocumentStartEvent) and top:
                 self._refuse(line, "a second document; give one file for each")
             if isinstance(event, yaml.AliasEvent):
                 self._refuse(line, "aliases (*name) are not read; write the value out")
@@ -121,7 +121,7 @@ class _Builder:
                 keys.append(_NONE)
                 if len(open_ones) > MAX_DEPTH:
                     self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} deep")
-        return found[0] if found else None
+        return top[0] if top else None
 
     def _put(self, into: Any, keys: list[Any], value: Any, line: int) -> None:
         """Add a value where it belongs, or keep it as the key of the next one."""

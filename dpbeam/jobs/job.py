@@ -575,7 +575,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
     """Refuse a runner that cannot start, or whose workers cannot see a path; return the temp location.
 
     Raises:
-      InputError: the first thing that is missing, with its mend.
+      InputError: the first thing that is missing, with its fix.
     """
     flags = read_engine_flags(arguments)
     check_runner_name(flags)
@@ -599,7 +599,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
 
 def _refuse_unless_ok(row: Row) -> None:
     if not row.ok:
-        message = f"{row.what}: {row.found}; {row.mend}"
+        message = f"{row.what}: {row.finding}; {row.fix}"
         raise UnavailableError(message) if row.passing else InputError(message)
 
 

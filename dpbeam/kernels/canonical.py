@@ -330,7 +330,7 @@ def decode_parts(array: pa.Array, count: int) -> list[pa.Array]:
 
 
 def slices_of(offsets: np.ndarray, data: np.ndarray, data_type: pa.DataType | None = None) -> pa.Array:
-    """Consecutive slices data[offsets[i]:offsets[i + 1]] as one array, large_binary unless told; zero-copy."""
+    """Consecutive slices data[offsets[i]:offsets[i + 1]] as one array, large_binary by default; zero-copy."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(data_type or pa.large_binary(), len(offsets) - 1, buffers)
 

@@ -323,17 +323,17 @@ class PackingPlan:
         if self.overuse_margin < self.usable and config.allow_small_supply:
             return
         scarcest = min(self.market.resources, key=lambda r: Fraction(r.supply) / Fraction(r.max_demand))
-        mends = [f"a supply of {self.supply_needed * scarcest.max_demand:.4g}"]
+        remedies = [f"a supply of {self.supply_needed * scarcest.max_demand:.4g}"]
         alpha = self.overuse_margin / supply
         if alpha <= 1:
-            mends.append(f"--alpha={math.ceil(alpha * 1000) / 1000:g}")
+            remedies.append(f"--alpha={math.ceil(alpha * 1000) / 1000:g}")
         epsilon = self._epsilon_needed()
         if epsilon is not None:
-            mends.append(f"--epsilon={math.ceil(epsilon * 100) / 100:g}")
+            remedies.append(f"--epsilon={math.ceil(epsilon * 100) / 100:g}")
         also = ", or go on with --allow_small_supply" if self.overuse_margin < self.usable else ""
         raise InputError(
             f"--supplies: {scarcest.supply:g} of '{scarcest.name}' are too few for --epsilon={config.epsilon:g} and "
-            f"--alpha={config.alpha:g} with {self.size} resources: take {' or '.join(mends)}{also}"
+            f"--alpha={config.alpha:g} with {self.size} resources: take {' or '.join(remedies)}{also}"
         )
 
     def _epsilon_needed(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Preflight of a runner: what a job would need, whether it is there, and the mend for each thing that is not.
+"""Preflight of a runner: what a job would need, whether it is there, and the fix for each thing that is not.
 
 A job on a cluster that lacks something fails after minutes, deep in another program's log. Every row here takes
 seconds at most and changes nothing. Rows are data; the command line prints them.
@@ -39,15 +39,15 @@ class Row:
     Attributes:
       what: the thing checked.
       level: "ok", "warn" (the job may run) or "refuse" (it would fail).
-      found: what is there.
-      mend: what to do; empty where level is "ok".
-      passing: it may be there a minute later, though nobody mends anything.
+      finding: what is there.
+      fix: what to do; empty where level is "ok".
+      passing: it may be there a minute later, though nobody fixes anything.
     """
 
     what: str
     level: str
-    found: str
-    mend: str = ""
+    finding: str
+    fix: str = ""
     passing: bool = field(default=False, kw_only=True)
 
     @property
@@ -99,7 +99,7 @@ def preflight(
 
 
 def _row(what: str, verdict: matrix.Verdict) -> Row:
-    return Row(what, verdict.level, verdict.reason, verdict.mend)
+    return Row(what, verdict.level, verdict.reason, verdict.fix)
 
 
 def _versions(flags: EngineFlags) -> list[Row]:
@@ -131,25 +131,25 @@ def _flink(flags: EngineFlags) -> list[Row]:
         return rows
     overview = engine_options.flink_overview(address)
     if overview is None:
-        mend = "start the cluster (scripts/flink up on this machine) or correct --flink_master"
-        return [*rows, Row("Flink cluster", "refuse", f"{address} does not answer", mend)]
+        fix = "start the cluster (scripts/flink up on this machine) or correct --flink_master"
+        return [*rows, Row("Flink cluster", "refuse", f"{address} does not answer", fix)]
     rows.append(_row("Flink cluster", matrix.flink(overview["flink-version"])))
     slots, free = overview.get("slots-total", 0), overview.get("slots-available", 0)
-    found = f"{overview.get('taskmanagers', 0)} task managers, {slots} slots, {free} free"
+    slots_text = f"{overview.get('taskmanagers', 0)} task managers, {slots} slots, {free} free"
     wanted = int(flags.parallelism or slots)
     if slots and flags.in_turns:
         wanted = min(wanted, slots)
     if slots == 0 or wanted > slots:
-        mend = (
+        fix = (
             "start task managers"
             if slots == 0
             else f"set --parallelism={slots}, or add task managers or --execution_mode_for_batch=BATCH"
         )
-        rows.append(Row("Flink slots", "refuse", found, mend))
+        rows.append(Row("Flink slots", "refuse", slots_text, fix))
     elif free < wanted:
-        rows.append(Row("Flink slots", "warn", found, "other jobs hold slots; this job waits for them"))
+        rows.append(Row("Flink slots", "warn", slots_text, "other jobs hold slots; this job waits for them"))
     else:
-        rows.append(Row("Flink slots", "ok", found))
+        rows.append(Row("Flink slots", "ok", slots_text))
     return rows
 
 
@@ -168,16 +168,16 @@ def _spark(flags: EngineFlags) -> list[Row]:
 def _pyspark(flags: EngineFlags) -> list[Row]:
     """PySpark is here, and there is a session or what one is made of."""
     if importlib.util.find_spec("pyspark") is None:
-        mend = "pip install 'dpbeam[pyspark]', or start the job with Spark's own spark-submit"
-        return [Row("PySpark", "refuse", "is not installed", mend)]
+        fix = "pip install 'dpbeam[pyspark]', or start the job with Spark's own spark-submit"
+        return [Row("PySpark", "refuse", "is not installed", fix)]
     rows = [_row("PySpark", matrix.pyspark(importlib.import_module("pyspark.version").__version__))]
     try:
         settings(flags.spark_conf or ())
-        found = standing()
+        session = standing()
     except InputError as error:
         return [*rows, Row("Spark", "refuse", str(error), "correct it")]
-    if found is not None:
-        return [*rows, Row("Spark", "ok", f"the session that stands here, on {found.master}")]
+    if session is not None:
+        return [*rows, Row("Spark", "ok", f"the session that stands here, on {session.master}")]
     rows.append(
         _java(os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java")
     )
@@ -191,44 +191,44 @@ def _pyspark(flags: EngineFlags) -> list[Row]:
     return [*rows, Row("workers", "ok", f"processes of {python}{where}")]
 
 
-def _job_server(flags: EngineFlags, given: str | None, cached: Callable[[str], str], fetch: str) -> list[Row]:
+def _job_server(flags: EngineFlags, jar: str | None, cached: Callable[[str], str], fetch: str) -> list[Row]:
     if flags.job_endpoint or flags.flink_submit_uber_jar or flags.spark_submit_uber_jar:
         return []
     rows = [_java(flags.job_server_java_launcher or "java")]
-    if given and "://" in given:
+    if jar and "://" in jar:
         return [
             *rows,
-            Row("job server", "warn", f"{given} is fetched at start", f"run {fetch} to have one here"),
+            Row("job server", "warn", f"{jar} is fetched at start", f"run {fetch} to have one here"),
         ]
-    path = given or cached(engine_options.cache_folder())
-    if given is None and not os.path.exists(path):
-        mend = f"run {fetch}; without it Beam fetches its own job server at start"
-        return [*rows, Row("job server", "warn", f"{path} is missing", mend)]
+    path = jar or cached(engine_options.cache_folder())
+    if jar is None and not os.path.exists(path):
+        fix = f"run {fetch}; without it Beam fetches its own job server at start"
+        return [*rows, Row("job server", "warn", f"{path} is missing", fix)]
     return [*rows, _file("job server", path, f"run {fetch}, or correct the flag of the job server jar")]
 
 
 def _java(launcher: str) -> Row:
     """The launcher runs and is of a tested release."""
     path = shutil.which(launcher)
-    mend = "install Java 17 and put it on the PATH, or give --job_server_java_launcher"
+    fix = "install Java 17 and put it on the PATH, or give --job_server_java_launcher"
     if path is None:
-        return Row("Java", "refuse", f"{launcher} is not found", mend)
+        return Row("Java", "refuse", f"{launcher} is not found", fix)
     try:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Row("Java", "refuse", f"{path} does not run: {type(error).__name__}", mend)
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    if found is None:
-        return Row("Java", "warn", f"{path} does not tell its version", mend)
-    return _row("Java", matrix.java(int(found.group(1))))
+        return Row("Java", "refuse", f"{path} does not run: {type(error).__name__}", fix)
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if version is None:
+        return Row("Java", "warn", f"{path} does not tell its version", fix)
+    return _row("Java", matrix.java(int(version.group(1))))
 
 
-def _file(what: str, path: str, mend: str, fault: Callable[[str], str | None] = lambda _: None) -> Row:
+def _file(what: str, path: str, fix: str, fault: Callable[[str], str | None] = lambda _: None) -> Row:
     if not os.path.isfile(path):
-        return Row(what, "refuse", f"{path} is missing", mend)
-    found = fault(path)
-    if found:
-        return Row(what, "refuse", f"{path} {found}", mend)
+        return Row(what, "refuse", f"{path} is missing", fix)
+    problem = fault(path)
+    if problem:
+        return Row(what, "refuse", f"{path} {problem}", fix)
     return Row(what, "ok", path)
 
 
@@ -252,16 +252,14 @@ def _workers(flags: EngineFlags) -> list[Row]:
         kind = "LOOPBACK"
     if kind == "LOOPBACK":
         if flags.cluster_host and not _is_here(flags.cluster_host):
-            mend = "use --environment_type=PROCESS with dpbeam installed on every worker"
-            return [
-                Row("workers", "refuse", "LOOPBACK workers run here, the cluster cannot reach them", mend)
-            ]
+            fix = "use --environment_type=PROCESS with dpbeam installed on every worker"
+            return [Row("workers", "refuse", "LOOPBACK workers run here, the cluster cannot reach them", fix)]
         return [Row("workers", "ok", "LOOPBACK: threads of this process")]
     if kind == "DOCKER" or (kind is None and flags.sdk_container_image):
         image = flags.sdk_container_image or flags.environment_config
         if image is None:
-            mend = "build the Dockerfile and give --sdk_container_image"
-            return [Row("workers", "refuse", "containers of Beam's own image, which lacks dpbeam", mend)]
+            fix = "build the Dockerfile and give --sdk_container_image"
+            return [Row("workers", "refuse", "containers of Beam's own image, which lacks dpbeam", fix)]
         return [Row("workers", "ok", f"containers of {image}")]
     if kind == "PROCESS" or kind is None:
         return [_process_worker(flags)]
@@ -274,11 +272,11 @@ def _staged(flags: EngineFlags) -> list[Row]:
     elsewhere = flags.cluster_host is not None and not _is_here(flags.cluster_host)
     if not (flags.staged and on_its_disk and elsewhere) or flags.artifacts_dir:
         return []
-    mend = "install on the workers what they bring, or give --artifacts_dir=FOLDER, one that all machines see"
-    found = (
+    fix = "install on the workers what they bring, or give --artifacts_dir=FOLDER, one that all machines see"
+    problem = (
         f"--{flags.staged[0]}: files of the job lie on this machine's disk, which the cluster does not see"
     )
-    return [Row("staged files", "refuse", found, mend)]
+    return [Row("staged files", "refuse", problem, fix)]
 
 
 def _process_worker(flags: EngineFlags) -> Row:
@@ -286,12 +284,12 @@ def _process_worker(flags: EngineFlags) -> Row:
     for option in flags.environment_option or []:
         if option.startswith("process_command="):
             command = option.split("=", 1)[1]
-    mend = "install dpbeam with pip, or give --environment_option=process_command=PATH"
+    fix = "install dpbeam with pip, or give --environment_option=process_command=PATH"
     if command is None:
-        return Row("workers", "refuse", "dpbeam-worker is not installed beside this Python", mend)
+        return Row("workers", "refuse", "dpbeam-worker is not installed beside this Python", fix)
     if flags.environment_config or (flags.cluster_host and not _is_here(flags.cluster_host)):
         return Row("workers", "ok", f"processes of {command}, which must exist on every worker machine")
-    return _file("workers", command, mend, lambda p: None if os.access(p, os.X_OK) else "is not executable")
+    return _file("workers", command, fix, lambda p: None if os.access(p, os.X_OK) else "is not executable")
 
 
 def _is_here(host: str) -> bool:
@@ -310,14 +308,14 @@ def check_path(flags: EngineFlags, path: Path, shared_folders: Sequence[str] = (
         scheme = FileSystems.get_scheme(path.value)
         FileSystems.get_filesystem(path.value)
     except (ValueError, OSError, ImportError):
-        mend = "name storage that Beam reads, as s3:// or gs://"
-        return Row(what, "refuse", "no filesystem for this path", mend)
+        fix = "name storage that Beam reads, as s3:// or gs://"
+        return Row(what, "refuse", "no filesystem for this path", fix)
     if scheme is not None:
         return _remote(what, path)
     if flags.remote_workers and not _is_shared(path.value, shared_folders):
         where = flags.cluster_host or "a container"
-        mend = "use storage that all workers share, or name the mount in DPBEAM_SHARED_FOLDERS"
-        return Row(what, "refuse", f"a local path, but workers run on {where} and do not see this disk", mend)
+        fix = "use storage that all workers share, or name the mount in DPBEAM_SHARED_FOLDERS"
+        return Row(what, "refuse", f"a local path, but workers run on {where} and do not see this disk", fix)
     return _local_read(what, path) if path.use == "input" else _local_write(what, path)
 
 
@@ -331,13 +329,13 @@ def _none(what: str, path: Path) -> Row:
 
 
 def _local_read(what: str, path: Path) -> Row:
-    found = FileSystems.match([path.value])[0].metadata_list
-    if not found:
+    files = FileSystems.match([path.value])[0].metadata_list
+    if not files:
         return _none(what, path)
-    closed = sum(not os.access(f.path, os.R_OK) for f in found)
+    closed = sum(not os.access(f.path, os.R_OK) for f in files)
     if closed:
-        return Row(what, "refuse", f"{closed} of {len(found)} files cannot be read", "give read permission")
-    return Row(what, "ok", f"{len(found)} files")
+        return Row(what, "refuse", f"{closed} of {len(files)} files cannot be read", "give read permission")
+    return Row(what, "ok", f"{len(files)} files")
 
 
 def _remote(what: str, path: Path) -> Row:
@@ -346,8 +344,8 @@ def _remote(what: str, path: Path) -> Row:
         return Row(what, "refuse", *missing.split("; "))
     try:
         if path.use == "input":
-            found = len(FileSystems.match([path.value])[0].metadata_list)
-            return Row(what, "ok", f"{found} files") if found else _none(what, path)
+            count = len(FileSystems.match([path.value])[0].metadata_list)
+            return Row(what, "ok", f"{count} files") if count else _none(what, path)
         name = uuid.uuid4().hex
         folder = f"{path.value}.staging-{name[:16]}"
         if path.use == "temp":
@@ -359,8 +357,8 @@ def _remote(what: str, path: Path) -> Row:
         finally:
             FileSystems.remove_folder(folder)
     except (OSError, ValueError, ImportError) as error:
-        mend = f"correct {path.flag}, or what the store's client finds in its environment"
-        return Row(what, "refuse", reason(error), mend, passing=is_passing(error))
+        fix = f"correct {path.flag}, or what the store's client finds in its environment"
+        return Row(what, "refuse", reason(error), fix, passing=is_passing(error))
     return Row(what, "ok", "can be written")
 
 

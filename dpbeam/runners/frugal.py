@@ -47,7 +47,7 @@ def compute_once() -> None:
 def remembering(read: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     """`read`, which maps a function to (names, defaults) of its arguments, with a memory.
 
-    Methods share the answer of their function, functions that cannot be told apart by identity are read again.
+    Methods share the answer of their function, functions that identity does not distinguish are read again.
     """
     known: dict[tuple[Any, bool], Answer] = {}
 
@@ -93,11 +93,11 @@ def remembering_specs(read: Callable[[Any], Specs]) -> Callable[[Any], Specs]:
         if any(isinstance(value, MethodType) for value in getattr(fn, "__dict__", {}).values()):
             return read(fn)
         if kind not in known:
-            found = read(fn)
+            specs = read(fn)
             own = [part for part in kind.__mro__ if part not in core.DoFn.__mro__]
             if any(isinstance(value, property) for part in own for value in vars(part).values()):
-                return found
-            known[kind] = found
+                return specs
+            known[kind] = specs
         states, timers = known[kind]
         return set(states), set(timers)
 

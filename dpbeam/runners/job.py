@@ -162,8 +162,8 @@ class FlinkJob:
 
     def running_steps(self) -> list[str]:
         """Names of the steps that run now, in the order of the job; none where the cluster does not tell."""
-        found = _ask(f"{self.master}/jobs/{self.id}")
-        steps = found.get("vertices") if isinstance(found, dict) else None
+        answer = _ask(f"{self.master}/jobs/{self.id}")
+        steps = answer.get("vertices") if isinstance(answer, dict) else None
         if not isinstance(steps, list):
             return []
         running = (step for step in steps if isinstance(step, dict) and step.get("status") == "RUNNING")
@@ -204,8 +204,8 @@ def _quietly(action: Callable[[], object]) -> None:
 
 def _flink_jobs(master: str, name: str) -> list[str]:
     """Ids of the jobs of this name that have not ended; none where the cluster does not tell."""
-    found = _ask(f"{master}/jobs/overview")
-    jobs = found.get("jobs") if isinstance(found, dict) else None
+    answer = _ask(f"{master}/jobs/overview")
+    jobs = answer.get("jobs") if isinstance(answer, dict) else None
     return [
         job["jid"]
         for job in (jobs if isinstance(jobs, list) else [])

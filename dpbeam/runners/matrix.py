@@ -52,11 +52,11 @@ TESTED = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to go on. `level` is "ok", "warn" or "refuse"; `reason` is one sentence, `mend` what to do."""
+    """Whether to go on. `level` is "ok", "warn" or "refuse"; `reason` is one sentence, `fix` what to do."""
 
     level: str
     reason: str
-    mend: str = ""
+    fix: str = ""
 
 
 def minor(version: str) -> str:
@@ -84,8 +84,8 @@ def pyspark(version: str) -> Verdict:
     """Judge the PySpark of this machine, which is that of the session."""
     if minor(version) in PYSPARK:
         return Verdict("ok", f"PySpark {version}")
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if found < PYSPARK_MINIMUM:
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if release < PYSPARK_MINIMUM:
         return Verdict("refuse", f"PySpark {version} is too old", f"use PySpark {PYSPARK[-1]}")
     return Verdict(
         "warn", f"PySpark {version} is not tested with dpbeam", f"use PySpark {', '.join(PYSPARK)}"

@@ -169,17 +169,17 @@ def _read(argv: tuple[str, ...]) -> EngineFlags:
             parser.add_argument(f"--{single}", f"--{single}s", dest=name, action="append")
         else:
             parser.add_argument(f"--{name}", default=None)
-    found = vars(parser.parse_known_args(list(argv))[0])
+    values = vars(parser.parse_known_args(list(argv))[0])
     for name in _ADDRESSES:
-        if found[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", found[name]):
-            raise InputError(f"--{name}: {found[name]!r} is no address")
-    workers = found["direct_num_workers"]
+        if values[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", values[name]):
+            raise InputError(f"--{name}: {values[name]!r} is no address")
+    workers = values["direct_num_workers"]
     if workers is not None and not re.fullmatch(r"\d+", workers):
         raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
-    given = found["runner"] or "FnApiRunner"
-    short = given.split(".")[-1].lower()
-    found["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", given))
-    return EngineFlags(**found)
+    runner = values["runner"] or "FnApiRunner"
+    short = runner.split(".")[-1].lower()
+    values["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
+    return EngineFlags(**values)
 
 
 def check_runner_name(flags: EngineFlags) -> None:
@@ -193,10 +193,10 @@ def check_runner_name(flags: EngineFlags) -> None:
     module, _, name = flags.runner.rpartition(".")
     if module:
         try:
-            found = hasattr(importlib.import_module(module), name)
+            exists = hasattr(importlib.import_module(module), name)
         except ImportError:
-            found = False
-        if not found:
+            exists = False
+        if not exists:
             raise InputError(f"--runner: there is no class {flags.runner}")
         return
     from apache_beam.options.pipeline_options import StandardOptions
@@ -207,8 +207,8 @@ def check_runner_name(flags: EngineFlags) -> None:
     ):
         return
     close = difflib.get_close_matches(flags.runner, known, n=1)
-    mend = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
-    raise InputError(f"--runner: unknown runner {flags.runner!r}; {mend}")
+    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
+    raise InputError(f"--runner: unknown runner {flags.runner!r}; {hint}")
 
 
 def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1) -> list[str]:
@@ -321,7 +321,7 @@ def _flink(flags: EngineFlags, cache: str) -> list[str]:
     if overview:
         verdict = matrix.flink(overview["flink-version"])
         if verdict.level == "refuse":
-            raise InputError(f"--flink_master={flags.flink_master}: {verdict.reason}; {verdict.mend}")
+            raise InputError(f"--flink_master={flags.flink_master}: {verdict.reason}; {verdict.fix}")
         version = version or matrix.minor(overview["flink-version"])
         added += _flink_parallelism(flags, overview)
     version = version or matrix.minor(matrix.FLINK)
@@ -362,8 +362,8 @@ def pyspark_master(flags: EngineFlags) -> str:
     Raises:
       InputError: the session that stands is one of Spark Connect.
     """
-    found = standing()
-    return str(found.master) if found is not None else flags.spark_master_url or ALL_CORES
+    session = standing()
+    return str(session.master) if session is not None else flags.spark_master_url or ALL_CORES
 
 
 def _pyspark(flags: EngineFlags, cache: str) -> list[str]:
@@ -392,8 +392,8 @@ def _environment(flags: EngineFlags) -> list[str]:
 
 
 def _experiments(flags: EngineFlags) -> list[str]:
-    given = ",".join(flags.experiments or ()).split(",")
-    return [] if STAGE_NOTHING in given else [f"--experiments={STAGE_NOTHING}"]
+    names = ",".join(flags.experiments or ()).split(",")
+    return [] if STAGE_NOTHING in names else [f"--experiments={STAGE_NOTHING}"]
 
 
 def _job_name(flags: EngineFlags) -> list[str]:

@@ -50,8 +50,8 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
         with self._lock:
-            named = [found for found in self._workers if found[0] == request.worker_id][:1]
-            self._workers = [found for found in self._workers if found not in named]
+            named = [entry for entry in self._workers if entry[0] == request.worker_id][:1]
+            self._workers = [entry for entry in self._workers if entry not in named]
         _stop([worker for _, worker in named])
         return beam_fn_api_pb2.StopWorkerResponse()
 

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def made_ready(args: argparse.Namespace, folder: str, watch: Watch) -> ModuleType:
-    """Beam's harness, with all that it needs; the engine is told what keeps it from beginning."""
+    """Beam's harness, with all that it needs; the engine learns what keeps it from beginning."""
     logging_endpoint = args.logging_endpoint
     try:
         info = provision_info(args.provision_endpoint, args.id)
@@ -177,7 +177,7 @@ def tell_engine(error: Exception, endpoint: str | None, worker_id: str) -> None:
     its own errors, has not begun.
 
     Args:
-      endpoint: address of the logging service; None or empty, where none is known: nothing is told.
+      endpoint: address of the logging service; None or empty, where none is known: nothing is sent.
     """
     if not endpoint:
         return
@@ -203,8 +203,8 @@ def harness_environment(
 ) -> dict[str, str]:
     """The environment variables that Beam's harness reads; flags win over the provision service."""
 
-    def address(flag: str | None, given: endpoints_pb2.ApiServiceDescriptor) -> str:
-        return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=flag or given.url))
+    def address(flag: str | None, descriptor: endpoints_pb2.ApiServiceDescriptor) -> str:
+        return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=flag or descriptor.url))
 
     environment = {
         "WORKER_ID": args.id,

@@ -52,14 +52,14 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def known_schemes() -> set[str]:
         """Schemes that some filesystem has."""
-        found = {fs.scheme() for fs in FileSystem.get_all_subclasses()}
-        return {scheme for scheme in found if scheme and not scheme.startswith("dpbeam-")}
+        schemes = {fs.scheme() for fs in FileSystem.get_all_subclasses()}
+        return {scheme for scheme in schemes if scheme and not scheme.startswith("dpbeam-")}
 
     @staticmethod
     def appears_whole(path: str) -> bool:
         """Whether a new file is seen when it is closed and not before, and its writer has `abort`."""
-        found = FileSystems.get_filesystem(path)
-        return isinstance(found, RemoteFiles) and found.appears_whole
+        filesystem = FileSystems.get_filesystem(path)
+        return isinstance(filesystem, RemoteFiles) and filesystem.appears_whole
 
     @staticmethod
     def join(basepath: str, *paths: str) -> str:
@@ -76,11 +76,11 @@ class FileSystems(BeamFileSystems):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.mkdir(path, 0o700)
             return
-        found = FileSystems.get_filesystem(path)
-        if private and isinstance(found, RemoteFiles):
-            found.mkdirs_private(path)
+        filesystem = FileSystems.get_filesystem(path)
+        if private and isinstance(filesystem, RemoteFiles):
+            filesystem.mkdirs_private(path)
         else:
-            found.mkdirs(path)
+            filesystem.mkdirs(path)
 
     @staticmethod
     def match(patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
@@ -93,10 +93,10 @@ class FileSystems(BeamFileSystems):
         Raises:
           BeamIOError, OSError: the store does not answer.
         """
-        found = FileSystems.get_filesystem(prefix)
-        if isinstance(found, RemoteFiles):
-            return found.list_prefix(prefix)
-        return sorted(entry.path for entry in found.match([prefix + "*"])[0].metadata_list)
+        filesystem = FileSystems.get_filesystem(prefix)
+        if isinstance(filesystem, RemoteFiles):
+            return filesystem.list_prefix(prefix)
+        return sorted(entry.path for entry in filesystem.match([prefix + "*"])[0].metadata_list)
 
     @staticmethod
     def folders(parent: str, stem: str, file: str) -> list[str]:
@@ -105,20 +105,20 @@ class FileSystems(BeamFileSystems):
         Args:
           file: where a filesystem cannot list folders, those with a file of this name are found.
         """
-        found = FileSystems.get_filesystem(parent)
-        if isinstance(found, RemoteFiles):
-            return found.folders(parent, stem)
-        entries = found.match([found.join(parent, f"{stem}*", file)])[0].metadata_list
-        return sorted(found.split(entry.path)[0] for entry in entries)
+        filesystem = FileSystems.get_filesystem(parent)
+        if isinstance(filesystem, RemoteFiles):
+            return filesystem.folders(parent, stem)
+        entries = filesystem.match([filesystem.join(parent, f"{stem}*", file)])[0].metadata_list
+        return sorted(filesystem.split(entry.path)[0] for entry in entries)
 
     @staticmethod
     def remove_folder(path: str) -> None:
         """Delete a remote folder with all that it holds, also what was never finished; harmless if it is gone."""
-        found = FileSystems.get_filesystem(path)
-        if isinstance(found, RemoteFiles):
-            found.remove_folder(path)
-        elif found.match([found.join(path, "*")])[0].metadata_list:
-            found.delete([found.join(path, "*")])
+        filesystem = FileSystems.get_filesystem(path)
+        if isinstance(filesystem, RemoteFiles):
+            filesystem.remove_folder(path)
+        elif filesystem.match([filesystem.join(path, "*")])[0].metadata_list:
+            filesystem.delete([filesystem.join(path, "*")])
 
     @staticmethod
     def create(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
@@ -131,10 +131,10 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def read(path: str) -> bytes:
         """A whole remote file. Raises OSError or BeamIOError if it is not there, or cannot be read to its end."""
-        found = FileSystems.get_filesystem(path)
-        if isinstance(found, RemoteFiles):
-            return found.read(path)
-        with found.open(path, _MIME, _PLAIN) as source:
+        filesystem = FileSystems.get_filesystem(path)
+        if isinstance(filesystem, RemoteFiles):
+            return filesystem.read(path)
+        with filesystem.open(path, _MIME, _PLAIN) as source:
             return source.read()
 
     @staticmethod
@@ -144,11 +144,11 @@ class FileSystems(BeamFileSystems):
         Raises:
           OSError, BeamIOError: the file is gone, ends before, or cannot be read.
         """
-        found = FileSystems.get_filesystem(path)
-        if isinstance(found, RemoteFiles):
-            return found.read_range(path, offset, size)
+        filesystem = FileSystems.get_filesystem(path)
+        if isinstance(filesystem, RemoteFiles):
+            return filesystem.read_range(path, offset, size)
         parts, left = [], size
-        with found.open(path, _MIME, _PLAIN) as source:
+        with filesystem.open(path, _MIME, _PLAIN) as source:
             source.seek(offset)
             while left and (part := source.read(left)):  # object stores may return less than asked for
                 parts.append(part)
@@ -160,14 +160,14 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def copy(source_file_names: _Names, destination_file_names: _Names) -> None:
         if source_file_names:
-            found = FileSystems.get_filesystem(source_file_names[0])
-            found.copy(source_file_names, destination_file_names)
+            filesystem = FileSystems.get_filesystem(source_file_names[0])
+            filesystem.copy(source_file_names, destination_file_names)
 
     @staticmethod
     def rename(source_file_names: _Names, destination_file_names: _Names) -> None:
         if source_file_names:
-            found = FileSystems.get_filesystem(source_file_names[0])
-            found.rename(source_file_names, destination_file_names)
+            filesystem = FileSystems.get_filesystem(source_file_names[0])
+            filesystem.rename(source_file_names, destination_file_names)
 
     @staticmethod
     def exists(path: str) -> bool:

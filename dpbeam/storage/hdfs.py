@@ -72,10 +72,10 @@ class HdfsFiles(RemoteFiles):
         """(URL, state) of what lies in a folder; nothing where there is none."""
         _, name, before = self._at(folder)
         try:
-            found = self._ask(folder, lambda client, name: client.list(name, status=True))
+            entries = self._ask(folder, lambda client, name: client.list(name, status=True))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [(before + posixpath.join(name, child), state) for child, state in found]
+        return [(before + posixpath.join(name, child), state) for child, state in entries]
 
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
         """Files in a folder, and where it is none, nothing."""
@@ -85,8 +85,8 @@ class HdfsFiles(RemoteFiles):
 
     def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
         names = [self._named(pattern) for pattern in patterns]
-        found: list[MatchResult] = super().match(names, limits)  # type: ignore[no-untyped-call]
-        return found
+        matches: list[MatchResult] = super().match(names, limits)  # type: ignore[no-untyped-call]
+        return matches
 
     def _url_dirname(self, url_or_path: str) -> str:
         return url_or_path.rpartition("/")[0]
@@ -102,9 +102,9 @@ class HdfsFiles(RemoteFiles):
         return sorted(entry.path for entry in self._list(folder) if entry.path.startswith(named))
 
     def folders(self, parent: str, stem: str) -> list[str]:
-        found = ((url, state["type"]) for url, state in self._entries(parent))
+        entries = ((url, state["type"]) for url, state in self._entries(parent))
         return sorted(
-            url for url, kind in found if kind == "DIRECTORY" and self.split(url)[1].startswith(stem)
+            url for url, kind in entries if kind == "DIRECTORY" and self.split(url)[1].startswith(stem)
         )
 
     def remove_folder(self, path: str) -> None:
@@ -112,8 +112,8 @@ class HdfsFiles(RemoteFiles):
 
     def _about(self, path: str) -> dict[str, Any]:
         # Not `strict=False`: that takes a store that does not answer for one without the file.
-        found: dict[str, Any] = self._ask(path, lambda client, name: client.status(name))
-        return found
+        state: dict[str, Any] = self._ask(path, lambda client, name: client.status(name))
+        return state
 
     def _facts(self, about: Any) -> tuple[int, float, object]:
         return about["length"], about["modificationTime"] / 1000, None
@@ -122,10 +122,10 @@ class HdfsFiles(RemoteFiles):
         return str(self._ask(path, lambda client, name: client.checksum(name))["bytes"])
 
     def state(self, path: str) -> tuple[int, object]:
-        found = self._about(path)
-        if found["type"] != "FILE":
+        state = self._about(path)
+        if state["type"] != "FILE":
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
-        return found["length"], None
+        return state["length"], None
 
     def part(self, path: str, start: int, end: int, version: object) -> bytes:
         client, name, _ = self._at(path)

@@ -1,4 +1,4 @@
-"""Why a file cannot be had, in a few words for the person who can mend it."""
+"""Why a file cannot be had, in a few words for the person who can fix it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def missing_filesystem(path: str) -> str | None:
         return f"no filesystem is known for {scheme}://, only {names}, file:// and plain paths"
     package, module = _CLIENT_OF[scheme]
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
-        found = None
-    return None if found else f"{scheme}:// needs the package {package}; install it"
+        spec = None
+    return None if spec else f"{scheme}:// needs the package {package}; install it"

@@ -58,8 +58,8 @@ class S3Files(ObjectFiles):
             pages = self.s3.get_paginator("list_objects_v2").paginate(
                 Bucket=bucket, Prefix=key, Delimiter="/"
             )
-            found = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
-        return sorted(f"s3://{bucket}/{name.rstrip('/')}" for name in found)
+            names = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
+        return sorted(f"s3://{bucket}/{name.rstrip('/')}" for name in names)
 
     def remove_folder(self, path: str) -> None:
         bucket, key = _parts_of(f"{path.rstrip('/')}/")
@@ -166,8 +166,8 @@ class S3Object(NewObject):
         except FileNotFoundError:
             # No such upload: gone, or completed by a request whose answer was lost.
             with _as_os_errors(self._path):
-                found = self._s3.head_object(**self._name)
-            if found.get("Metadata", {}).get(_MARK) != self._mark:
+                head = self._s3.head_object(**self._name)
+            if head.get("Metadata", {}).get(_MARK) != self._mark:
                 raise
 
     def discard(self) -> None:

@@ -82,7 +82,7 @@ class TestRunners:
         assert (
             (code, err) == (1, "")
             and "NO" in out
-            and out.rstrip().endswith("not ready: mend the lines marked NO")
+            and out.rstrip().endswith("not ready: fix the lines marked NO")
         )
 
     @pytest.mark.parametrize("name", ["FnApiRunner", "DirectRunner", "direct", "fnapirunner"])

@@ -71,7 +71,7 @@ def test_the_environment_reaches_no_terminal(place):
 
 @pytest.mark.parametrize("made", ["text", "folder", "fifo"])
 def test_a_store_that_is_none(made, place, capsys):
-    """Wrong usage, which no retry mends; and no names of classes."""
+    """Wrong usage, which no retry fixes; and no names of classes."""
     if made == "text":
         (place / "b.db").write_text("no database " * 100)
     elif made == "folder":

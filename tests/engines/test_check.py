@@ -1,4 +1,4 @@
-"""The preflight: each thing that a job lacks is one row with its mend."""
+"""The preflight: each thing that a job lacks is one row with its fix."""
 
 import os
 import socket
@@ -47,7 +47,7 @@ def program(folder, name, text):
 def test_the_default_runner_needs_nothing(tmp_path):
     found = rows([], Path("--output", str(tmp_path / "new" / "out"), "output"))
     assert not refused(found)
-    assert found["runner"].found == "FnApiRunner"
+    assert found["runner"].finding == "FnApiRunner"
 
 
 def test_every_refusal_says_how_to_mend_it():
@@ -60,18 +60,18 @@ def test_every_refusal_says_how_to_mend_it():
     ):
         bad = refused(rows(argv))
         assert bad, argv
-        assert all(row.mend for row in bad), bad
+        assert all(row.fix for row in bad), bad
 
 
 def test_an_unreachable_cluster(listener):
     port = closed_port()
     found = rows(["--runner=FlinkRunner", f"--flink_master=localhost:{port}"])
     assert found["Flink cluster"].level == "refuse"
-    assert f"localhost:{port} does not answer" in found["Flink cluster"].found
+    assert f"localhost:{port} does not answer" in found["Flink cluster"].finding
     found = rows(["--runner=SparkRunner", f"--spark_master_url=spark://{listener}"])
-    assert found["Spark cluster"].found == f"{listener} answers; must run Spark {matrix.SPARK}"
+    assert found["Spark cluster"].finding == f"{listener} answers; must run Spark {matrix.SPARK}"
     found = rows(["--runner=SparkRunner", "--spark_master_url=spark://localhost"])
-    assert "has no port" in found["Spark cluster"].found
+    assert "has no port" in found["Spark cluster"].finding
 
 
 def test_flink_version_and_slots(monkeypatch):
@@ -89,7 +89,7 @@ def test_flink_version_and_slots(monkeypatch):
     overview["slots-available"] = 1
     assert rows(argv)["Flink slots"].level == "warn"
     overview.update({"slots-total": 0, "taskmanagers": 0, "slots-available": 0})
-    assert rows(argv)["Flink slots"].mend == "start task managers"
+    assert rows(argv)["Flink slots"].fix == "start task managers"
     overview["flink-version"] = "1.20.0"
     assert rows(argv)["Flink cluster"].level == "warn"
     overview["flink-version"] = "1.13.0"
@@ -109,13 +109,13 @@ def test_java_that_is_missing_or_broken(tmp_path):
     assert rows(["--runner=SparkRunner", "--job_server_java_launcher=no-such"])["Java"].level == "refuse"
     java = program(tmp_path, "java", "#!/bin/sh\nexit 3\n")
     assert (
-        "does not run" in rows(["--runner=SparkRunner", f"--job_server_java_launcher={java}"])["Java"].found
+        "does not run" in rows(["--runner=SparkRunner", f"--job_server_java_launcher={java}"])["Java"].finding
     )
 
 
 def test_the_job_server_jar(tmp_path):
     found = rows(["--runner=FlinkRunner"])["job server"]
-    assert (found.level, found.mend) == (
+    assert (found.level, found.fix) == (
         "warn",
         "run scripts/flink fetch; without it Beam fetches its own job server at start",
     )
@@ -127,11 +127,11 @@ def test_the_job_server_jar(tmp_path):
 
 
 def test_prism(tmp_path):
-    assert "scripts/prism" in rows(["--runner=PrismRunner"])["Prism"].mend
+    assert "scripts/prism" in rows(["--runner=PrismRunner"])["Prism"].fix
     plain = tmp_path / "prism"
     plain.write_text("")
     found = rows(["--runner=PrismRunner", f"--prism_location={plain}"])["Prism"]
-    assert "not executable" in found.found
+    assert "not executable" in found.finding
 
 
 def test_workers(tmp_path):
@@ -139,10 +139,10 @@ def test_workers(tmp_path):
     assert rows([*far, "--environment_type=LOOPBACK"])["workers"].level == "refuse"
     assert rows([*far, "--environment_type=DOCKER"])["workers"].level == "refuse"
     assert rows([*far, "--sdk_container_image=mine"])["workers"].level == "ok"
-    assert "must exist on every worker machine" in rows(far)["workers"].found
+    assert "must exist on every worker machine" in rows(far)["workers"].finding
     here = ["--runner=SparkRunner", "--spark_master_url=spark://localhost:1"]
     missing = rows([*here, "--environment_option=process_command=/no/such"])["workers"]
-    assert (missing.level, missing.found) == ("refuse", "/no/such is missing")
+    assert (missing.level, missing.finding) == ("refuse", "/no/such is missing")
     worker = program(tmp_path, "worker", "#!/bin/sh\n")
     assert rows([*here, f"--environment_option=process_command={worker}"])["workers"].level == "ok"
 
@@ -161,7 +161,7 @@ def test_files_that_go_with_the_job():
         ):
             here, far = ([engine[0], f"{engine[1]}={host}:1", flag] for host in ("localhost", "far.invalid"))
             assert "staged files" not in rows(here)
-            assert rows(far)["staged files"].found.startswith(flag.partition("=")[0].removesuffix("s"))
+            assert rows(far)["staged files"].finding.startswith(flag.partition("=")[0].removesuffix("s"))
             assert "staged files" not in rows([*far, "--artifacts_dir=/mnt/all"])
             assert "staged files" not in rows(far[:2])
 
@@ -171,7 +171,7 @@ def test_a_local_output_with_remote_workers_is_refused(tmp_path):
     output = Path("--output", str(tmp_path / "out"), "output")
     row = rows(far, output)[f"--output {output.value}"]
     assert row.level == "refuse"
-    assert "workers run on far.invalid and do not see this disk" in row.found
+    assert "workers run on far.invalid and do not see this disk" in row.finding
     temp = rows([*far, f"--temp_location={tmp_path}"])[f"--temp_location {tmp_path}"]
     assert temp.level == "refuse"
     shared = rows(far, output, shared_folders=[str(tmp_path)])[f"--output {output.value}"]
@@ -189,11 +189,11 @@ def test_the_same_output_with_local_workers_is_fine(tmp_path):
 def test_paths(tmp_path):
     (tmp_path / "a.parquet").touch()
     there = Path("--input", str(tmp_path / "*.parquet"), "input")
-    assert rows([], there)[f"--input {there.value}"].found == "1 files"
+    assert rows([], there)[f"--input {there.value}"].finding == "1 files"
     none = Path("--input", str(tmp_path / "*.csv"), "input")
     assert rows([], none)[f"--input {none.value}"].level == "refuse"
     under_file = Path("--output", str(tmp_path / "a.parquet" / "x"), "output")
-    assert "is a file" in rows([], under_file)[f"--output {under_file.value}"].found
+    assert "is a file" in rows([], under_file)[f"--output {under_file.value}"].finding
     nowhere = Path("--output", "nosuchscheme://bucket/x", "output")
     assert rows([], nowhere)["--output nosuchscheme://bucket/x"].level == "refuse"
 
@@ -205,7 +205,7 @@ def test_a_disk_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(check.tempfile, "TemporaryFile", full)
     row = rows([], Path("--output", str(tmp_path / "x"), "output"))[f"--output {tmp_path / 'x'}"]
     assert row.level == "refuse"
-    assert "No space left on device" in row.found
+    assert "No space left on device" in row.finding
 
 
 def test_the_preflight_writes_nothing(tmp_path):

@@ -54,4 +54,4 @@ def test_the_docs_show_the_tested_matrix():
 )
 def test_verdicts(verdict, level):
     assert verdict.level == level
-    assert bool(verdict.mend) == (level != "ok")
+    assert bool(verdict.fix) == (level != "ok")

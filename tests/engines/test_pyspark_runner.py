@@ -155,7 +155,7 @@ class TestPreflight:
     def test_without_pyspark(self, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         row = rows()["PySpark"]
-        assert not row.ok and "dpbeam[pyspark]" in row.mend
+        assert not row.ok and "dpbeam[pyspark]" in row.fix
 
     @pytest.mark.parametrize("setting", ["a=1", "spark.master=yarn"])
     def test_wrong_settings(self, setting):
@@ -166,7 +166,7 @@ class TestPreflight:
         pytest.importorskip("pyspark")
         monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
         found = rows()
-        assert [row.found for row in found.values() if not row.ok and "Spark Connect" in row.found]
+        assert [row.finding for row in found.values() if not row.ok and "Spark Connect" in row.finding]
 
     def test_a_cluster_that_does_not_answer(self):
         pytest.importorskip("pyspark")

@@ -237,7 +237,7 @@ def test_headers_that_are_nearly_right(write_file, refused, read):
     path = write_file("a.csv", "user, item\nu,i\n")
     assert refused(path) == (
         "--item_column: FILE has no column 'item', only user and 1 more; blanks stand around 'item' in its header: "
-        "mend it, or name the column with them"
+        "fix it, or name the column with them"
     )
     spec = InputSpec.create([path], user_column="user", item_columns=[" item"])
     assert read(spec)[0] == {("u", "i"): 1}
@@ -274,7 +274,7 @@ def test_a_header_that_holds_rows_is_not_shown(write_file, refused, name):
 
 def test_a_row_that_is_no_utf_8_and_has_other_fields_prints_nothing(write_file, read, refused, capfd):
     path = write_file("a.csv", b"user,item\nu,\xff,x\nv,i\n\xffw\n")
-    assert refused(path) == "FILE:2: malformed row, not valid UTF-8; mend the line, or pass --on_bad_row=skip"
+    assert refused(path) == "FILE:2: malformed row, not valid UTF-8; fix the line, or pass --on_bad_row=skip"
     assert read(pairs_spec(path, on_bad_row="skip")) == ({("v", "i"): 1}, {"bad_rows": 2})
     assert capfd.readouterr().err == ""
 
@@ -286,7 +286,7 @@ def test_jsonl_columns(write_file, refused):
     assert refused(path) == "--item_column: FILE has no column 'item'"
     path = write_file("a.jsonl", jsonl({"user": "u", "item": 3}, {"user": "u", "item": "text"}))
     assert refused(path, tokenizer="words") == (
-        "FILE:1: column 'item' holds an integer where a string is expected; mend the line, or pass --on_bad_row=skip"
+        "FILE:1: column 'item' holds an integer where a string is expected; fix the line, or pass --on_bad_row=skip"
     )
 
 
@@ -388,7 +388,7 @@ def test_malformed_csv(write_file, read, refused, suffix, split):
     text = f'user,item\n"a,b",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
     path = write_file("a.csv" + suffix, text)
     assert refused(path, split) == (
-        "FILE:4: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+        "FILE:4: malformed row: 3 fields where the header has 2; fix the line, or pass --on_bad_row=skip"
     )
     # Lines are right behind skipped rows, too.
     assert refused(path, split, on_bad_row="skip") == (
@@ -402,7 +402,7 @@ def test_malformed_csv_of_several_lines_a_row(write_file, read, refused):
     text = f'user,item\n"a\n\nb",i\n\nu,{SECRET},x\n{SECRET}\nv,j\n,k\n'
     path = write_file("a.csv", text)
     assert refused(path, csv_multiline=True) == (
-        "FILE:6: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+        "FILE:6: malformed row: 3 fields where the header has 2; fix the line, or pass --on_bad_row=skip"
     )
     options = {"csv_multiline": True, "on_bad_row": "skip"}
     assert refused(path, **options) == "FILE:9: null in column 'user'; pass --on_null=drop to drop such rows"
@@ -415,7 +415,7 @@ def test_malformed_tsv(write_file, read, refused, split):
     text = "user\titem\n\nu\ti\n\n" + f"u\t{SECRET}\tx\n" + "v\tj\n\tk\n"
     path = write_file("a.tsv", text)
     assert refused(path, split) == (
-        "FILE:5: malformed row: 3 fields where the header has 2; mend the line, or pass --on_bad_row=skip"
+        "FILE:5: malformed row: 3 fields where the header has 2; fix the line, or pass --on_bad_row=skip"
     )
     assert refused(path, split, on_bad_row="skip") == (
         "FILE:7: null in column 'user'; pass --on_null=drop to drop such rows"
@@ -428,9 +428,9 @@ def test_malformed_tsv(write_file, read, refused, split):
 
 UNEVEN = (
     "a quoted value does not end on its line, or a quote inside a value is not doubled; "
-    "mend the line, or pass --csv_multiline if values hold line breaks"
+    "fix the line, or pass --csv_multiline if values hold line breaks"
 )
-UNENDED = "a quoted value that begins here does not end, or a quote before it is not doubled; mend the file"
+UNENDED = "a quoted value that begins here does not end, or a quote before it is not doubled; fix the file"
 MISPLACED = (
     "a quote inside a value is not doubled, or a value with quotes or a carriage return is not quoted as a "
     "whole; "
@@ -444,7 +444,7 @@ def test_two_rows_of_one_user_swallow_no_others(write_file, refused, on_bad_row,
     rows = "".join(f"u{n},common\n" for n in range(50))
     path = write_file("a.csv", f'user,item\nv,"{SECRET}\n{rows}v,"b\n')
     assert refused(path, split, on_bad_row=on_bad_row) == f"FILE:2: {UNEVEN}"
-    message = f"FILE:2: {MISPLACED}mend the file"
+    message = f"FILE:2: {MISPLACED}fix the file"
     assert refused(path, split, on_bad_row=on_bad_row, csv_multiline=True) == message
 
 
@@ -486,7 +486,7 @@ def test_quotes_out_of_place_cost_their_own_row(write_file, read, refused, line,
     path = write_file("a.csv", f"user,item\nu,i\n{line}\nw,j\nx,k\n")
     assert (
         refused(path, csv_multiline=multiline)
-        == f"FILE:3: {MISPLACED}mend the line, or pass --on_bad_row=skip"
+        == f"FILE:3: {MISPLACED}fix the line, or pass --on_bad_row=skip"
     )
     for split in (None, 5):
         found = read(pairs_spec(path, on_bad_row="skip", csv_multiline=multiline), split)
@@ -498,7 +498,7 @@ def test_a_row_of_several_lines_is_never_skipped(write_file, refused, on_bad_row
     """Well quoted, and with a field too many: what it swallows may be other users' rows."""
     path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\nw,j\nx,k\n","b"\ny,l\n')
     message = refused(path, csv_multiline=True, on_bad_row=on_bad_row)
-    assert message.startswith("FILE:3: malformed row") and ("mend the file" in message) == (
+    assert message.startswith("FILE:3: malformed row") and ("fix the file" in message) == (
         on_bad_row == "skip"
     )
 
@@ -521,7 +521,7 @@ def test_a_header_in_quotes(write_file, read, refused, multiline):
 def test_a_carriage_return_ends_no_line_of_tsv(write_file, read, refused, split):
     path = write_file("a.tsv", f"user\titem\nu\ti\nv\t{SECRET}\rw0\tforged\rw1\tforged\nx\tk\n")
     assert refused(path, split) == (
-        "FILE:3: a carriage return inside the line; mend the line, or pass --on_bad_row=skip"
+        "FILE:3: a carriage return inside the line; fix the line, or pass --on_bad_row=skip"
     )
     found = read(pairs_spec(path, on_bad_row="skip"), split)
     assert found == ({("u", "i"): 1, ("x", "k"): 1}, {"bad_rows": 1})
@@ -591,7 +591,7 @@ def csv_row(line):
 @pytest.mark.parametrize("split", [None, 50])
 def test_malformed_jsonl(write_file, read, refused, line, problem, split):
     path = write_file("a.jsonl", jsonl(*good(2), "", line, *good(1)))
-    assert refused(path, split) == f"FILE:4: {problem}; mend the line, or pass --on_bad_row=skip"
+    assert refused(path, split) == f"FILE:4: {problem}; fix the line, or pass --on_bad_row=skip"
     spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_bad_row="skip")
     found, counts = read(spec, split)
     assert sum(found.values()) == 3 and counts == {"bad_rows": 1}
@@ -619,7 +619,7 @@ def test_malformed_jsonl_lists(write_file, read, refused):
     path = write_file("a.jsonl", jsonl(*({"user": 1, "item": v} for v in (["a"], "a", ["b", True]))))
     options = {"layout": "grouped"}
     assert refused(path, **options) == (
-        "FILE:2: column 'item' holds a string where a list is expected; mend the line, or pass --on_bad_row=skip"
+        "FILE:2: column 'item' holds a string where a list is expected; fix the line, or pass --on_bad_row=skip"
     )
     spec = InputSpec.create([path], item_columns=["item"], on_bad_row="skip", **options)
     assert read(spec) == ([["a"]], {"bad_rows": 2})
@@ -641,7 +641,7 @@ def test_invalid_utf8(write_file, read, refused, name):
     number = 3 if header else 2
     message = f"FILE:{number}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
     if name == "a.jsonl":
-        message = "FILE:2: not valid UTF-8; mend the line, or pass --on_bad_row=skip"
+        message = "FILE:2: not valid UTF-8; fix the line, or pass --on_bad_row=skip"
     assert refused(path) == message
     columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
     found, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
@@ -740,7 +740,7 @@ def test_one_user_does_not_decide_the_type_of_the_items(write_file, read):
 def test_json_integers_are_declared(write_file, read, refused):
     path = write_file("a.jsonl", jsonl(*({"user": n, "item": n} for n in range(3)), {"user": 1, "item": "x"}))
     assert refused(path, item_types=["int"]) == (
-        "FILE:4: column 'item' holds a string where an integer is expected; mend the line, or pass --on_bad_row=skip"
+        "FILE:4: column 'item' holds a string where an integer is expected; fix the line, or pass --on_bad_row=skip"
     )
     found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip"))
     assert found == ({(n, n): 1 for n in range(3)}, {"bad_rows": 1})
@@ -748,7 +748,7 @@ def test_json_integers_are_declared(write_file, read, refused):
     for on_bad_row in ("error", "skip"):
         assert refused(path, on_bad_row=on_bad_row) == (
             "--item_type is required: column 'item' holds integers; pass --item_type=int (items of JSON lines are "
-            "strings unless told otherwise)"
+            "strings by default)"
         )
     assert read(pairs_spec(path, item_types=["string"], on_bad_row="skip")) == ({}, {"bad_rows": 3})
 
@@ -762,7 +762,7 @@ def test_integers_of_delimited_files(write_file, read, refused, format):
         f"a.{format}", text.replace("u,", "user,", 1).replace(",", "," if format == "csv" else "\t")
     )
     assert refused(path, item_types=["int"], on_null="drop") == (
-        "FILE:8: column 'item' holds no 64-bit integer where one is expected; mend the line, or pass --on_bad_row=skip"
+        "FILE:8: column 'item' holds no 64-bit integer where one is expected; fix the line, or pass --on_bad_row=skip"
     )
     assert refused(path, item_types=["int"], on_bad_row="skip").startswith("FILE:7: null in column 'item'")
     found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip", on_null="drop"))

@@ -111,9 +111,7 @@ class TestRefusals:
         path = parquet(tmp_path, item=["a"], count=["1"])
         refused(path, f"{path}: column 'count' holds string values, not integers")
         path = write_file("h.csv", "item,count\na,many\n")
-        refused(
-            path, f"{path}:2: column 'count' holds no 64-bit integer where one is expected; mend the line"
-        )
+        refused(path, f"{path}:2: column 'count' holds no 64-bit integer where one is expected; fix the line")
 
     def test_quotes_out_of_place(self, write_file):
         """Item b and its count were part of item a."""
@@ -125,14 +123,14 @@ class TestRefusals:
             "whole"
         )
         path = write_file("h.csv", 'item,count\na",1\nb",2\nc,3\n')
-        refused(path, f"{path}:2: {misplaced}; mend the file")
+        refused(path, f"{path}:2: {misplaced}; fix the file")
         path = write_file("h.csv", 'item,count\na"b"c,1\n')
-        refused(path, f"{path}:2: {misplaced}; mend the line")
+        refused(path, f"{path}:2: {misplaced}; fix the line")
         path = write_file("h.csv", 'item,count\nb,2\n"a,1\n')
         refused(
             path,
             f"{path}:3: a quoted value that begins here does not end, or a quote before it is not doubled; "
-            "mend the file",
+            "fix the file",
         )
 
     @pytest.mark.parametrize("count", [-1, LIMIT + 1, 2**63 - 1])
@@ -165,7 +163,7 @@ class TestRefusals:
             (
                 "h.csv",
                 "item,count\na,1,secret\n",
-                ":2: malformed row: 3 fields where the header has 2; mend the line",
+                ":2: malformed row: 3 fields where the header has 2; fix the line",
             ),
             ("h.csv", b"item,count\n\xff\xfe,1\n", ":2: not valid UTF-8"),
             (

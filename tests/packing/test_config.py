@@ -99,8 +99,8 @@ def test_too_small_a_supply_is_refused_with_what_would_do():
     alpha = float(text.split("--alpha=")[2].split(" ")[0].rstrip(","))
     epsilon = float(text.split("--epsilon=")[2].split(" ")[0].rstrip(","))
     make_plan(config, market([needed * 1.001, 900 * needed / 100], 10_000)).check_supply()
-    for mended in (replace(config, alpha=alpha), replace(config, epsilon=epsilon)):
-        make_plan(mended, market([100, 900], 10_000)).check_supply()
+    for corrected in (replace(config, alpha=alpha), replace(config, epsilon=epsilon)):
+        make_plan(corrected, market([100, 900], 10_000)).check_supply()
     make_plan(replace(config, allow_small_supply=True), market([100, 900], 10_000)).check_supply()
     assert found.supply_needed == pytest.approx(found.overuse_margin / 0.1)
 

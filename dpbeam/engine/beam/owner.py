@@ -30,7 +30,7 @@ FILE = "owner.json"
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one of the same number.
+    """A process, distinguished from a later one of the same number.
 
     Attributes:
       host: the machine's name, with its boot and the namespace of its process numbers where the system tells them.

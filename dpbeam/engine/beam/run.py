@@ -52,7 +52,7 @@ class StoredProgram:
         """Store a program; the same program twice is one file.
 
         Args:
-          relays: left out where blocks are told different things about an item: a relay knows sums alone.
+          relays: left out where blocks receive different values about an item: a relay knows sums alone.
           one_step: all trips are made in one step, which binds its noise in a place of its own.
 
         Raises:

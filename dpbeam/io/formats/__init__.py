@@ -41,8 +41,8 @@ def find(name: str) -> Format:
     if name not in _FORMATS:
         raise InputError(f"--input_format: expected one of {', '.join(_FORMATS)}, got '{name}'")
     module, kind = _FORMATS[name].split(":")
-    found: Format = getattr(importlib.import_module(module), kind)()
-    return found
+    form: Format = getattr(importlib.import_module(module), kind)()
+    return form
 
 
 def formats() -> Iterator[Format]:

@@ -124,12 +124,12 @@ def _type(schema: Any, named: dict[str, pa.DataType]) -> pa.DataType:
     if schema["type"] == "array":
         items = _type(schema["items"], named)
         return _OTHER if pa.types.is_null(items) else pa.large_list(items)
-    found = _TYPES.get(schema["type"], _OTHER) if isinstance(schema["type"], str) else _OTHER
+    arrow = _TYPES.get(schema["type"], _OTHER) if isinstance(schema["type"], str) else _OTHER
     if schema.get("logicalType") in _LOGICAL:
-        found = _LOGICAL[schema["logicalType"]]
+        arrow = _LOGICAL[schema["logicalType"]]
     for name in {schema.get("name"), f"{schema.get('namespace', '')}.{schema.get('name')}"}:
-        named[name or ""] = found
-    return found
+        named[name or ""] = arrow
+    return arrow
 
 
 #: What the library makes of them; strings are the texts of `dpbeam.kernels.canonical`.

@@ -128,10 +128,10 @@ class Format(ABC):
 
     def count_rows(self, path: str, spec: InputSpec) -> int:
         """How many rows a file has, where columns are read that need it; blank ones may be counted."""
-        found = self.look(Piece(path, 0, 1 << 62), spec).rows
-        if found is None:
+        rows = self.look(Piece(path, 0, 1 << 62), spec).rows
+        if rows is None:
             raise NotImplementedError(f"{self.name} does not count rows")
-        return found
+        return rows
 
     def complete_users(self, spec: InputSpec) -> bool:
         """Whether each row is, by declaration, one whole user."""

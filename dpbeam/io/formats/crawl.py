@@ -199,12 +199,12 @@ def _headers(head: bytes) -> dict[str, str]:
     first, *lines = head.decode(errors="replace").split("\r\n")
     if not re.fullmatch(r"WARC/\d\.\d+", first):
         return {}
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if colon and not name[:1].isspace():
-            found[name.strip().lower()] = value.strip()
-    return found
+            fields[name.strip().lower()] = value.strip()
+    return fields
 
 
 class _Ahead:

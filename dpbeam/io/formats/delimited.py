@@ -4,7 +4,7 @@ One line is one row. Where quotes may hold line breaks, a single quote out of pl
 value, or lets a value pass for rows: one user could erase others, or pose as many. So:
 
 - CSV is quoted as RFC 4180 says, and a quoted value ends on its line. A line with an odd number of quotes is an error
-  even where bad rows are skipped, for it cannot be told which lines belong to it. A line whose quotes are even but out
+  even where bad rows are skipped, for it is unknown which lines belong to it. A line whose quotes are even but out
   of place is a bad row. With `--csv_multiline` values may hold line breaks; the file is then read from its start, and
   whatever is wrong with a row of several lines is an error.
 - TSV has no quotes, as its media type says: a field cannot hold a tab or newline.
@@ -105,12 +105,12 @@ class _Delimited(Format):
         lines = chunks(piece.path, file, piece.start, piece.end, block_bytes)
         records = _joined(lines, block_bytes) if spec.csv_multiline else map(_by_line, lines)
         at_header = piece.start == 0
-        for found in records:
-            found = found.without_blank()
-            if at_header and len(found):
-                at_header, found = False, found.keep(np.arange(len(found)) > 0)
-            if len(found):
-                rows = _parse(found, header, spec, counts, self)
+        for batch in records:
+            batch = batch.without_blank()
+            if at_header and len(batch):
+                at_header, batch = False, batch.keep(np.arange(len(batch)) > 0)
+            if len(batch):
+                rows = _parse(batch, header, spec, counts, self)
                 if len(rows):
                     yield rows
 
@@ -213,9 +213,9 @@ def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
     for chunk in lines:
         if rest is not None:
             chunk = Chunk(rest.path, rest.offset, rest.data + chunk.data)
-        found = _by_line(chunk)
-        closed = np.cumsum(found.count(_QUOTE)) % 2 == 0
-        ends = found.ends[closed]
+        split = _by_line(chunk)
+        closed = np.cumsum(split.count(_QUOTE)) % 2 == 0
+        ends = split.ends[closed]
         used = int(ends[-1]) if len(ends) else 0
         rest = Chunk(chunk.path, chunk.offset + used, chunk.data[used:]) if used < len(chunk.data) else None
         if rest is not None and len(rest.data) > limit:
@@ -232,12 +232,12 @@ class _UnendedError(InputError):
     def __init__(self, rest: Chunk):
         super().__init__(
             f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is "
-            "not doubled; mend the file"
+            "not doubled; fix the file"
         )
 
 
-def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts, form: _Delimited) -> Rows:
-    good = _well_formed(found, spec, counts, form)
+def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts, form: _Delimited) -> Rows:
+    good = _well_formed(records, spec, counts, form)
     # Of a row with too many or too few fields pyarrow makes a string first, and prints what it thinks of the others.
     if len(canonical.invalid_utf8(pa.array([good.chunk.data], pa.large_binary()))):
         odd = canonical.invalid_utf8(good.values())
@@ -251,10 +251,10 @@ def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts, 
         table = pacsv.read_csv(text, **_options(spec, form, handler, header, max(text.size, 1 << 10)))
     except pa.ArrowInvalid:
         if not handler.numbers:
-            raise InputError(f"{found.chunk.path}: malformed {form.name.upper()}") from None
+            raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}") from None
         raise _wrong_fields(good, handler, spec) from None
     if table.num_rows + len(handler.numbers) != len(good):
-        raise InputError(f"{found.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
+        raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
     bad = np.asarray(handler.numbers, np.int64) - 1
     if spec.csv_multiline and len(bad):
         several = bad[good.keep(bad).count(_NEWLINE) > 1]
@@ -265,42 +265,42 @@ def _parse(found: _Records, header: list[str], spec: InputSpec, counts: Counts, 
     return _rows(table.combine_chunks(), good, spec, counts)
 
 
-def _well_formed(found: _Records, spec: InputSpec, counts: Counts, form: _Delimited) -> _Records:
+def _well_formed(records: _Records, spec: InputSpec, counts: Counts, form: _Delimited) -> _Records:
     """The records whose quotes and carriage returns are where they may be; see the module's docstring."""
-    quotes = found.count(_QUOTE)
+    quotes = records.count(_QUOTE)
     if form.quoted and (quotes & 1).any():
         first = int((quotes & 1).argmax())
         raise InputError(
-            f"{found.where(first)}: {_UNEVEN}; mend the line, or pass --csv_multiline if values hold line breaks"
+            f"{records.where(first)}: {_UNEVEN}; fix the line, or pass --csv_multiline if values hold line breaks"
         )
-    unsure = found.count(_RETURN) > 0
+    unsure = records.count(_RETURN) > 0
     if form.quoted:
         unsure |= quotes > 0
     positions = np.flatnonzero(unsure)
     if not len(positions):
-        return found
-    return _drop(found, positions, form.record(spec), form.misplaced, spec, counts)
+        return records
+    return _drop(records, positions, form.record(spec), form.misplaced, spec, counts)
 
 
 def _drop(
-    found: _Records, positions: np.ndarray, pattern: str, problem: str, spec: InputSpec, counts: Counts
+    records: _Records, positions: np.ndarray, pattern: str, problem: str, spec: InputSpec, counts: Counts
 ) -> _Records:
     """The records without those, of these positions, that a regular expression does not match."""
-    fits = pc.match_substring_regex(found.keep(positions).values(), pattern)
+    fits = pc.match_substring_regex(records.keep(positions).values(), pattern)
     bad = positions[~fits.to_numpy(zero_copy_only=False)]
     if not len(bad):
-        return found
-    several = bad[found.keep(bad).count(_NEWLINE) > 1]
+        return records
+    several = bad[records.keep(bad).count(_NEWLINE) > 1]
     if len(several):
-        raise InputError(f"{found.where(int(several[0]))}: {problem}; mend the file")
-    _refuse(spec, found.where(int(bad[0])), problem)
+        raise InputError(f"{records.where(int(several[0]))}: {problem}; fix the file")
+    _refuse(spec, records.where(int(bad[0])), problem)
     counts[BAD_ROWS] += len(bad)
-    return found.keep(np.delete(np.arange(len(found)), bad))
+    return records.keep(np.delete(np.arange(len(records)), bad))
 
 
 def _refuse(spec: InputSpec, where: str, problem: str) -> None:
     if spec.on_bad_row == "error":
-        raise InputError(f"{where}: {problem}; {spec.mend_row}")
+        raise InputError(f"{where}: {problem}; {spec.fix_row}")
 
 
 class _BadRows:
@@ -321,11 +321,11 @@ def _wrong_fields(
     good: _Records, handler: _BadRows, spec: InputSpec, record: int | None = None
 ) -> InputError:
     if record is not None:
-        return InputError(f"{good.where(record)}: malformed row of several lines; mend the file")
-    found, expected = handler.fields
+        return InputError(f"{good.where(record)}: malformed row of several lines; fix the file")
+    fields, expected = handler.fields
     return InputError(
-        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {found} fields where the header has {expected}; "
-        f"{spec.mend_row}"
+        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {fields} fields where the header has {expected}; "
+        f"{spec.fix_row}"
     )
 
 
@@ -352,8 +352,8 @@ def _options(
 
 def _rows(table: pa.Table, records: _Records, spec: InputSpec, counts: Counts) -> Rows:
     def column(name: str) -> pa.Array:
-        found = table.column(name).combine_chunks()
-        return found if isinstance(found, pa.Array) else found.chunk(0)
+        values = table.column(name).combine_chunks()
+        return values if isinstance(values, pa.Array) else values.chunk(0)
 
     user = None
     if spec.user_column is not None:
@@ -392,7 +392,7 @@ def read_header(path: str, spec: InputSpec, form: _Delimited) -> list[str]:
         with open_input(path) as file:
             lines = chunks(path, file, 0, 1 << 62, _HEADER_BYTES)
             records = _joined(lines, BLOCK_BYTES) if spec.csv_multiline else map(_by_line, lines)
-            first = next((kept for found in records if len(kept := found.without_blank())), None)
+            first = next((kept for batch in records if len(kept := batch.without_blank())), None)
         if first is None:
             raise form.no_header(path)
         line = first.values()[0].as_py().decode(errors="surrogateescape")

@@ -130,7 +130,7 @@ class _Reader:
         if problem is None:
             return True
         if self._spec.on_bad_row == "error":
-            raise InputError(f"{_where(chunk, number)}: {problem}; {self._spec.mend_row}")
+            raise InputError(f"{_where(chunk, number)}: {problem}; {self._spec.fix_row}")
         self._counts[BAD_ROWS] += 1
         return False
 

@@ -159,12 +159,12 @@ class ParquetInput:
                 if value is None:
                     return pa.nulls(table.num_rows, kind)
                 return pa.repeat(pa.scalar(value).cast(kind), table.num_rows)
-            found = table.column(self._stored[name])
-            if pa.types.is_dictionary(found.type):
-                found = found.unify_dictionaries()
-            elif pa.types.is_string(found.type):
-                found = found.cast(pa.large_string())  # one array of 32-bit offsets may be too short
-            return found.combine_chunks()
+            values = table.column(self._stored[name])
+            if pa.types.is_dictionary(values.type):
+                values = values.unify_dictionaries()
+            elif pa.types.is_string(values.type):
+                values = values.cast(pa.large_string())  # one array of 32-bit offsets may be too short
+            return values.combine_chunks()
 
         return Rows(
             user=None if spec.user_column is None else column(spec.user_column),

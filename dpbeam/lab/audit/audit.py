@@ -313,5 +313,5 @@ def markdown(rows: Sequence[tuple[str, Audit]]) -> str:
 
 
 def trials_for(delta: float, relative: float, alpha: float = 1e-6) -> int:
-    """Trials after which a divergence of (1 + relative) delta is told from delta, about."""
+    """Trials after which a divergence of (1 + relative) delta is distinguished from delta, about."""
     return math.ceil(2.0 * math.log(2.0 / alpha) / (delta * relative**2))

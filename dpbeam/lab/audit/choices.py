@@ -198,9 +198,9 @@ def _pairs_p(rankings: list[np.ndarray], items: int, probability: float) -> floa
 
 def _stated(plan: Plan, *names: str) -> Mapping[str, Any]:
     """Numbers that the plan's events state."""
-    found = [event for event in leaves(plan.event) if all(hasattr(event, name) for name in names)]
-    assert len(found) == 1, plan.event
-    return {name: getattr(found[0], name) for name in names}
+    events = [event for event in leaves(plan.event) if all(hasattr(event, name) for name in names)]
+    assert len(events) == 1, plan.event
+    return {name: getattr(events[0], name) for name in names}
 
 
 def _peeling(

@@ -58,9 +58,9 @@ class Drawn:
             p = np.asarray(spec.tail(spec.threshold - exact / UNITS), np.float64)
             rare, unlikely = np.minimum(p, 1.0 - p), (noisy > 0) == (p <= 0.5)
             # Coins that are nearly sure tell nothing of the scale; what cannot be, much.
-            told = (rare > _SURE) | (unlikely & (rare == 0.0))
+            telling = (rare > _SURE) | (unlikely & (rare == 0.0))
             low, high = np.where(unlikely, 0.0, rare), np.where(unlikely, rare, 1.0)
-            self._add((ITEMS, spec.round), low[told], high[told])
+            self._add((ITEMS, spec.round), low[telling], high[telling])
             return
         self.add_noise((ITEMS, spec.round), spec, noisy - exact)
 
@@ -70,8 +70,8 @@ class Drawn:
         self._add(place, low, high)
 
     def _add(self, place: Place, low: np.ndarray, high: np.ndarray) -> None:
-        found = low + (high - low) * self._rng.random(len(low))
-        self._uniform.setdefault(place, []).append(found)
+        values = low + (high - low) * self._rng.random(len(low))
+        self._uniform.setdefault(place, []).append(values)
 
     def p_values(self) -> dict[Place, float]:
         """How likely draws are as far from the stated law, at most; by place."""
@@ -84,11 +84,11 @@ class Drawn:
           level: probability that sound draws are called a fault.
           stated: noise that must have been drawn; a round that nobody saw is a fault.
         """
-        found = self.p_values()
-        for place, p in sorted(found.items()):
-            if p < level / len(found):
+        p_values = self.p_values()
+        for place, p in sorted(p_values.items()):
+            if p < level / len(p_values):
                 return f"noise of {place[0]} in round {place[1]} is not as stated"
-        seen = {number for _, number in found}
+        seen = {number for _, number in p_values}
         missing = sorted(spec.round for spec in stated if spec.round not in seen)
         return f"noise of round {missing[0]} is never drawn" if missing else ""
 

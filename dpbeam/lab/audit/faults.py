@@ -103,20 +103,20 @@ def _short_hash(method: str) -> Fault:
 
 def faults() -> dict[str, Callable[[], Fault]]:
     """All planted faults of all selectors, made when they are called."""
-    found: dict[str, Callable[[], Fault]] = {}
+    by_name: dict[str, Callable[[], Fault]] = {}
     for method, selector in selectors().items():
-        found[f"{method}, noise x 0.8"] = lambda m=method: _keyed(QuietKeys, m, epsilon=4.0)
-        found[f"{method}, noise of another kind"] = lambda m=method: _keyed(OtherKindKeys, m)
+        by_name[f"{method}, noise x 0.8"] = lambda m=method: _keyed(QuietKeys, m, epsilon=4.0)
+        by_name[f"{method}, noise of another kind"] = lambda m=method: _keyed(OtherKindKeys, m)
         plan = plan_of(method)
         if (
             plan.program.norm != LINF
         ):  # coins of twice D0 items stay below delta at so large a delta: replay tells
-            found[f"{method}, users merged by 32 bits"] = lambda m=method: _short_hash(m)
+            by_name[f"{method}, users merged by 32 bits"] = lambda m=method: _short_hash(m)
         if len(plan.rounds) > 1:
-            found[f"{method}, noise label without the round"] = lambda m=method: _keyed(OneLabelKeys, m)
+            by_name[f"{method}, noise label without the round"] = lambda m=method: _keyed(OneLabelKeys, m)
         for planted in selector.planted_faults():
-            found[planted.name] = lambda m=method, p=planted: _planted(m, p)
-    return found
+            by_name[planted.name] = lambda m=method, p=planted: _planted(m, p)
+    return by_name
 
 
 def _planted(method: str, planted) -> Fault:

@@ -149,15 +149,15 @@ def generic_faults(plan: SelectionPlan, settings: Mapping[str, Any]) -> dict[str
 
     What changes nothing in a selection is left out: a vote is one whatever D0 is, and coins have no threshold.
     """
-    found: dict[str, Planted | None] = {
+    by_name: dict[str, Planted | None] = {
         **{f"noise x {share:g}": (plan, Subject(plan.program, quiet(share))) for share in SHARES},
         "norm x 2": (plan, Subject(Louder(plan.program, 2.0))),
         "event for D0/4": believes(plan, settings, max(1, (plan.config.max_items_per_user or 1) // 4)),
         "a user is two": (plan, Subject(plan.program, identity=halves)),
     }
     lower = _lowered(plan, lambda row: row.statistic_sigma)
-    found["threshold - 1 sigma"] = None if lower is None else (plan, lower)
-    return {name: planted for name, planted in found.items() if planted is not None}
+    by_name["threshold - 1 sigma"] = None if lower is None else (plan, lower)
+    return {name: planted for name, planted in by_name.items() if planted is not None}
 
 
 # Rows.
@@ -189,15 +189,15 @@ class Row:
 
 def rows() -> dict[str, Callable[[], Row]]:
     """One for the default of every selector and for every program of the other families, made when they are called."""
-    found: dict[str, Callable[[], Row]] = {}
+    by_name: dict[str, Callable[[], Row]] = {}
     for name, settings in defaults().items():
-        found[f"select, {name}"] = partial(selection_row, name, settings)
+        by_name[f"select, {name}"] = partial(selection_row, name, settings)
     for name in programs():
         if not name.startswith("select, "):
-            found[name] = partial(drawn_row, name)
+            by_name[name] = partial(drawn_row, name)
     for name in choices():
-        found[f"choice, {name}"] = partial(choice_row, name)
-    return found
+        by_name[f"choice, {name}"] = partial(choice_row, name)
+    return by_name
 
 
 def _first(steps: tuple[int, ...], seen: Callable[[int], bool]) -> int | None:
@@ -205,12 +205,12 @@ def _first(steps: tuple[int, ...], seen: Callable[[int], bool]) -> int | None:
 
 
 def _smallest(seen: Callable[[float], bool]) -> float | None:
-    found: dict[float, bool] = {}
+    by_factor: dict[float, bool] = {}
     for factor in FACTORS:
-        found[factor] = seen(factor)
-        if not found[factor]:
+        by_factor[factor] = seen(factor)
+        if not by_factor[factor]:
             break
-    return smallest_seen(found)
+    return smallest_seen(by_factor)
 
 
 def selection_row(name: str, settings: Mapping[str, Any], epsilon: float = 1.0, max_items: int = 16) -> Row:
@@ -240,8 +240,8 @@ def drawn_row(name: str) -> Row:
     made = programs()[name]()
 
     def seen(share: float, runs: int) -> bool:
-        found = made.drawn(runs, keys=quiet(share)).p_values()
-        return all(p < _ALPHA / len(found) for p in found.values())
+        p_values = made.drawn(runs, keys=quiet(share)).p_values()
+        return all(p < _ALPHA / len(p_values) for p in p_values.values())
 
     steps = tuple(made.runs * more for more in _MORE)
     cells = {f"noise x {share:g}": _first(steps, partial(seen, share)) for share in SHARES}
@@ -270,11 +270,11 @@ def choice_row(name: str) -> Row:
     return Row(f"choice, {name}", made.p_value(made.runs) > _ALPHA, cells, smallest)
 
 
-def markdown(found: list[Row]) -> str:
+def markdown(table_rows: list[Row]) -> str:
     """A table: per program the trials that refute each fault, and the smallest factor on epsilon that is seen."""
-    faults = list(dict.fromkeys(fault for row in found for fault in row.cells))
+    faults = list(dict.fromkeys(fault for row in table_rows for fault in row.cells))
     lines = [f"| program | {' | '.join(faults)} | smallest factor seen |", "|---" * (len(faults) + 2) + "|"]
-    for row in found:
+    for row in table_rows:
         cells = [
             ("no" if row.cells[f] is None else f"{row.cells[f]}") if f in row.cells else "" for f in faults
         ]

@@ -1,7 +1,7 @@
 """Neighbouring inputs for the audit: small worst cases, laid out many times in one run.
 
 Noise is drawn per item and samples per user, so K copies of a tiny input with users and items of their own are K
-independent trials, and one run in process decides them all. Copies are told apart by the numbers of their users
+independent trials, and one run in process decides them all. Copies differ by the numbers of their users
 and items; a program never sees where one copy ends.
 """
 

@@ -69,26 +69,26 @@ class Running:
         Args:
           keys, build: for planted faults, what is drawn by, and what becomes of the program.
         """
-        found = Drawn()
+        draws = Drawn()
         for number in range(runs):
             mine = keys(RunKey.insecure_fixed(f"{seed} {number}"))
             program = self.program if build is None else build(self.program)
-            run_trips(Watched(program, found), self.blocks(mine), mine)
-        return found
+            run_trips(Watched(program, draws), self.blocks(mine), mine)
+        return draws
 
 
 def programs() -> dict[str, Callable[[], Running]]:
     """All of them by name, made when they are called."""
-    found: dict[str, Callable[[], Running]] = {}
+    by_name: dict[str, Callable[[], Running]] = {}
     for name, settings in variants().items():
-        found[f"select, {name}"] = partial(_selection, settings, 3, 4)
+        by_name[f"select, {name}"] = partial(_selection, settings, 3, 4)
     for name, settings in defaults().items():
-        found[f"counts, {name}"] = partial(_selection, {**settings, "noisy_counts": True}, 30, 1)
-    found["top-k, gauss-rank"] = partial(_ranking, None)
-    found[f"top-k, gauss-rank after {DEFAULT_METHOD}"] = partial(_ranking, DEFAULT_METHOD)
-    found["count"] = _counting
-    found["pack"] = _packing
-    return found
+        by_name[f"counts, {name}"] = partial(_selection, {**settings, "noisy_counts": True}, 30, 1)
+    by_name["top-k, gauss-rank"] = partial(_ranking, None)
+    by_name[f"top-k, gauss-rank after {DEFAULT_METHOD}"] = partial(_ranking, DEFAULT_METHOD)
+    by_name["count"] = _counting
+    by_name["pack"] = _packing
+    return by_name
 
 
 def _built(case: Neighbours, copies: int, cap: int) -> Callable[[Keys], list[Block]]:
@@ -110,7 +110,7 @@ class _Noted(Forwarding):
     def __init__(self, inner: Program):
         super().__init__(inner)
         self.sums = self.demand = np.zeros(0, np.int64)
-        self.told: list[Columns] = []
+        self.broadcasts: list[Columns] = []
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         self.sums = self.exact(trip, shard).units
@@ -121,9 +121,9 @@ class _Noted(Forwarding):
     ) -> tuple[Columns, Columns]:
         if "demand" in summaries[0] and not trip:
             self.demand = np.sum([summary["demand"] for summary in summaries], axis=0)
-        state, told = super().decide(trip, state, summaries, draw)
-        self.told.append(told)
-        return state, told
+        state, broadcast = super().decide(trip, state, summaries, draw)
+        self.broadcasts.append(broadcast)
+        return state, broadcast
 
 
 def _move_of_counts(program: Program) -> float:
@@ -135,7 +135,7 @@ def _move_of_counts(program: Program) -> float:
             noted = _Noted(program)
             run_trips(noted, build(_POPULAR, 1, keys, program.cap, with_newcomer=there), keys)
             sides.append(noted)
-        if sides[0].told[-1]["way"] == sides[1].told[-1]["way"]:
+        if sides[0].broadcasts[-1]["way"] == sides[1].broadcasts[-1]["way"]:
             moved = (sides[1].sums - sides[0].sums) / UNITS
             largest = max(largest, float(np.linalg.norm(moved)))
     return largest

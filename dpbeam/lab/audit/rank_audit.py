@@ -149,10 +149,10 @@ class _Side:
         block = build_block(0, messages, keys.pairs, 1, program.cap)
         assert block is not None
         self._block: Block = block
-        told: Columns = {"size": np.array([case.domain], np.int64)}
-        self.state = told
+        size_columns: Columns = {"size": np.array([case.domain], np.int64)}
+        self.state = size_columns
         reply = {"domain": np.ones(block.num_items, np.uint8)}
-        block.broadcast = told
+        block.broadcast = size_columns
         _, self._restricted = program.weigh(program.trips - 2, block, reply, keys)
         block.state = self._restricted or {}
         self.summary = program.summarise(program.trips - 2, block, keys)
@@ -161,8 +161,8 @@ class _Side:
 
     def way(self, draw: Draw) -> int:
         """What the hub announces with this noise."""
-        _, told = self.program.decide(self.program.trips - 2, self.state, [self.summary], draw)
-        return int(told["way"][0])
+        _, broadcast = self.program.decide(self.program.trips - 2, self.state, [self.summary], draw)
+        return int(broadcast["way"][0])
 
     def sums(self, way: int) -> np.ndarray:
         """(domain,) exact sums that are ranked, in units, with what the ranking may leave out."""
@@ -174,10 +174,10 @@ class _Side:
             weights, counts = np.zeros((2, self.case.domain), np.int64)
             weights[numbers] = sent["weight"]
             counts[numbers] = np.bincount(Csr(block.offsets, block.links).links, minlength=block.num_items)
-            found = self.program.mechanism.sums(way, counts, weights)
+            ranked = self.program.mechanism.sums(way, counts, weights)
             if way == CENTRED:
-                found = found - centred_units(self.case.domain) * self.users
-            self._sums[way] = found
+                ranked = ranked - centred_units(self.case.domain) * self.users
+            self._sums[way] = ranked
         return self._sums[way]
 
 
@@ -185,11 +185,11 @@ class _Dictated(Draw):
     """A draw whose noise is given."""
 
     def __init__(self, noise: np.ndarray):
-        self._given = noise
+        self._noise = noise
 
     def noise(self, fp: np.ndarray) -> np.ndarray:
-        assert len(fp) == len(self._given)
-        return self._given
+        assert len(fp) == len(self._noise)
+        return self._noise
 
 
 def _drawn(program: RankProgram, trip: int, keys: Keys, level: float) -> tuple[NoiseSpec, float]:

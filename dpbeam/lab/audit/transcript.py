@@ -45,8 +45,8 @@ class Transcript:
 
     def column(self, which: str, number: int, dtype: type = np.int64) -> np.ndarray:
         """An array of a round; zeros where the run had no items at all."""
-        found = getattr(self, which).get(number)
-        return np.zeros(self.size, dtype) if found is None else found
+        values = getattr(self, which).get(number)
+        return np.zeros(self.size, dtype) if values is None else values
 
     def place(self, which: str, number: int, index: np.ndarray, values: np.ndarray) -> None:
         """Store the values of the items `index`."""

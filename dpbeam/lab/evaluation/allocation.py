@@ -93,7 +93,7 @@ def _not_above(values: np.ndarray, left: int, middle: int, right: int, value: fl
 class Allocation:
     """Both sides of the largest expected number of released items that weights under one Gaussian can have."""
 
-    found: float
+    at_least: float
     at_most: float
 
 
@@ -106,7 +106,7 @@ def gaussian_family(
       sets: users as rows.
       epsilon, delta: the budget; its split is that of gsu16.
       max_items: D0; users with more items keep a random sample, always the same.
-      steps: conditional gradient steps towards `found`.
+      steps: conditional gradient steps towards `at_least`.
 
     Raises:
       ValueError: an argument out of range.
@@ -148,12 +148,12 @@ def allocate(
       sets: users as rows.
       curve: chance of release by weight.
       caps: largest weight of a user on one item by its degree, in (0, 1]; index 0 is unused.
-      steps: conditional gradient steps towards `found`.
+      steps: conditional gradient steps towards `at_least`.
     """
     held = np.bincount(sets.links, minlength=num_items) > 0
     problem = _Problem(sets, caps[sets.degrees], held)
-    found = problem.climb(curve, steps)
-    return Allocation(found, max(found, min(problem.bound(curve, _BOUND_STEPS), float(held.sum()))))
+    at_least = problem.climb(curve, steps)
+    return Allocation(at_least, max(at_least, min(problem.bound(curve, _BOUND_STEPS), float(held.sum()))))
 
 
 @dataclass(frozen=True)

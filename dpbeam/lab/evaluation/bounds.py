@@ -137,7 +137,7 @@ def rare_items(masses: Masses, wgm: Wgm, failure: float = BOUND_FAILURE) -> floa
 
 
 def theorem_3_3(masses: Masses, wgm: Wgm, law: ZipfLaw, failure: float = BOUND_FAILURE) -> float:
-    """Bound on MM_1 for data that obey the law, s > 1; mended, see the module. Above 1 it says nothing.
+    """Bound on MM_1 for data that obey the law, s > 1; corrected, see the module. Above 1 it says nothing.
 
     Raises:
       ValueError: an exponent of at most 1, or a failure probability outside (0, 1).

@@ -111,7 +111,7 @@ class PairData:
         if wanted not in self._blocks:
             start = time.process_time()
             sizes = choose_sizes(self.size)
-            found = build_blocks(
+            built = build_blocks(
                 self.batches(),
                 Keys(repetition.key),
                 cap,
@@ -120,14 +120,14 @@ class PairData:
             )
             while len(self._blocks) >= _SETS_OF_BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
-            self._blocks[wanted] = list(found)
+            self._blocks[wanted] = list(built)
             self.preparing += time.process_time() - start
         return [replace(block, state={}, broadcast={}) for block in self._blocks[wanted]]
 
     def positions(self, items: pa.Array) -> np.ndarray:
         """(n,) int64 positions of canonical items among those of the data, -1 for what nobody holds."""
-        found = pc.index_in(items.cast(pa.large_binary()), value_set=self.indexed.items)
-        return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        places = pc.index_in(items.cast(pa.large_binary()), value_set=self.indexed.items)
+        return places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def save(self, folder: str) -> None:
         """Write as files that `open_data` maps."""

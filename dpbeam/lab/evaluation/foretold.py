@@ -45,7 +45,7 @@ def bound_1(case: Case) -> float:
 
 @measure(
     "share",
-    "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.3, mended, and the fitted law",
+    "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.3, corrected, and the fitted law",
     SELECTION,
     of_data=True,
 )

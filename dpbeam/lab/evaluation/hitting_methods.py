@@ -56,8 +56,8 @@ class HittingSet(Method):
     name = "hitting-set"
     kind = HITTING_SET
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        return ("k", "public_domain", *domain_settings(given))
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        return ("k", "public_domain", *domain_settings(settings))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         plan = _plan(epsilon, delta, settings)
@@ -79,12 +79,12 @@ class HittingSetParts(Method):
     name = "hitting-set-parts"
     kind = HITTING_SET
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        default = {"selector": "basic"} if given.get("choices") == PUBLISHED else {}
-        return ("k", "choices", *domain_settings({**default, **given}))
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        default = {"selector": "basic"} if settings.get("choices") == PUBLISHED else {}
+        return ("k", "choices", *domain_settings({**default, **settings}))
 
-    def label(self, given: Mapping[str, Any]) -> str:
-        return f"hitting-set {given.get('choices', ALL_USERS)}"
+    def label(self, settings: Mapping[str, Any]) -> str:
+        return f"hitting-set {settings.get('choices', ALL_USERS)}"
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         choices = settings.get("choices", ALL_USERS)
@@ -109,8 +109,8 @@ class HittingSetParts(Method):
 def _all_users(plan: HittingSetPlan) -> float:
     """The range of a choice where every user takes part."""
     assert plan.selection is not None
-    found = largest_range(plan.config, plan.selection, 1.0)
-    return _composed(plan) if found is None else found[0].epsilon0
+    largest = largest_range(plan.config, plan.selection, 1.0)
+    return _composed(plan) if largest is None else largest[0].epsilon0
 
 
 def _composed(plan: HittingSetPlan) -> float:
@@ -139,7 +139,7 @@ class Greedy(Method):
     kind = HITTING_SET
     note = "not private: no noise"
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return ("k",)
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
@@ -158,7 +158,7 @@ class TrueUnion(Method):
     kind = HITTING_SET
     note = "not private: the items that somebody holds are taken for public"
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return ("k",)
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:

@@ -74,9 +74,9 @@ class Case:
     @functools.cached_property
     def mask(self) -> np.ndarray:
         """(items,) bool, released."""
-        found = np.zeros(self.pairs.indexed.num_items, bool)
-        found[self.outcome.items] = True
-        return found
+        mask = np.zeros(self.pairs.indexed.num_items, bool)
+        mask[self.outcome.items] = True
+        return mask
 
     @functools.cached_property
     def shares(self) -> np.ndarray:
@@ -139,9 +139,9 @@ class Measure:
     by: str = FREQUENCY
 
 
-#: Modules whose measures are found besides those here.
+#: Modules that have measures besides those here.
 _MODULES: tuple[str, ...] = ("dpbeam.lab.evaluation.foretold",)
-_found: dict[str, Measure] = {}
+_measures: dict[str, Measure] = {}
 
 
 def measure(
@@ -165,9 +165,9 @@ def measure(
 
     def register(compute: Compute) -> Compute:
         name = compute.__name__
-        if name in _found:
+        if name in _measures:
             raise ValueError(f"a measure is named {name!r} already")
-        _found[name] = Measure(name, unit, meaning, kinds, compute, of_data, of_users, by)
+        _measures[name] = Measure(name, unit, meaning, kinds, compute, of_data, of_users, by)
         return compute
 
     return register
@@ -177,7 +177,7 @@ def measures() -> Mapping[str, Measure]:
     """All measures by name, in the order of documents."""
     for module in _MODULES:
         importlib.import_module(module)
-    return MappingProxyType(_found)
+    return MappingProxyType(_measures)
 
 
 def measures_of(kind: str, chosen: tuple[str, ...] | None = None, data: str = PAIRS) -> list[Measure]:

@@ -90,8 +90,8 @@ class Method(ABC):
     note: ClassVar[str] = ""
 
     @abstractmethod
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        """Names of all settings that the method has, next to some that are given."""
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        """Names of all settings that the method has, next to those that are set."""
 
     @abstractmethod
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
@@ -101,12 +101,12 @@ class Method(ABC):
           InputError: naming the setting.
         """
 
-    def variants(self, given: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
-        """Label -> settings, where those given stand for several variants; None where they do not."""
+    def variants(self, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+        """Label -> settings, where they stand for several variants; None where they do not."""
         return None
 
-    def label(self, given: Mapping[str, Any]) -> str:
-        """What tables call the method with these settings, unless told otherwise."""
+    def label(self, settings: Mapping[str, Any]) -> str:
+        """What tables call the method with these settings, unless they are named."""
         return self.name
 
 
@@ -117,18 +117,18 @@ class Select(Method):
     kind = SELECTION
     _COMMON = ("method", "max_items_per_user", "min_users", "preset")
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        selector = find(given.get("method", DEFAULT_METHOD))
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        selector = find(settings.get("method", DEFAULT_METHOD))
         return (*self._COMMON, *selector.settings_type.described())
 
-    def variants(self, given: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
-        if given.get("method") != "all":
+    def variants(self, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+        if settings.get("method") != "all":
             return None
-        others = {name: value for name, value in given.items() if name != "method"}
-        return {label: {**settings, **others} for label, settings in variants().items()}
+        others = {name: value for name, value in settings.items() if name != "method"}
+        return {label: {**of_variant, **others} for label, of_variant in variants().items()}
 
-    def label(self, given: Mapping[str, Any]) -> str:
-        return str(given.get("method", DEFAULT_METHOD))
+    def label(self, settings: Mapping[str, Any]) -> str:
+        return str(settings.get("method", DEFAULT_METHOD))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         plan = selection_plan(epsilon, delta, settings)
@@ -152,11 +152,11 @@ def selection_plan(epsilon: float, delta: float, settings: Mapping[str, Any]) ->
     Raises:
       InputError: naming the setting.
     """
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
     }
     with naming_arguments():
-        return make_plan(SelectionConfig(epsilon, delta, **given))
+        return make_plan(SelectionConfig(epsilon, delta, **arguments))
 
 
 _added: dict[str, Method] = {}
@@ -164,12 +164,12 @@ _added: dict[str, Method] = {}
 
 @functools.cache
 def _built_in() -> dict[str, Method]:
-    found: dict[str, Method] = {}
+    by_name: dict[str, Method] = {}
     for entry in _BUILT_IN:
         module, name = entry.split(":")
         method = getattr(importlib.import_module(module), name)()
-        found[method.name] = method
-    return found
+        by_name[method.name] = method
+    return by_name
 
 
 def methods() -> Mapping[str, Method]:

@@ -20,7 +20,7 @@ from dpbeam.accounting.gaussian import gaussian_sigma
 
 
 @dataclass(frozen=True)
-class Found:
+class Solved:
     """An allocation, (n,) in [0, 1], and the rounds that it took."""
 
     allocation: np.ndarray
@@ -33,10 +33,10 @@ def optimum(values: np.ndarray, demands: np.ndarray, b: float) -> float:
     Raises: RuntimeError where the solver gives up.
     """
     supplies = np.full(demands.shape[1], b)
-    found = linprog(-values, A_ub=demands.T, b_ub=supplies, bounds=(0, 1), method="highs")
-    if found.status != 0:
-        raise RuntimeError(f"the linear program was not solved: {found.message}")
-    return float(-found.fun)
+    solution = linprog(-values, A_ub=demands.T, b_ub=supplies, bounds=(0, 1), method="highs")
+    if solution.status != 0:
+        raise RuntimeError(f"the linear program was not solved: {solution.message}")
+    return float(-solution.fun)
 
 
 def over(demands: np.ndarray, b: float, allocation: np.ndarray) -> float:
@@ -59,7 +59,7 @@ def published(
     delta: float,
     alpha: float,
     rng: np.random.Generator,
-) -> Found:
+) -> Solved:
     """Algorithm 1 of Huang and Zhu as printed, the large side of the gradient taken by its absolute value.
 
     Steps and noise scales depend on exact sums, and the stop on their exact sum (the paper omits its private counter
@@ -81,7 +81,7 @@ def published(
         won += size * wants
         taken += size
         rounds += 1
-    return Found(won / taken, rounds)
+    return Solved(won / taken, rounds)
 
 
 def gradient_descent(
@@ -92,7 +92,7 @@ def gradient_descent(
     delta: float,
     rounds: int,
     rng: np.random.Generator,
-) -> Found:
+) -> Solved:
     """Dual gradient descent of Hsu et al. with a fixed step and Gaussian noise of exact composition.
 
     Prices lie in [0, 2 n / b]; the step is the one of the regret bound, diameter over gradient times root of rounds.
@@ -116,7 +116,7 @@ def fixed_steps(
     delta: float,
     rounds: int,
     rng: np.random.Generator,
-) -> Found:
+) -> Solved:
     """Dual multiplicative weights of Huang and Zhu (2018): one step, for a width of n, in every round."""
     n, m = demands.shape
     largest = 2 * n / b
@@ -137,7 +137,7 @@ def online(
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-) -> Found:
+) -> Solved:
     """Online dual multiplicative weights: one agent a step, in random order, each seeing the prices of its turn."""
     n, m = demands.shape
     largest = 2 * n / b
@@ -151,7 +151,7 @@ def online(
         won[agent] = values[agent] >= demands[agent] @ prices
         noise = rng.normal(size=m) * scale
         theta -= size * (b / n - demands[agent] * won[agent] + noise)
-    return Found(won, n)
+    return Solved(won, n)
 
 
 def _scale(m: int, epsilon: float, delta: float, rounds: int) -> float:
@@ -168,10 +168,10 @@ def _average(
     scale: float,
     rounds: int,
     rng: np.random.Generator,
-) -> Found:
+) -> Solved:
     won = np.zeros(len(values))
     for _ in range(rounds):
         wants = values >= demands @ prices
         won += wants
         prices = move(prices, b - demands.T @ wants + rng.normal(size=len(prices)) * scale)
-    return Found(won / rounds, rounds)
+    return Solved(won / rounds, rounds)

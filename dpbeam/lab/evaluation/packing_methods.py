@@ -16,7 +16,7 @@ from dpbeam.in_memory.select import naming_arguments
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.lab.evaluation.data import MARKET, MarketData, Repetition
 from dpbeam.lab.evaluation.methods import PACKING, Method, Outcome, Prepared, whole
-from dpbeam.lab.evaluation.packing import Found, fixed_steps, gradient_descent, online, published
+from dpbeam.lab.evaluation.packing import Solved, fixed_steps, gradient_descent, online, published
 from dpbeam.packing.batches import agent_batch
 from dpbeam.packing.config import PackingConfig, make_plan
 
@@ -42,14 +42,14 @@ def _batch(data: MarketData) -> pa.RecordBatch:
     return data.notes["batch"]
 
 
-def _packed(config: PackingConfig, data: MarketData, repetition: Repetition) -> Found:
+def _packed(config: PackingConfig, data: MarketData, repetition: Repetition) -> Solved:
     plan = make_plan(config, data.described())
     table, prices = run_in_memory(plan, _batch(data), repetition.key)
-    return Found(table["allocation"].to_numpy(), int(prices.rounds[-1]))
+    return Solved(table["allocation"].to_numpy(), int(prices.rounds[-1]))
 
 
-def _outcome(found: Found) -> Outcome:
-    return Outcome(allocation=found.allocation, facts={"rounds": found.rounds})
+def _outcome(solved: Solved) -> Outcome:
+    return Outcome(allocation=solved.allocation, facts={"rounds": solved.rounds})
 
 
 class Pack(Method):
@@ -59,7 +59,7 @@ class Pack(Method):
     kind = PACKING
     data = MARKET
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return [f.name for f in fields(PackingConfig) if f.name not in ("epsilon", "delta")]
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
@@ -74,7 +74,7 @@ class _Literature(Method):
     data = MARKET
     takes: tuple[str, ...] = ("rounds", "alpha")
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return self.takes
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
@@ -101,7 +101,7 @@ class _Literature(Method):
         config: PackingConfig,
         rounds: int,
         rng: np.random.Generator,
-    ) -> Found:
+    ) -> Solved:
         """The allocation."""
 
 
@@ -112,7 +112,7 @@ class PackPublished(_Literature):
     note = "its steps and its stop look at exact sums"
     takes = ("alpha",)
 
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
         values, demands, b = market
         return published(values, demands, b, config.epsilon, config.delta, config.alpha, rng)
 
@@ -122,7 +122,7 @@ class PackFixedSteps(_Literature):
 
     name = "pack-fixed-steps"
 
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
         values, demands, b = market
         return fixed_steps(values, demands, b, config.epsilon, config.delta, rounds, rng)
 
@@ -132,7 +132,7 @@ class PackGradient(_Literature):
 
     name = "pack-gradient"
 
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
         values, demands, b = market
         return gradient_descent(values, demands, b, config.epsilon, config.delta, rounds, rng)
 
@@ -144,6 +144,6 @@ class PackOnline(_Literature):
     parallel = False
     takes = ()
 
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Found:
+    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
         values, demands, b = market
         return online(values, demands, b, config.epsilon, config.delta, rng)

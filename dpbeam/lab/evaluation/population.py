@@ -204,10 +204,10 @@ class Model:
         known = {t: count for t, count in known.items() if count}
 
         def off(exponent: float) -> float:
-            found = cls(population.users, mean, exponent, spread).items_held(list(known))
+            expected = cls(population.users, mean, exponent, spread).items_held(list(known))
             return sum(
                 count**0.5 * math.log(max(model, 0.5) / count) ** 2
-                for model, count in zip(found, known.values())
+                for model, count in zip(expected, known.values())
             )
 
         if not known:

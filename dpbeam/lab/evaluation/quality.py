@@ -187,7 +187,7 @@ def best_allocation(
     best = gaussian_family(indexed.sets, indexed.num_items, epsilon, delta, max_items=max_items)
     return {
         "max_items": max_items,
-        "expected_items": best.found,
-        "released_share": float(mask.sum() / best.found) if best.found else 0.0,
+        "expected_items": best.at_least,
+        "released_share": float(mask.sum() / best.at_least) if best.at_least else 0.0,
         "expected_items_at_most": best.at_most,
     }

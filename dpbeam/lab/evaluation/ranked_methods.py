@@ -38,9 +38,9 @@ from dpbeam.topk.program import topk_program
 _SELECTION = ("max_items_per_user", "preset")
 
 
-def domain_settings(given: Mapping[str, Any]) -> tuple[str, ...]:
+def domain_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the settings of a stage that selects a domain, and of its share."""
-    selector = find(given.get("selector", DEFAULT_SELECTOR))
+    selector = find(settings.get("selector", DEFAULT_SELECTOR))
     return ("selector", "selector_share", *_SELECTION, *selector.settings_type.described())
 
 
@@ -61,8 +61,8 @@ def public_items(data: PairData) -> Columns:
 def hub_items(program: Program, data: PairData, repetition: Repetition) -> Outcome:
     """The items that the hub of a program gives, in its order."""
     finished = run_trips(program, data.blocks(repetition, program.cap), Keys(repetition.key))
-    found = [batch.column("item") for batch in output_batches(program, finished)]
-    return released_items(data, data.positions(pa.concat_arrays([pa.array([], pa.large_binary()), *found])))
+    columns = [batch.column("item") for batch in output_batches(program, finished)]
+    return released_items(data, data.positions(pa.concat_arrays([pa.array([], pa.large_binary()), *columns])))
 
 
 class TopK(Method):
@@ -72,11 +72,11 @@ class TopK(Method):
     kind = TOP_K
     _OWN = ("k", "mechanism", "kbar", "public_domain", "selector", "selector_share", "beta")
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        return (*self._OWN, *domain_settings(given))
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        return (*self._OWN, *domain_settings(settings))
 
-    def label(self, given: Mapping[str, Any]) -> str:
-        return str(given.get("mechanism", "gauss-rank"))
+    def label(self, settings: Mapping[str, Any]) -> str:
+        return str(settings.get("mechanism", "gauss-rank"))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         whole(settings, "k", 1, MAX_K)
@@ -109,8 +109,8 @@ class TopKPublished(Method):
     kind = TOP_K
     note = "the weighted Gaussian mechanism, then CDP-Peel by the closed formula (Dick, Joseph, Raman 2026)"
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
-        return ("k", *domain_settings({"selector": "basic", **given}))
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
+        return ("k", *domain_settings({"selector": "basic", **settings}))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         k = whole(settings, "k", 1, MAX_K)
@@ -138,8 +138,8 @@ def halves(
 def domain_of(plan: SelectionPlan, data: PairData, repetition: Repetition) -> np.ndarray:
     """Positions of what a selection releases, ascending."""
     blocks = data.blocks(repetition, plan.program.cap)
-    found = data.positions(run_blocks(plan.program, blocks, Keys(repetition.key)).items)
-    return np.sort(found[found >= 0])
+    positions = data.positions(run_blocks(plan.program, blocks, Keys(repetition.key)).items)
+    return np.sort(positions[positions >= 0])
 
 
 def _peeled(plan: SelectionPlan, mechanism: CdpPeel, data: PairData, repetition: Repetition) -> Outcome:
@@ -171,11 +171,11 @@ class TopKKnown(Method):
     data = HISTOGRAM
     note = "the items are taken for public"
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return ("k", "mechanism", "published", "beta", "kbar", "max_items_per_user")
 
-    def label(self, given: Mapping[str, Any]) -> str:
-        return str(given.get("mechanism", CdpPeel.name))
+    def label(self, settings: Mapping[str, Any]) -> str:
+        return str(settings.get("mechanism", CdpPeel.name))
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:
         k = whole(settings, "k", 1, MAX_K)

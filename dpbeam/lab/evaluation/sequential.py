@@ -25,7 +25,7 @@ class Oracle(Method):
     released: ClassVar[Callable[..., np.ndarray]]
     options: ClassVar[tuple[str, ...]] = ("max_items_per_user", "excess")
 
-    def settings(self, given: Mapping[str, Any]) -> Collection[str]:
+    def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return self.options
 
     def prepare(self, epsilon: float, delta: float, settings: Mapping[str, Any]) -> Prepared:

@@ -189,7 +189,7 @@ def choices(
     Raises:
       InputError: there is no such method, the budget is out of range, or a method refuses all combinations.
     """
-    found = []
+    accepted = []
     for selector in selectors().values() if methods is None else map(find, methods):
         grid = {name: (tried or {}).get(name, values) for name, values in selector.tunable.items()}
         mine, refused = [], None
@@ -203,10 +203,10 @@ def choices(
             mine.append(Choice(selector.name, settings, plan))
         if not mine and refused is not None and methods is not None:
             raise refused
-        found += mine
-    if not found:
+        accepted += mine
+    if not accepted:
         raise InputError("no method accepts this budget with any of the settings")
-    return found
+    return accepted
 
 
 def run_here(
@@ -240,8 +240,8 @@ def tune(
       seed: the same arguments and seed give the same figures.
       time_limit: seconds; what is not done by then is left out, but for the first run.
       runs: runs the choices; figures do not depend on where or in which order it does.
-      begin: told how many runs there will be at most, and how many are done.
-      advance: told of every run that is done.
+      begin: called with how many runs there will be at most, and how many are done.
+      advance: called after every run that is done.
 
     Raises:
       ValueError: an argument out of range.

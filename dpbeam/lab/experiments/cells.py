@@ -107,9 +107,9 @@ def run_cell(cell: Cell, data: Data) -> Result:
     case = Case(data, outcome, cell.epsilon, cell.delta, cell.settings)
     values: list[list[Any]] = []
     for name in cell.measures:
-        found = measures()[name].compute(case)
-        if isinstance(found, Mapping):
-            values += [[name, low, high, float(value)] for (low, high), value in found.items()]
+        measured = measures()[name].compute(case)
+        if isinstance(measured, Mapping):
+            values += [[name, low, high, float(value)] for (low, high), value in measured.items()]
         else:
-            values.append([name, None, None, float(found)])
+            values.append([name, None, None, float(measured)])
     return {"values": values, "cpu_seconds": round(seconds, 4)}

@@ -1,6 +1,6 @@
 """Figures of an experiment, as SVG and PNG, the same bytes for the same results. They can be read in print.
 
-Lines differ in colour, marker and dash; colours are those of Okabe and Ito (2008), told apart by people who are colour
+Lines differ in colour, marker and dash; colours are those of Okabe and Ito (2008), distinct to people who are colour
 blind, and of different greys. A line is the mean or median of repetitions, with the standard deviation above and below.
 """
 
@@ -71,13 +71,13 @@ def rendered(make: Callable[[], Figure], formats: Sequence[str]) -> dict[str, by
         for name, value in settings.items():
             matplotlib.rcParams[name] = value  # type: ignore[index]
         figure = make()
-        found = {}
+        by_format = {}
         for format in formats:
             file = io.BytesIO()
             metadata = {"Date": None, "Creator": None} if format == "svg" else {"Software": None}
             figure.savefig(file, format=format, dpi=150, metadata=metadata)
-            found[format] = file.getvalue()
-        return found
+            by_format[format] = file.getvalue()
+        return by_format
 
 
 def _figure(rows: Sequence[Row], spec: PlotSpec) -> Figure:
@@ -112,7 +112,7 @@ def _figure(rows: Sequence[Row], spec: PlotSpec) -> Figure:
 
 def _panels(rows: Sequence[Row], spec: PlotSpec) -> dict[str, dict[str, list[Point]]]:
     """Title of a panel -> name of a line -> its points, ascending."""
-    found: dict[str, dict[str, dict[float, list[float]]]] = {}
+    panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for row in rows:
         panel = "" if spec.panels is None else _titled(spec.panels, row)
         for measure in spec.y:
@@ -122,14 +122,14 @@ def _panels(rows: Sequence[Row], spec: PlotSpec) -> dict[str, dict[str, list[Poi
             elif len(spec.y) > 1:
                 name = f"{name}: {measure}"
             for x, value in _points(row, spec, measure).items():
-                line = found.setdefault(panel, {}).setdefault(name, {})
+                line = panels.setdefault(panel, {}).setdefault(name, {})
                 line.setdefault(x, []).append(value)
     return {
         panel: {
             name: [(x, *summary(points[x], spec.statistic)) for x in sorted(points)]
             for name, points in series.items()
         }
-        for panel, series in found.items()
+        for panel, series in panels.items()
     }
 
 

@@ -38,7 +38,7 @@ class Row:
 
 def rows_of(finished: Finished) -> list[Row]:
     """A row per cell, in the order of the cells."""
-    found = []
+    rows = []
     swept = finished.experiment.swept()
     for cell, result in zip(finished.cells, finished.results):
         columns = {
@@ -57,8 +57,8 @@ def rows_of(finished: Finished) -> list[Row]:
                 values[name] = value
             else:
                 bins.setdefault(name, {})[low, high] = value
-        found.append(Row(columns, values, bins, methods()[cell.run].parallel))
-    return found
+        rows.append(Row(columns, values, bins, methods()[cell.run].parallel))
+    return rows
 
 
 def to_table(finished: Finished) -> pa.Table:
@@ -85,7 +85,7 @@ def to_table(finished: Finished) -> pa.Table:
                 listed.append(
                     {**about, _MEASURE: name, _LOW: low, _HIGH: high, _VALUE: value, CPU_SECONDS: seconds}
                 )
-    facts = list(dict.fromkeys(name for found in finished.facts.values() for name in found))
+    facts = list(dict.fromkeys(name for of_dataset in finished.facts.values() for name in of_dataset))
     fields = [
         (DATASET, pa.string()),
         (METHOD, pa.string()),
@@ -143,7 +143,7 @@ def at_best(rows: Sequence[Row], setting: str, value: str) -> list[Row]:
     for row in rows:
         if row.columns[REPETITION] == 0 and value in row.values:
             groups.setdefault(_without(row, setting), {})[row.columns[setting]] = row.values[value]
-    best = {group: max(found, key=lambda at: found[at]) for group, found in groups.items()}
+    best = {group: max(by_setting, key=lambda at: by_setting[at]) for group, by_setting in groups.items()}
     return [
         row
         for row in rows

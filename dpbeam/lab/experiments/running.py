@@ -52,8 +52,8 @@ def run_experiment(
     Args:
       journal: of finished cells.
       jobs: processes, at most; None: one per core, fewer where memory is short.
-      begin: told how many cells there are, and how many are finished.
-      advance: told of every cell that is finished.
+      begin: called with how many cells there are, and how many are finished.
+      advance: called after every cell that is finished.
 
     Raises:
       InputError: a dataset that cannot be read, or a method that refuses the data.

@@ -132,16 +132,16 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """All cells; those of one dataset and key stand together, since they share what is prepared for them."""
-        found: list[Cell] = []
+        cells: list[Cell] = []
         for name, source in self.datasets.items():
             for number in range(self.repetitions):
                 for variant, measured in self._measured(source):
                     wanted = tuple(measure.name for measure in measured)
                     for settings in variant.grid():
                         for epsilon, delta in self.budgets:
-                            found.append(
+                            cells.append(
                                 Cell(
-                                    len(found),
+                                    len(cells),
                                     name,
                                     variant.label,
                                     variant.run,
@@ -152,7 +152,7 @@ class Experiment:
                                     wanted,
                                 )
                             )
-        return found
+        return cells
 
     def reads(self) -> list[str]:
         """Files and patterns of the experiment and its datasets."""
@@ -167,7 +167,9 @@ class Experiment:
     def swept(self) -> tuple[str, ...]:
         """Names of all settings that any method is given, in the order of the file."""
         names = ([*variant.settings, *variant.sweep] for variant in self.variants)
-        return tuple(dict.fromkeys(name for found in names for name in found if name not in _RESERVED))
+        return tuple(
+            dict.fromkeys(name for of_variant in names for name in of_variant if name not in _RESERVED)
+        )
 
     def printed(self) -> list[Measure]:
         """All measures that a cell has."""
@@ -248,20 +250,20 @@ def parse_experiment(
     reader = _Reader(path)
     if not isinstance(values, dict):
         raise InputError(f"{path}: an experiment maps datasets, budgets and methods; see docs/evaluate.md")
-    given = reader.mapping("file", values, _KEYS)
+    about = reader.mapping("file", values, _KEYS)
     for key in ("datasets", "budgets", "methods"):
-        if key not in given:
+        if key not in about:
             reader.refuse(key, "is missing")
-    datasets, absent = _datasets(reader, given["datasets"], input_of, folder)
-    chosen = _chosen(reader, given.get("measures"))
+    datasets, absent = _datasets(reader, about["datasets"], input_of, folder)
+    chosen = _chosen(reader, about.get("measures"))
     experiment = Experiment(
         path,
-        reader.text("title", given.get("title", "Experiment")),
-        reader.integer("seed", given.get("seed", 1), 0, 2**31),
-        reader.integer("repetitions", given.get("repetitions", 1), 1, 10_000),
+        reader.text("title", about.get("title", "Experiment")),
+        reader.integer("seed", about.get("seed", 1), 0, 2**31),
+        reader.integer("repetitions", about.get("repetitions", 1), 1, 10_000),
         datasets,
-        _budgets(reader, given["budgets"]),
-        _variants(reader, given["methods"], given.get("sweep", {})),
+        _budgets(reader, about["budgets"]),
+        _variants(reader, about["methods"], about.get("sweep", {})),
         chosen,
         (),
         (),
@@ -270,8 +272,8 @@ def parse_experiment(
     _check_cells(reader, experiment)
     return replace(
         experiment,
-        tables=_tables(reader, given.get("tables"), experiment),
-        plots=_plots(reader, given.get("plots"), experiment),
+        tables=_tables(reader, about.get("tables"), experiment),
+        plots=_plots(reader, about.get("plots"), experiment),
     )
 
 
@@ -282,23 +284,23 @@ def _datasets(
     named = reader.mapping("datasets", value)
     if not named:
         reader.refuse("datasets", "there is none")
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     absent: dict[str, str] = {}
     for name, about in named.items():
         key = f"datasets.{name}"
         try:
             for suffix, source in sources_of(reader.mapping(key, about), input_of, folder).items():
-                found[name + suffix] = source
+                sources[name + suffix] = source
         except AbsentError as error:
             absent[name] = str(error)
         except InputError as error:
             if str(error).startswith(reader.path):
                 raise
             reader.refuse(key, str(error))
-    if not found:
+    if not sources:
         name, reason = next(iter(absent.items()))
         reader.refuse(f"datasets.{name}", reason)
-    return found, absent
+    return sources, absent
 
 
 def _chosen(reader: _Reader, value: Any) -> tuple[str, ...] | None:
@@ -312,7 +314,7 @@ def _chosen(reader: _Reader, value: Any) -> tuple[str, ...] | None:
 
 def _budgets(reader: _Reader, value: Any) -> tuple[tuple[float, float], ...]:
     listed = value if isinstance(value, list) else [value]
-    found: list[tuple[float, float]] = []
+    budgets: list[tuple[float, float]] = []
     for place, item in enumerate(listed):
         key = f"budgets[{place}]" if isinstance(value, list) else "budgets"
         budget = reader.mapping(key, item, ("epsilon", "delta"))
@@ -325,8 +327,8 @@ def _budgets(reader: _Reader, value: Any) -> tuple[tuple[float, float], ...]:
                 if isinstance(one, bool) or not isinstance(one, int | float):
                     reader.refuse(f"{key}.{name}", f"must be a number, got {_shown(one)}")
             parts.append([float(one) for one in several])
-        found += [(epsilon, delta) for epsilon in parts[0] for delta in parts[1]]
-    return tuple(dict.fromkeys(found))
+        budgets += [(epsilon, delta) for epsilon in parts[0] for delta in parts[1]]
+    return tuple(dict.fromkeys(budgets))
 
 
 def _sweep(reader: _Reader, key: str, value: Any) -> dict[str, tuple]:
@@ -337,29 +339,29 @@ def _sweep(reader: _Reader, key: str, value: Any) -> dict[str, tuple]:
 def _variants(reader: _Reader, value: Any, sweep: Any) -> tuple[Variant, ...]:
     shared = _sweep(reader, "sweep", sweep)
     used: set[str] = set()
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for place, item in enumerate(reader.items("methods", value)):
         key = f"methods[{place}]"
         about = reader.mapping(key, item)
         run = about.get("run", "select")
         reader.known(f"{key}.run", run, methods(), "method")
-        given = {name: part for name, part in about.items() if name not in _METHOD_KEYS}
+        own_settings = {name: part for name, part in about.items() if name not in _METHOD_KEYS}
         own = _sweep(reader, f"{key}.sweep", about.get("sweep", {}))
-        several = methods()[run].variants(given)
+        several = methods()[run].variants(own_settings)
         if several is None:
-            label = about.get("name", methods()[run].label(given))
-            several = {reader.text(f"{key}.name", label): given}
+            label = about.get("name", methods()[run].label(own_settings))
+            several = {reader.text(f"{key}.name", label): own_settings}
         elif "name" in about:
             reader.refuse(f"{key}.name", "these are several methods, which have names of their own")
         for label, settings in several.items():
-            found.append(_variant(reader, key, label, run, settings, own, shared, used))
+            variants.append(_variant(reader, key, label, run, settings, own, shared, used))
     for name in shared:
         if name not in used:
             reader.refuse(f"sweep.{name}", "no method has this setting")
-    for label in {variant.label for variant in found}:
-        if sum(variant.label == label for variant in found) > 1:
+    for label in {variant.label for variant in variants}:
+        if sum(variant.label == label for variant in variants) > 1:
             reader.refuse("methods", f"two are named {label!r}; give each a name")
-    return tuple(found)
+    return tuple(variants)
 
 
 def _variant(
@@ -434,15 +436,15 @@ def _names(value: Any) -> list[Any]:
 
 
 def _where(reader: _Reader, key: str, value: Any, experiment: Experiment) -> dict[str, tuple]:
-    given = reader.mapping(key, value)
-    for name in given:
+    about = reader.mapping(key, value)
+    for name in about:
         reader.known(key, name, _columns(experiment), "column")
-    found = {name: tuple(_names(values)) for name, values in given.items()}
-    for one in found.get(DATASET, ()):
+    where = {name: tuple(_names(values)) for name, values in about.items()}
+    for one in where.get(DATASET, ()):
         reader.known(f"{key}.{DATASET}", one, [*experiment.datasets, *experiment.absent], DATASET)
-    for one in found.get(METHOD, ()):
+    for one in where.get(METHOD, ()):
         reader.known(f"{key}.{METHOD}", one, [variant.label for variant in experiment.variants], METHOD)
-    return found
+    return where
 
 
 def _best(reader: _Reader, key: str, about: dict[str, Any], experiment: Experiment) -> str | None:
@@ -463,7 +465,7 @@ def _tables(reader: _Reader, value: Any, experiment: Experiment) -> tuple[TableS
         shown = [measures_of(kind, experiment.chosen)[0].name for kind in kinds]
         rows = [DATASET, *_varied(experiment)]
         value = [{"rows": rows, "columns": METHOD, "value": name} for name in dict.fromkeys(shown)]
-    found = []
+    tables = []
     for place, item in enumerate(value if value == [] else reader.items("tables", value)):
         key = f"tables[{place}]"
         about = reader.mapping(key, item, _TABLE_KEYS)
@@ -474,7 +476,7 @@ def _tables(reader: _Reader, value: Any, experiment: Experiment) -> tuple[TableS
         reader.known(f"{key}.value", shown, _values(experiment), "measure")
         statistic = about.get("statistic", STATISTICS[0])
         reader.known(f"{key}.statistic", statistic, STATISTICS, "statistic")
-        found.append(
+        tables.append(
             TableSpec(
                 reader.text(f"{key}.title", about.get("title", shown)),
                 tuple(rows),
@@ -485,27 +487,27 @@ def _tables(reader: _Reader, value: Any, experiment: Experiment) -> tuple[TableS
                 _best(reader, key, about, experiment),
             )
         )
-    return tuple(found)
+    return tuple(tables)
 
 
 def _varied(experiment: Experiment) -> list[str]:
     """What differs between cells, besides dataset, method and repetition."""
-    found = [name for name in experiment.swept() if any(name in v.sweep for v in experiment.variants)]
+    names = [name for name in experiment.swept() if any(name in v.sweep for v in experiment.variants)]
     for name, values in zip((EPSILON, DELTA), zip(*experiment.budgets)):
         if len(set(values)) > 1:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpec, ...]:
     if value is None:
         return ()
-    found: list[PlotSpec] = []
+    plots: list[PlotSpec] = []
     for place, item in enumerate(reader.items("plots", value)):
         key = f"plots[{place}]"
         about = reader.mapping(key, item, _PLOT_KEYS)
         name = reader.text(f"{key}.name", about.get("name", ""))
-        if not _NAME.fullmatch(name) or any(plot.name == name for plot in found):
+        if not _NAME.fullmatch(name) or any(plot.name == name for plot in plots):
             reader.refuse(f"{key}.name", "must be of letters, digits and _.+-, and name one plot")
         kind = about.get("kind", "line")
         reader.known(f"{key}.kind", kind, PLOT_KINDS, "kind")
@@ -527,7 +529,7 @@ def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpe
         best = _best(reader, key, about, experiment)
         if where.get(DATASET) and set(where[DATASET]) <= set(experiment.absent):
             continue  # nothing to draw: the report says what is left out
-        found.append(
+        plots.append(
             PlotSpec(
                 name,
                 str(about.get("title", "")),
@@ -542,4 +544,4 @@ def _plots(reader: _Reader, value: Any, experiment: Experiment) -> tuple[PlotSpe
                 best,
             )
         )
-    return tuple(found)
+    return tuple(plots)

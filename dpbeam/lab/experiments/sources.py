@@ -87,10 +87,10 @@ class Files(_PairSource):
 
     def digest(self) -> str:
         spec = dataclasses.replace(self.spec, patterns=())  # wherever the files lie
-        found = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
+        hashed = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
         for path in self._paths():
-            found.update(_file_digest(path))
-        return found.hexdigest()
+            hashed.update(_file_digest(path))
+        return hashed.hexdigest()
 
     def reads(self) -> tuple[str, ...]:
         return self.spec.patterns
@@ -243,7 +243,7 @@ def sources_of(
 
     kinds: dict[str, Callable[[Any], dict[str, Source]]] = {
         "synth": _synth,
-        "uniform": lambda given: {"": _uniform(given)},
+        "uniform": lambda about: {"": _uniform(about)},
         "folder": lambda name: {"": entries(name)},
         "histogram": lambda name: {"": HistogramFile(_existing(folder, name, HISTOGRAM_FILE))},
     }
@@ -269,22 +269,22 @@ def _existing(folder: str, name: Any, file: str) -> str:
     return path
 
 
-def _synth(given: Any) -> dict[str, Source]:
-    market = isinstance(given, dict) and ("agents" in given or "resources" in given)
+def _synth(about: Any) -> dict[str, Source]:
+    market = isinstance(about, dict) and ("agents" in about or "resources" in about)
     known, needed = (_MARKET, ("agents", "resources")) if market else (_PAIRS, ("users", "items"))
-    grid = _settings("synth", given, known, needed)
-    found: dict[str, Source] = {}
+    grid = _settings("synth", about, known, needed)
+    sources: dict[str, Source] = {}
     for values in itertools.product(*grid.values()):
         settings = dict(zip(grid, values))
-        swept = [f" {name}={settings[name]}" for name in grid if isinstance(given[name], list)]
+        swept = [f" {name}={settings[name]}" for name in grid if isinstance(about[name], list)]
         pairs = {"mean_items_per_user": 10.0, **settings}
-        found["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
-    return found
+        sources["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
+    return sources
 
 
-def _uniform(given: Any) -> UniformPairs:
-    grid = _settings("uniform", given, _UNIFORM, ("users", "items", "items_per_user"))
-    if swept := [name for name, values in grid.items() if isinstance(given[name], list)]:
+def _uniform(about: Any) -> UniformPairs:
+    grid = _settings("uniform", about, _UNIFORM, ("users", "items", "items_per_user"))
+    if swept := [name for name, values in grid.items() if isinstance(about[name], list)]:
         raise InputError(f"uniform.{swept[0]}: takes no list")
     settings = {"common_items": 0, "seed": 0, **{name: values[0] for name, values in grid.items()}}
     for name, value in settings.items():
@@ -298,16 +298,16 @@ def _uniform(given: Any) -> UniformPairs:
     return UniformPairs(settings)
 
 
-def _settings(key: str, given: Any, known: Mapping[str, type], needed: Sequence[str]) -> dict[str, list[Any]]:
+def _settings(key: str, about: Any, known: Mapping[str, type], needed: Sequence[str]) -> dict[str, list[Any]]:
     """The values of every setting of a generator.
 
     Raises:
       InputError: a setting is unknown, missing or of another type.
     """
-    if not isinstance(given, dict):
+    if not isinstance(about, dict):
         raise InputError(f"{key} maps settings to values")
     grid: dict[str, list[Any]] = {}
-    for name, value in given.items():
+    for name, value in about.items():
         if name not in known:
             raise InputError(f"{key}: unknown key {name!r}; one of {', '.join(known)}")
         grid[name] = value if isinstance(value, list) else [value]
@@ -316,6 +316,6 @@ def _settings(key: str, given: Any, known: Mapping[str, type], needed: Sequence[
                 kind = "a number" if known[name] is float else "an integer"
                 raise InputError(f"{key}.{name}: must be {kind}, got {one!r}")
     for name in needed:
-        if name not in given:
+        if name not in about:
             raise InputError(f"{key}: {name} is missing")
     return grid

@@ -11,41 +11,41 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_tuning(found: Tuning, says: str, format: str) -> bytes:
+def draw_tuning(tuning: Tuning, says: str, format: str) -> bytes:
     """The figure as svg or png.
 
     Args:
       says: where the figures come from, for the title.
     """
-    return rendered(lambda: _figure(found, says), (format,))[format]
+    return rendered(lambda: _figure(tuning, says), (format,))[format]
 
 
-def lines(found: Tuning) -> dict[str, list[Estimate]]:
+def lines(tuning: Tuning) -> dict[str, list[Estimate]]:
     """Method with its other settings -> estimates by D0, ascending: of every method the line with the largest mean."""
     best: dict[str, Estimate] = {}
-    for estimate in found.estimates:
+    for estimate in tuning.estimates:
         method = estimate.choice.method
-        if method not in best or estimate.mean(found.aim) > best[method].mean(found.aim):
+        if method not in best or estimate.mean(tuning.aim) > best[method].mean(tuning.aim):
             best[method] = estimate
     titles = [estimate.choice.title for estimate in best.values()]
     return {
         title: sorted(
-            (e for e in found.estimates if e.choice.title == title), key=lambda e: e.choice.max_items
+            (e for e in tuning.estimates if e.choice.title == title), key=lambda e: e.choice.max_items
         )
         for title in titles
     }
 
 
-def _figure(found: Tuning, says: str) -> Figure:
+def _figure(tuning: Tuning, says: str) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     axis = figure.subplots()
-    for place, (title, estimates) in enumerate(lines(found).items()):
+    for place, (title, estimates) in enumerate(lines(tuning).items()):
         axis.errorbar(
             [e.choice.max_items for e in estimates],
-            [e.mean(found.aim) for e in estimates],
-            [e.error(found.aim) or 0.0 for e in estimates],
+            [e.mean(tuning.aim) for e in estimates],
+            [e.error(tuning.aim) or 0.0 for e in estimates],
             label=title,
             marker=MARKERS[place % len(MARKERS)],
             color=COLOURS[place % len(COLOURS)],
@@ -54,10 +54,10 @@ def _figure(found: Tuning, says: str) -> Figure:
             linewidth=1.2,
             capsize=2,
         )
-    pick = found.chosen
+    pick = tuning.chosen
     axis.plot(
         [pick.choice.max_items],
-        [pick.mean(found.aim)],
+        [pick.mean(tuning.aim)],
         "o",
         markersize=13,
         markerfacecolor="none",
@@ -67,11 +67,11 @@ def _figure(found: Tuning, says: str) -> Figure:
     )
     axis.set_xscale("log")
     axis.set_ylim(bottom=0)
-    sizes = sorted({e.choice.max_items for e in found.estimates})
+    sizes = sorted({e.choice.max_items for e in tuning.estimates})
     axis.set_xticks(sizes, [str(size) for size in sizes])
     axis.minorticks_off()
     axis.set_xlabel("max_items_per_user")
-    axis.set_ylabel(f"{AIMS[found.aim]}, mean and standard error")
+    axis.set_ylabel(f"{AIMS[tuning.aim]}, mean and standard error")
     axis.set_title(says, fontsize=9)
     axis.grid(visible=True, linewidth=0.4, alpha=0.5)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -67,9 +67,9 @@ def write_results(prefix: str, finished: Finished) -> list[str]:
     Raises:
       InputError, UnavailableError: a file cannot be written.
     """
-    found = io.BytesIO()
-    pq.write_table(to_table(finished), found)
-    files = {".parquet": found.getvalue()}
+    table = io.BytesIO()
+    pq.write_table(to_table(finished), table)
+    files = {".parquet": table.getvalue()}
     figures = []
     if finished.experiment.plots:
         from dpbeam.lab.experiments.plots import draw

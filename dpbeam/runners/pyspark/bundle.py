@@ -113,8 +113,8 @@ def use_options(options: str) -> None:
     Args:
       options: JSON of what was set, by name.
     """
-    found = PipelineOptions.from_dictionary(json.loads(options))
-    FileSystems.set_options(found)
+    pipeline_options = PipelineOptions.from_dictionary(json.loads(options))
+    FileSystems.set_options(pipeline_options)
 
 
 def partition_of(key: bytes) -> int:

@@ -70,16 +70,18 @@ class PySparkRunner(PipelineRunner):
 
 def options_text(options: PipelineOptions) -> str:
     """JSON of the options that were set, for the workers; what JSON cannot hold concerns the launcher alone."""
-    found = options.get_all_options(drop_default=True)
+    values = options.get_all_options(drop_default=True)
     plain = (str, int, float, bool, list)
-    return json.dumps({name: value for name, value in found.items() if isinstance(value, plain)}, default=str)
+    return json.dumps(
+        {name: value for name, value in values.items() if isinstance(value, plain)}, default=str
+    )
 
 
 def master_of(options: PipelineOptions) -> str | None:
     """`--spark_master_url` where it was given: Beam's default is one for its own runner."""
     master = str(options.view_as(SparkRunnerOptions).spark_master_url)
-    given = any(flag.startswith("--spark_master_url") for flag in getattr(options, "_flags", None) or ())
-    return master if given or master != _BEAMS_DEFAULT else None
+    was_set = any(flag.startswith("--spark_master_url") for flag in getattr(options, "_flags", None) or ())
+    return master if was_set or master != _BEAMS_DEFAULT else None
 
 
 class _Running(threading.Thread):

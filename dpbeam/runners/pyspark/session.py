@@ -67,10 +67,10 @@ def open_session(master: str | None, settings: Sequence[str], name: str) -> Spar
       InputError: the standing session has another master or other settings, or a setting is no "key=value".
     """
     wanted = parse(settings)
-    found = standing()
-    if found is not None:
-        _check_same(found, master, wanted)
-        return found
+    context = standing()
+    if context is not None:
+        _check_same(context, master, wanted)
+        return context
     return _made(master or ALL_CORES, wanted, name)
 
 
@@ -80,15 +80,15 @@ def parse(settings: Sequence[str]) -> dict[str, str]:
     Raises:
       InputError: one is no "key=value", or names the master.
     """
-    found = {}
+    values = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (equals and key.startswith("spark.")):
             raise InputError(f"--spark_conf must be spark.KEY=VALUE, got '{key}'")
         if key == "spark.master":
             raise InputError("--spark_conf: the master is --spark_master_url")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _check_same(context: SparkContext, master: str | None, wanted: dict[str, str]) -> None:

@@ -105,7 +105,7 @@ class Graph:
         grouped = WindowGroupingBuffer(pattern, cast(WindowedValueCoder, coder))
         for element in elements:
             grouped.append(element)
-        found: dict[bytes, bytes] = {}
+        answers: dict[bytes, bytes] = {}
         names = {"transform_id": side.step, "side_input_id": side.tag}
         for key, window, data, _ in grouped.encoded_items():
             asked = beam_fn_api_pb2.StateKey()
@@ -117,8 +117,8 @@ class Graph:
                 asked.multimap_side_input.MergeFrom(
                     beam_fn_api_pb2.StateKey.MultimapSideInput(window=window, key=key, **names)
                 )
-            found[asked.SerializeToString()] = data
-        return found
+            answers[asked.SerializeToString()] = data
+        return answers
 
 
 def kind_of(buffer: bytes) -> str:
@@ -173,7 +173,7 @@ def check(pipeline: beam_runner_api_pb2.Pipeline) -> None:
             raise _refused(name, f"needs {_REQUIREMENTS.get(requirement, requirement)}")
     parts = pipeline.components
     assigns = common_urns.primitives.ASSIGN_WINDOWS.urn
-    for transform in sorted(parts.transforms.values(), key=lambda found: found.spec.urn != assigns):
+    for transform in sorted(parts.transforms.values(), key=lambda t: t.spec.urn != assigns):
         # A step that only hands its inputs on runs nothing.
         leaf = not transform.subtransforms and set(transform.outputs.values()) - set(
             transform.inputs.values()

@@ -444,7 +444,11 @@ class TestMessages:
             run.store.write("block-5", block.to_columns(with_items=False))
             later = trips._LaterWeights(StoredProgram.put(run.store, program), 1)
             later.setup()
-            reply = {"from": np.array([0]), "trip": np.array([0]), **pack("released", np.array([0], np.uint8))}
+            reply = {
+                "from": np.array([0]),
+                "trip": np.array([0]),
+                **pack("released", np.array([0], np.uint8)),
+            }
             with pytest.raises(RuntimeError, match="block 5 lacks the replies of 1 shards"):
                 list(later.process((5, [encode(reply)])))
 

@@ -75,7 +75,7 @@ def test_a_fitted_law_is_obeyed_and_no_smaller_one_is(counts, exponent):
 @settings(max_examples=60, deadline=None)
 @given(histograms, st.integers(1, 500), st.integers(1, 300), st.floats(1e-6, 0.5), budgets)
 def test_bounds_follow_the_proofs(counts, largest, max_items, failure, budget):
-    """Each formula once more, from scratch; and the mended bound is the integral of min(tau/N, C r^-s)."""
+    """Each formula once more, from scratch; and the corrected bound is the integral of min(tau/N, C r^-s)."""
     epsilon, delta = budget
     masses, total = Masses(np.array(counts), largest), sum(counts)
     wgm = Wgm.of(epsilon, delta, max_items)
@@ -119,7 +119,7 @@ def test_no_user_holds_more_than_lemma_3_1_allows():
             assert masses.largest_set <= fit_zipf(masses, exponent).held(masses.total) * (1 + 1e-9)
 
 
-def test_the_printed_bound_fails_where_the_mended_one_holds():
+def test_the_printed_bound_fails_where_the_corrected_one_holds():
     """100 items of 10 users each: Zipfian for every s, and most of it is missed whatever s says."""
     sets = Csr(np.arange(1_001), np.repeat(np.arange(100), 10))
     masses, wgm = masses_of(sets), Wgm.of(1.0, 1e-5, 1)
