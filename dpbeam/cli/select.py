@@ -182,9 +182,10 @@ def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> N
 
 
 def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None) -> ProgramRun:
-    """Read, leave out public items, select, write."""
+    """Read, leave out public items, select, write; where released items are counted, public ones are too."""
     import apache_beam as beam
 
+    from dpbeam.counts.gathered import public_domain
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.io.sinks import OutputColumns, WriteReleased
     from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
@@ -192,21 +193,24 @@ def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Ar
     from dpbeam.selection.transforms import UserBlocks
 
     spec, summary = job.reading
-    complete, store = spec.complete_users, folder.store
+    complete, store, program = spec.complete_users, folder.store, plan.program
+    apart = public is not None and not plan.config.noisy_counts
+    if public is not None and not apart:
+        program = plan.program_beside(public_domain(public, summary.kinds))
     sizes = choose_sizes(job.pairs_estimate, job.given.get("num_shards"), summary.item_bytes)
-    if public is not None:
+    if apart:
         store_public_items(store, public)
 
     def read(pipeline: beam.Pipeline) -> PCollection:
         pairs = job.read(pipeline, folder)
-        if public is not None:
+        if apart:
             pairs = pairs | "RemovePublicItems" >> FilterItems(store, complete=complete)
-        return pairs | "SelectPartitions" >> UserBlocks(store, plan.program, sizes, complete=complete)
+        return pairs | "SelectPartitions" >> UserBlocks(store, program, sizes, complete=complete)
 
     def write(released: PCollection) -> None:
-        if public is not None:
+        if apart:
             fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(
-                store, summary.kinds, plan.program.released_names
+                store, summary.kinds, program.released_names
             )
             released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
         columns = OutputColumns.of(
@@ -219,4 +223,4 @@ def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Ar
             job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
         )
 
-    return ProgramRun(plan.program, read, write, one_step=sizes.one_step, relays=sizes.relays)
+    return ProgramRun(program, read, write, one_step=sizes.one_step, relays=sizes.relays)

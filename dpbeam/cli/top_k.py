@@ -330,10 +330,10 @@ def _histogram_reader(job: Job) -> Callable[[], Histogram]:
 
 def _histogram_job(plan: TopKPlan, job: Job, read: Callable[[], Histogram]) -> Build:
     """The job graph for a given histogram: choose and write."""
+    from dpbeam.counts.gathered import histogram as columns_of
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import METADATA_KEY
-    from dpbeam.topk.program import histogram as columns_of
     from dpbeam.topk.transforms import ChooseTopK
 
     def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:

@@ -12,8 +12,12 @@ from typing import Any
 
 from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.events import ComposedEvent
+from dpbeam.accounting.noise import check_same_noise
+from dpbeam.counts.counted import CountProgram
+from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountNoises
 from dpbeam.errors import InputError
+from dpbeam.kernels.columns import Columns
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import COUNT_DEVIATION
 from dpbeam.selection.plan import LARGEST_DRAW
@@ -48,6 +52,16 @@ class CountPlan:
     config: CountConfig
     noises: CountNoises
     event: ComposedEvent
+
+    def program(self, domain: Columns) -> ListedCounts:
+        """What runs on the pairs of a list, from `public_domain`.
+
+        Raises:
+          NoiseMismatchError: the events state other noise than is drawn.
+        """
+        program = ListedCounts(CountProgram(), self.noises, domain)
+        check_same_noise(self.event.noises(), program.noises())
+        return program
 
     def parameters(self) -> dict[str, Any]:
         """What the ledger states of the noise; the clip that it is multiplied by stands in the output."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counting.program import ListedCounts
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
@@ -21,7 +21,6 @@ from dpbeam.selection.transforms import (
     check_batch_input,
     own_folder,
 )
-from dpbeam.topk.program import public_domain
 
 
 class CountItems(beam.PTransform):
@@ -58,7 +57,7 @@ class CountItems(beam.PTransform):
     ):
         super().__init__()
         self.plan = plan_count(config)
-        self._program = ListedCounts(self.plan, public_domain(*domain))
+        self._program = self.plan.program(public_domain(*domain))
         self._run, self._domain = run, domain
         self._sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._complete = complete

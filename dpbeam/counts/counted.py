@@ -14,17 +14,20 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
 from dpbeam.engine.program import Keys, Program, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, bottom_sample
+from dpbeam.kernels.pairs import Block, bottom_sample, unique_fingerprints
 from dpbeam.kernels.shards import Shard
+from dpbeam.randomness import fingerprints
 
 FULL_SETS = (1 << 31) - 1
 COUNT = "count"
 _SAMPLED = "sampled"
+_LISTED = "listed"
 _VIEW = "view"
 _INNER = "inner."
 
@@ -36,20 +39,27 @@ class CountedProgram(Forwarding):
     cut when they were built. An item that no sample holds has no weight, and `released` never holds it: it would
     otherwise be released by its noise alone, and a user may hold any number of such items.
 
+    Args:
+      inner: the selection.
+      listed: canonical bytes of items that take no part in it, as if no user held them, and are counted all the same.
+
     Raises:
       ValueError: the selection does not give its result from its shards, or they pass its first trip unseen.
     """
 
-    def __init__(self, inner: Program):
+    def __init__(self, inner: Program, listed: pa.Array | None = None):
         super().__init__(inner)
         check_goes_on(inner)
         if inner.noise(0) is None and 0 not in inner.reply_columns:
             raise ValueError(f"shards of {type(inner).__name__} keep nothing of its first trip: no counts")
         self.cap = FULL_SETS
+        self._list = listed
 
     def sum_names(self, trip: int) -> tuple[str, ...]:
         names = super().sum_names(trip)
-        return (*names, COUNT, _SAMPLED) if trip == 0 else names
+        if trip:
+            return names
+        return (*names, COUNT, _SAMPLED, *(() if self._list is None else (_LISTED,)))
 
     def reads_block(self, trip: int) -> bool:
         return True  # the sample is cut from it
@@ -62,11 +72,13 @@ class CountedProgram(Forwarding):
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         if trip == 0:
             full = Csr(block.offsets, block.links)
+            listed = self._listed(block, keys)
+            rows = full if listed is None else full.restrict(~listed[full.links])
             keep = bottom_sample(
-                block.offsets, block.user_fp, block.item_fp, block.links, keys.pairs.sample, self.inner.cap
+                rows.offsets, block.user_fp, block.item_fp, rows.links, keys.pairs.sample, self.inner.cap
             )
-            rows = full.restrict(keep)
-            view = replace(block, offsets=rows.offsets, links=rows.links, state={})
+            rows = rows.restrict(keep)
+            view = _seen(block, rows)
         else:
             view = _sampled(block)
         sums, state = super().weigh(trip, view, reply, keys)
@@ -76,9 +88,24 @@ class CountedProgram(Forwarding):
                 COUNT: _holders(full, block),
                 _SAMPLED: (_holders(rows, block) > 0).astype(np.int64),
             }
+            if listed is not None:
+                sums[_LISTED] = listed.astype(np.int64)
+        else:
+            rows = Csr.from_state(block.state, _VIEW)
         kept = view.state if state is None else state
-        rows = Csr(view.offsets, view.links)
         return sums, {**rows.to_state(_VIEW), **{f"{_INNER}{name}": values for name, values in kept.items()}}
+
+    def _listed(self, block: Block, keys: Keys) -> np.ndarray | None:
+        """(items,) bool: which of the block's items are on the list; None where there is none."""
+        if self._list is None:
+            return None
+        count = len(self._list)
+        _, number = unique_fingerprints(
+            np.concatenate([fingerprints(keys.pairs.item, self._list), block.item_fp])
+        )
+        inside = np.zeros(len(number), bool)
+        inside[number[:count]] = True
+        return inside[number[count:]]
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
         return super().summarise(trip, _sampled(part) if isinstance(part, Block) else part, keys)
@@ -97,14 +124,25 @@ class CountedProgram(Forwarding):
     def _remember(self, trip: int, shard: Shard) -> Shard:
         if trip or COUNT in shard.state:
             return shard
-        return with_state(shard, count=shard.sums[COUNT], sampled=shard.sums[_SAMPLED] > 0)
+        state = {COUNT: shard.sums[COUNT], _SAMPLED: shard.sums[_SAMPLED] > 0}
+        if self._list is not None:
+            state[_LISTED] = shard.sums[_LISTED] > 0
+        return with_state(shard, **state)
 
 
 def _sampled(block: Block) -> Block:
     """The block as the selection knows it, from the second trip on."""
-    rows = Csr.from_state(block.state, _VIEW)
     own = {name.removeprefix(_INNER): v for name, v in block.state.items() if name.startswith(_INNER)}
-    return replace(block, offsets=rows.offsets, links=rows.links, state=own)
+    return replace(_seen(block, Csr.from_state(block.state, _VIEW)), state=own)
+
+
+def _seen(block: Block, rows: Csr) -> Block:
+    """The block with these rows alone; users of none are not in it."""
+    users = rows.degrees > 0
+    if users.all():
+        return replace(block, offsets=rows.offsets, links=rows.links, state={})
+    seen, _ = rows.select_rows(users)
+    return replace(block, offsets=seen.offsets, links=seen.links, user_fp=block.user_fp[users], state={})
 
 
 def _holders(rows: Csr, block: Block) -> np.ndarray:
@@ -138,11 +176,15 @@ class CountProgram(Program):
         return {COUNT: _holders(Csr(block.offsets, block.links), block)}, None
 
 
-def candidates(program: Program, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
+def candidates(program: Program, shard: Shard, *, listed: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """After the last trip: (items,) bool of the shard's domain items, and their exact (private) counts, (items,).
 
-    Of a counted selection these are the released items, of `CountProgram` all.
+    Of a counted selection these are the released items and those of its list, of `CountProgram` all.
+
+    Args:
+      listed: with the items of a list; `CountProgram` counts no others where there is one.
     """
-    if isinstance(program, CountedProgram):
-        return shard.state["released"], shard.state[COUNT]
-    return np.ones(len(shard), bool), shard.sums[COUNT]
+    if not isinstance(program, CountedProgram):
+        return np.full(len(shard), listed), shard.sums[COUNT]
+    released, counts = shard.state["released"], shard.state[COUNT]
+    return released | shard.state[_LISTED] if listed and _LISTED in shard.state else released, counts

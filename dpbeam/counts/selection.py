@@ -98,17 +98,17 @@ class CountNoises:
         return np.rint(noisy / UNITS * scale), np.full(len(noisy), self.sigma * scale)
 
 
-class CountingSelection(UserRounds):
-    """A selection whose released items get noisy counts.
+class SummedCounts(UserRounds):
+    """A counting program and noisy counts of the items that come of it; a subclass says who adds noise to the sums.
 
     Args:
-      selection: what releases; noises: of the counts.
+      inner: a counted selection, or `CountProgram`; noises: of the counts.
     """
 
     released_names = (NOISY_COUNT, DEVIATION)
 
-    def __init__(self, selection: Program, noises: CountNoises):
-        super().__init__(CountedProgram(selection))
+    def __init__(self, inner: Program, noises: CountNoises):
+        super().__init__(inner)
         self.noises_of_counts = noises
         self.weight_grid = 1.0
         self.add_rounds()
@@ -117,13 +117,24 @@ class CountingSelection(UserRounds):
     def histogram_noise(self) -> NoiseSpec:
         return NoiseSpec("gaussian", self.noises_of_counts.histogram_sigma, self.noises_of_counts.round)
 
+    def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
+        return self.noises_of_counts.way(noisy, size)
+
+
+class CountingSelection(SummedCounts):
+    """A selection whose released items get noisy counts, each in its shard.
+
+    Args:
+      selection: what releases; noises: of the counts.
+    """
+
+    def __init__(self, selection: Program, noises: CountNoises):
+        super().__init__(CountedProgram(selection), noises)
+
     def noise(self, trip: int) -> ItemNoise:
         if trip < self.trips - 1:
             return super().noise(trip)
         return NoiseSpec("gaussian", self.noises_of_counts.sigma, self.noises_of_counts.round + 1)
-
-    def choose_way(self, noisy: np.ndarray, size: int) -> Columns:
-        return self.noises_of_counts.way(noisy, size)
 
     def exact(self, trip: int, shard: Shard) -> Exact:
         return super().exact(trip, shard) if self.is_first(trip) else Exact(shard.sums[WEIGHT])

@@ -33,7 +33,7 @@ class UserRounds(Extended):
 
     Attributes:
       inner: a counted selection, or `CountProgram`.
-      domain: a public domain, or None.
+      domain: a list of items that are public; None: there is none.
       domain_trip: the last trip of the counting, after which the domain is known.
     """
 
@@ -97,8 +97,8 @@ class UserRounds(Extended):
         if isinstance(part, Block):
             rows = Csr.from_state(part.state, _DOMAIN)
             return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
-        inside, _ = candidates(self.inner, part)
-        return {_SIZE: np.array([np.count_nonzero(inside)], np.int64)}
+        new, _ = candidates(self.inner, part, listed=self.domain is None)
+        return {_SIZE: np.array([np.count_nonzero(new)], np.int64)}
 
     def decide(
         self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
@@ -106,8 +106,8 @@ class UserRounds(Extended):
         if trip < self.domain_trip:
             return super().decide(trip, state, summaries, draw)
         if trip == self.domain_trip:
-            listed = None if self.domain is None else len(self.domain["items"])
-            size = sum(int(part[_SIZE][0]) for part in summaries) if listed is None else listed
+            listed = 0 if self.domain is None else len(self.domain["items"])
+            size = listed + sum(int(part[_SIZE][0]) for part in summaries)
             sizes: Columns = {_SIZE: np.array([size], np.int64)}
             return sizes, sizes
         size = int(state[_SIZE][0])

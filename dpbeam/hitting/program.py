@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
+from dpbeam.counts.gathered import histogram
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
 from dpbeam.hitting.config import HittingSetPlan
@@ -32,7 +33,7 @@ from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_finge
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
 from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
-from dpbeam.topk.program import ITEM, RANK, histogram
+from dpbeam.topk.program import ITEM, RANK
 
 _WAKE = "wake"
 _SETS = ("degrees", "links", "users")

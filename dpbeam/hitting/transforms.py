@@ -8,6 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
@@ -21,7 +22,6 @@ from dpbeam.selection.transforms import (
     check_batch_input,
     own_folder,
 )
-from dpbeam.topk.program import public_domain
 
 #: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
 #: what a worker with a shard needs.

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counting.program import ListedCounts
 from dpbeam.counting.report import count_ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
-from dpbeam.engine.in_process import Released
 from dpbeam.errors import InputError
 from dpbeam.in_memory.select import (
     Selection,
     input_pairs,
     naming_arguments,
+    released_by_hub,
     released_table,
     run_key,
     warn_of_budget,
 )
-from dpbeam.in_memory.top_k import run_hub, within_domain
+from dpbeam.in_memory.top_k import within_domain
 
 
 def count(
@@ -70,9 +66,5 @@ def count(
         plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
     )
     ledger.verify()
-    batch = run_hub(ListedCounts(plan, listed), pairs, key)
-    released = Released(pa.array([], pa.large_binary()), np.zeros((0, len(added))))
-    if batch is not None:
-        numbers = np.stack([batch.column(name).to_numpy() for name in added], axis=1)
-        released = Released(batch.column("item"), numbers)
+    released = released_by_hub(plan.program(listed), pairs, key)
     return Selection(released_table(released, None, pairs.names, pairs.kinds, tuple(added)), ledger)

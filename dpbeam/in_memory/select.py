@@ -19,12 +19,15 @@ import pyarrow.compute as pc
 
 from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.counts.gathered import histogram
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
-from dpbeam.engine.in_process import Released, run_in_process
+from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_in_process, run_trips
+from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING
+from dpbeam.kernels.columns import Columns
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import one_value_of, selection_ledger
@@ -136,7 +139,7 @@ def select(
       noisy_counts: return a noisy number of users of each released item, `noisy_count`, and its standard deviation,
         `noisy_count_sd`; bought with `noisy_count_share` of the budget, 0.2 unless given.
       public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
-        with the item columns.
+        with the item columns. `noisy_counts` counts them too, also those that nobody holds.
       item_type: "string", "int" or "bytes", one for all item columns or one for each, where a column does not declare
         its type: lists and arrays of Python objects are of strings otherwise. The type is that of the output, so it
         must not follow from the values.
@@ -181,12 +184,45 @@ def select(
         public_items=public is not None,
     )
     ledger.verify()
+    if public is not None and plan.config.noisy_counts:
+        released = released_by_hub(plan.program_beside(bare_domain(public)), found, key)
+        return Selection(released_table(released, None, names, kinds, numbers), ledger)
     private = found if public is None else found.filtered(public, keep=False)
     sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
     released = run_in_process(
         plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
     )
     return Selection(released_table(released, public, names, kinds, numbers), ledger)
+
+
+def bare_domain(items: pa.Array) -> Columns:
+    """A list of items, canonical bytes, as programs take it; without kinds, as blocks of bare arrays are."""
+    return histogram(items, np.zeros(len(items), np.int64), b"")
+
+
+def run_hub(program: Program, pairs: InputPairs, key: RunKey) -> pa.RecordBatch | None:
+    """Run a program whose hub gives the result; None where there is no item.
+
+    Raises:
+      ValueError: the key has served a run.
+    """
+    key.spend()
+    keys = Keys(key)
+    sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
+    blocks = build_blocks(
+        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+    )
+    return next(output_batches(program, run_trips(program, list(blocks), keys)), None)
+
+
+def released_by_hub(program: Program, pairs: InputPairs, key: RunKey) -> Released:
+    """Run a program whose hub gives items and numbers."""
+    batch, numbers = run_hub(program, pairs, key), program.released_names
+    if batch is None:
+        return Released(pa.array([], pa.large_binary()), np.zeros((0, len(numbers))))
+    return Released(
+        batch.column("item"), np.stack([batch.column(name).to_numpy() for name in numbers], axis=1)
+    )
 
 
 def warn_of_budget(epsilon: float, delta: float) -> None:

@@ -11,27 +11,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
 from dpbeam.in_memory.select import (
     InputPairs,
     Selection,
+    bare_domain,
     input_pairs,
     naming_arguments,
     public_list,
+    run_hub,
     run_key,
     warn_of_budget,
 )
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import kinds_column
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.sizes import choose_sizes
 from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig, plan_topk
-from dpbeam.topk.program import NOISY_COUNT, RANK, public_domain, topk_program
+from dpbeam.topk.program import NOISY_COUNT, RANK, topk_program
 from dpbeam.topk.report import topk_ledger
 
 
@@ -156,9 +154,7 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
     if domain is None:
         return pairs, None
     items = public_list(domain, data, user, pairs, "domain")
-    # Blocks of bare arrays carry no kinds, so the domain carries none either.
-    listed = {**public_domain(items, Kinds("string", pairs.kinds)), "kinds": kinds_column(b"")}
-    return pairs.filtered(items, keep=True), listed
+    return pairs.filtered(items, keep=True), bare_domain(items)
 
 
 def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:
@@ -171,18 +167,3 @@ def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bo
         columns.append(pa.array([], pa.int64()) if batch is None else batch.column(NOISY_COUNT))
         names.append(NOISY_COUNT)
     return pa.Table.from_arrays(columns, names=names)
-
-
-def run_hub(program: Program, pairs: InputPairs, key: RunKey) -> pa.RecordBatch | None:
-    """Run a program whose hub gives the result; None where there is no item.
-
-    Raises:
-      ValueError: the key has served a run.
-    """
-    key.spend()
-    keys = Keys(key)
-    sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
-    blocks = build_blocks(
-        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-    )
-    return next(output_batches(program, run_trips(program, list(blocks), keys)), None)

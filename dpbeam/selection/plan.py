@@ -15,9 +15,12 @@ import numpy as np
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.counts.counted import CountedProgram
+from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import Budgets, CountingSelection, CountNoises, count_noises
 from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError
+from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
@@ -112,10 +115,25 @@ class SelectionPlan:
     @functools.cached_property
     def program(self) -> Program:
         """What runs, in process or on Beam."""
+        return self._selection if self.counts is None else CountingSelection(self._selection, self.counts[0])
+
+    @property
+    def _selection(self) -> Program:
+        """What releases, without counts."""
         selection = self.calibration.program
-        if self.config.min_users is not None:
-            selection = Floored(selection, self.config.min_users)
-        return selection if self.counts is None else CountingSelection(selection, self.counts[0])
+        return selection if self.config.min_users is None else Floored(selection, self.config.min_users)
+
+    def program_beside(self, listed: Columns) -> Program:
+        """What runs where items of a list, from `public_domain`, are counted beside those that are released.
+
+        Raises:
+          ValueError: nothing is counted.
+        """
+        if self.counts is None:
+            raise ValueError("a selection without counts leaves the items of a list out of its input")
+        program = ListedCounts(CountedProgram(self._selection, listed["items"]), self.counts[0], listed)
+        check_same_noise(self.event.noises(), program.noises())
+        return program
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:

@@ -8,31 +8,29 @@ limited-domain needs only the largest counts of each shard, except with kbar = 0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
+from dpbeam.counts.gathered import WEIGHTS, Gathered, gather, histogram
 from dpbeam.counts.histogram import largest_positions
 from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Draw, HubNoise, Keys, Program
-from dpbeam.kernels.canonical import METADATA_KEY, Kinds
+from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
+from dpbeam.kernels.pairs import Block, kinds_column
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import RunKey, fingerprints
+from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKPlan
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
 
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
-WEIGHTS = "weights"
 
 
 def counting_program(plan: TopKPlan) -> Program:
@@ -42,60 +40,6 @@ def counting_program(plan: TopKPlan) -> Program:
     if isinstance(plan.mechanism, LimitedDomain):
         return CountProgram(plan.mechanism.max_items_per_user)
     return CountProgram()
-
-
-def histogram(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
-    """A histogram as columns: (d,) canonical items, (d,) int64 counts, kinds of the items."""
-    return {"items": items, "counts": counts, "kinds": kinds_column(kinds)}
-
-
-def public_domain(items: pa.Array, kinds: Kinds) -> Columns:
-    """A public domain as a histogram: its items count as held by nobody so far."""
-    return histogram(items, np.zeros(len(items), np.int64), kinds.metadata()[METADATA_KEY])
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """A histogram of distinct items in one place.
-
-    Attributes:
-      items: (d,) canonical bytes; fp: (d, 2) fingerprints.
-      counts: (d,) users per item; weights: (d,) what else was summed per item, zeros where nothing was.
-      kinds: what the bytes stand for.
-    """
-
-    items: pa.Array
-    fp: np.ndarray
-    counts: np.ndarray
-    weights: np.ndarray
-    kinds: bytes
-
-
-def gather(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Gathered:
-    """The parts of a histogram added up.
-
-    Args:
-      parts: of `histogram`, with a column `weights` or without; an item may stand in several.
-      domain: a public domain; all of its items take part, and nothing else does.
-    """
-    parts = [part for part in (*parts, domain) if part is not None]
-    kinds = common_kinds(parts)
-    items = pa.concat_arrays([part["items"] for part in parts] or [pa.array([], pa.large_binary())])
-    values = np.zeros((2, len(items)), np.int64)
-    end = 0
-    for part in parts:
-        start, end = end, end + len(part["items"])
-        values[0, start:end] = part["counts"]
-        values[1, start:end] = part.get(WEIGHTS, 0)
-    if domain is not None:
-        inside = pc.is_in(items, value_set=domain["items"])
-        items, values = items.filter(inside), values[:, inside.to_numpy(zero_copy_only=False)]
-    fp = fingerprints(Keys(key).pairs.item, items)
-    first, inverse = unique_fingerprints(fp)
-    totals = np.zeros((2, len(first)), np.int64)
-    np.add.at(totals[0], inverse, values[0])
-    np.add.at(totals[1], inverse, values[1])
-    return Gathered(items.take(pa.array(first)), fp[first], *totals, kinds)
 
 
 def choose_from(

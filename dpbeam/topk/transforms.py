@@ -9,6 +9,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.kernels.canonical import Kinds
@@ -21,7 +22,7 @@ from dpbeam.selection.transforms import (
     own_folder,
 )
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
-from dpbeam.topk.program import choose_from, public_domain, topk_program
+from dpbeam.topk.program import choose_from, topk_program
 
 _HISTOGRAM = "histogram"
 

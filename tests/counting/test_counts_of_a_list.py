@@ -18,14 +18,13 @@ import dpbeam
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.cli import main
 from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counting.program import ListedCounts
 from dpbeam.counting.transforms import CountItems
+from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.selection import CountNoises
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.randomness import RunKey
-from dpbeam.topk.program import public_domain
 from tests.support.instances import popular_table
 
 ALPHA = 1e-7
@@ -92,7 +91,7 @@ def test_noise_that_is_not_stated_is_refused():
     plan = plan_count(CountConfig(1.0, 1e-5))
     less = CountNoises(plan.noises.sigma / 2, plan.noises.histogram_sigma, plan.noises.round)
     with pytest.raises(NoiseMismatchError):
-        ListedCounts(type(plan)(plan.config, less, plan.event), public_domain(pa.array([b"a"]), STRINGS))
+        type(plan)(plan.config, less, plan.event).program(public_domain(pa.array([b"a"]), STRINGS))
 
 
 def _pairs(table):

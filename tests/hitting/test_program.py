@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
@@ -13,7 +14,6 @@ from dpbeam.kernels.pairs import kinds_column
 from dpbeam.lab.audit.confidence import event_excess
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.topk.program import public_domain
 from tests.support.instances import batches, random_pairs
 
 PAIRS = random_pairs(3, users=300)

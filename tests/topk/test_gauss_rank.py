@@ -17,6 +17,7 @@ from dpbeam.accounting.events import GaussianEvent, leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.noise import NoiseMismatchError
+from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -31,7 +32,7 @@ from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
 from dpbeam.topk.peeling import cdp_peel
-from dpbeam.topk.program import RankProgram, histogram, stages, topk_program
+from dpbeam.topk.program import RankProgram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dpbeam.counts.gathered import histogram
 from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -18,7 +19,7 @@ from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import TopKProgram, histogram
+from dpbeam.topk.program import TopKProgram
 from dpbeam.topk.transforms import ChooseTopK, TopKItems
 from tests.support.instances import batches
 from tests.support.reference import Data

@@ -23,6 +23,7 @@ import numpy as np
 from scipy import special, stats
 
 from dpbeam.accounting.events import leaves
+from dpbeam.counts.gathered import histogram as as_columns
 from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
@@ -33,7 +34,6 @@ from dpbeam.lab.audit.neighbours import names_of, numbers_of
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import choose_from, topk_program
-from dpbeam.topk.program import histogram as as_columns
 
 Plan = Any
 Build = Callable[[Any], Program]

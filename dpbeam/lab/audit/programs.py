@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counting.program import ListedCounts
+from dpbeam.counts.gathered import histogram
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_trips
 from dpbeam.engine.program import Draw, Keys, Program
@@ -33,7 +33,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import DEFAULT_METHOD, defaults, variants
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import histogram, topk_program
+from dpbeam.topk.program import topk_program
 
 Build = Callable[[Any], Program]
 _LEVELS = Neighbours("levels", tuple((i,) for i in range(90) for _ in range(i // 3)), (0,))
@@ -153,7 +153,7 @@ def _ranking(method: str | None) -> Running:
 def _counting() -> Running:
     plan, size = plan_count(CountConfig(EPSILON, DELTA)), _LEVELS.num_items
     domain = histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
-    program = ListedCounts(plan, domain)
+    program = plan.program(domain)
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 

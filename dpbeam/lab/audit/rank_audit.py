@@ -24,6 +24,7 @@ import numpy as np
 
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import SURE
 from dpbeam.engine.program import Draw, Keys
 from dpbeam.kernels.columns import Columns
@@ -39,7 +40,7 @@ from dpbeam.lab.audit.programs import programs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
-from dpbeam.topk.program import RankProgram, histogram
+from dpbeam.topk.program import RankProgram
 
 _SAMPLES = 200_000
 EPSILON, DELTA = 1.0, 0.05

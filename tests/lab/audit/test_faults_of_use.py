@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpbeam.counts.gathered import histogram
 from dpbeam.engine.beam import blocks as block_stages
 from dpbeam.engine.beam import messages
 from dpbeam.engine.beam.store import RunFolder
@@ -27,7 +28,7 @@ from dpbeam.randomness.discrete.tables import AliasTable
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk import program as topk_program
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import TopKProgram, choose_from, histogram
+from dpbeam.topk.program import TopKProgram, choose_from
 from tests.support.instances import batches
 
 LEVEL = 1e-6
