@@ -1,4 +1,4 @@
-"""Algorithms as rounds of messages between user blocks and item shards.
+"""Algorithms as messages between user blocks and item shards.
 
 A `Program` says what a block sends (`weigh`), what noise a round gets (`noise`), what a shard does with the noisy
 sums (`observe`, `threshold`) and what it sends back (`reply`). It holds public numbers only and knows nothing of where

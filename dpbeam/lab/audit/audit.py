@@ -197,7 +197,7 @@ def _audit_case(
             shape = (copies, case.num_items)
             losses[direction].append(_divergence(real, other, noise, claim.epsilon, shape))
             largest = max(largest, _largest_move(subject.program, real, other, claim.max_items, shape))
-            last = max(real.round_numbers())
+            last = max(real.noisy_trips())
             released[direction].append(real.column("released", last, bool).reshape(shape))
         _add_draws(subject.program, runs["add"][0], stated, drawn)
     findings = [Finding(case.name, "norm", "add", trials, largest, largest, 1.0 + ROUNDING)]
@@ -223,7 +223,7 @@ def _audit_case(
 
 
 def _add_draws(program: Program, real: Transcript, stated: Mapping[int, Any], drawn: Drawn) -> None:
-    for trip in real.round_numbers():
+    for trip in real.noisy_trips():
         spec = program.noise(trip)
         assert spec is not None
         exact, noisy = (real.column(which, trip)[real.known] for which in ("sums", "noisy"))
@@ -278,7 +278,7 @@ def _largest_move(
     orders = {L1: 1, L2: 2, LINF: np.inf}
     equal, largest = np.ones(shape[0], bool), 0.0
     novel = (real.known ^ other.known).reshape(shape)
-    for trip in real.round_numbers():
+    for trip in real.noisy_trips():
         moved = (real.column("sums", trip) - other.column("sums", trip)).reshape(shape) * 2.0**-UNIT_BITS
         norms = np.linalg.norm(moved[equal], orders[program.norm], axis=1)
         largest = max(largest, float(norms.max(initial=0.0)))

@@ -102,7 +102,7 @@ class Likelihood:
 
         Args:
           seen: noisy sums, or 1 and 0 where bits alone are seen.
-          here, there: exact sums; all (rounds, items) float64 in weight, rows as `trips`.
+          here, there: exact sums; all (trips, items) float64 in weight, rows as `trips`.
         """
         drawn, moved = seen - here, here - there
         loss = np.zeros(seen.shape[1])

@@ -25,10 +25,10 @@ class Transcript:
     """What one run did, over all items of all copies; an item that the input lacks has zeros.
 
     Attributes:
-      sums: noisy round -> (items,) int64 exact sums in units of 2^-30, rounded down.
-      noisy: noisy round -> (items,) int64 the same with noise.
+      sums: trip with noise -> (items,) int64 exact sums in units of 2^-30, rounded down.
+      noisy: trip with noise -> (items,) int64 the same with noise.
       known: (items,) bool, items of the input.
-      released: noisy round -> (items,) bool, released by the end of the round.
+      released: trip with noise -> (items,) bool, released by its end.
     """
 
     size: int
@@ -40,17 +40,17 @@ class Transcript:
     def __post_init__(self) -> None:
         self.known = np.zeros(self.size, bool)
 
-    def round_numbers(self) -> list[int]:
+    def noisy_trips(self) -> list[int]:
         return sorted(self.noisy)
 
-    def column(self, which: str, number: int, dtype: type = np.int64) -> np.ndarray:
-        """An array of a round; zeros where the run had no items at all."""
-        values = getattr(self, which).get(number)
+    def column(self, which: str, trip: int, dtype: type = np.int64) -> np.ndarray:
+        """An array of a trip; zeros where the run had no items at all."""
+        values = getattr(self, which).get(trip)
         return np.zeros(self.size, dtype) if values is None else values
 
-    def place(self, which: str, number: int, index: np.ndarray, values: np.ndarray) -> None:
+    def place(self, which: str, trip: int, index: np.ndarray, values: np.ndarray) -> None:
         """Store the values of the items `index`."""
-        getattr(self, which).setdefault(number, np.zeros(self.size, values.dtype))[index] = values
+        getattr(self, which).setdefault(trip, np.zeros(self.size, values.dtype))[index] = values
 
 
 def run_observed(

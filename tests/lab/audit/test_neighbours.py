@@ -82,10 +82,10 @@ def test_dictated_run_has_the_same_transcript_and_only_the_newcomer_differs(name
     without, there = (build(case, copies, run_keys, plan.program.cap, with_newcomer=w) for w in (False, True))
     real = run_observed(plan.program, without, run_keys, size)
     other = run_observed(plan.program, there, run_keys, size, real)
-    assert real.round_numbers() == other.round_numbers()
-    assert len(real.round_numbers()) == len(plan.rounds)
+    assert real.noisy_trips() == other.noisy_trips()
+    assert len(real.noisy_trips()) == len(plan.rounds)
     moved = np.zeros((copies, case.num_items))
-    for number in real.round_numbers():
+    for number in real.noisy_trips():
         assert (real.noisy[number] == other.noisy[number]).all()
         difference = (other.sums[number] - real.column("sums", number)).reshape(copies, -1) / UNITS
         same = ~(real.released[number] ^ other.released[number]).reshape(copies, -1).any(axis=1)
