@@ -103,7 +103,7 @@ def _account_basic(composed: ComposedEvent) -> Guarantee:
     guarantees = []
     for part in composed.parts:
         if type(part) is ComposedEvent:
-            if part.kind not in ("basic", "pure") and part.epsilon is None:
+            if part.lacks_epsilon:
                 raise UnknownEventError(f"a basic composition cannot hold {describe(part)}")
             guarantees.append(account(part))
         elif is_event(part) and not part.is_threshold and part.pure_epsilon() is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -146,9 +146,19 @@ def _set(event, **values) -> None:
         object.__setattr__(event, name, value)
 
 
+class _GaussianMechanism(Event):
+    """Events that cost what one Gaussian mechanism of sensitivity 1 costs."""
+
+    def gaussian_sigma(self) -> float:
+        raise NotImplementedError
+
+    def zcdp_rho(self) -> float:
+        return gaussian_zcdp(self.gaussian_sigma())
+
+
 @event
 @dataclass(frozen=True)
-class GaussianEvent(Event):
+class GaussianEvent(_GaussianMechanism):
     """Noise N(0, sigma^2) on every coordinate of a query of this l2-sensitivity; `round` counts from 1."""
 
     sigma: float
@@ -173,13 +183,10 @@ class GaussianEvent(Event):
         sigma = self.sigma / self.sensitivity
         return sigma if self.sensitivity == 1 else math.nextafter(sigma, 0.0)
 
-    def zcdp_rho(self) -> float:
-        return gaussian_zcdp(self.sigma, self.sensitivity)
-
 
 @event
 @dataclass(frozen=True)
-class GaussianFilterEvent(Event):
+class GaussianFilterEvent(_GaussianMechanism):
     """All Gaussian noise that passed one privacy filter (`FilteredNoise`).
 
     Round t answers a query of l2-sensitivity `sensitivity` with noise of scale s_t, chosen from the answers before it,
@@ -203,8 +210,75 @@ class GaussianFilterEvent(Event):
     def gaussian_sigma(self) -> float:
         return self.sigma
 
-    def zcdp_rho(self) -> float:
-        return gaussian_zcdp(self.sigma, 1.0)
+
+@event
+@dataclass(frozen=True)
+class CorrelatedGaussianEvent(_GaussianMechanism):
+    """`counts` counts, of which one user raises any by 1 each, with Gaussian noise of their own and one noise for all.
+
+    Count i is released as c_i + N(0, sigma^2) + N(0, shared_sigma^2), the second variate being the same for all i. That
+    is the sum of c_i - n/2 + N(0, sigma^2) and n/2 + N(0, shared_sigma^2), n the number of users: one user moves each
+    of these by 1/2 (Lebeda 2024; docs/topk.md).
+    """
+
+    sigma: float
+    shared_sigma: float
+    counts: int
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            sigma=check_positive("sigma", self.sigma),
+            shared_sigma=check_positive("shared_sigma", self.shared_sigma),
+            counts=check_rounds(self.counts, "counts"),
+            label=str(self.label),
+        )
+
+    def gaussian_sigma(self) -> float:
+        """1/sqrt(counts / (4 sigma^2) + 1 / (4 shared_sigma^2)), rounded down."""
+        own = 2 * self.sigma / math.sqrt(self.counts) * (1 - 1e-15)
+        return compose_sigmas([own, 2 * self.shared_sigma])
+
+
+@event
+@dataclass(frozen=True)
+class RankEvent(_GaussianMechanism):
+    """One of two mechanisms, whichever the history says, each (1/sigma)-Gaussian-DP whatever the history.
+
+    Either noise N(0, sigma^2) on sums to which one user adds a vector of l2 norm at most 1, or `rounds` adaptive
+    choices of bounded range epsilon0. Believed only if the choices are (1/sigma)-GDP (`peeling_gdp.py`), so the event
+    costs what the noise alone costs, in any adaptive composition (docs/topk.md).
+    """
+
+    sigma: float
+    epsilon0: float
+    rounds: int
+    round: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        _set(
+            self,
+            sigma=check_positive("sigma", self.sigma),
+            epsilon0=check_positive("epsilon0", self.epsilon0),
+            rounds=check_rounds(self.rounds),
+            round=check_rounds(self.round, "round"),
+            label=str(self.label),
+        )
+        needed = peeling_mu(self.epsilon0, self.rounds)
+        if needed * self.sigma > 1 + TOLERANCE:
+            raise InconsistentEventError(
+                f"{self.rounds} choices of range {self.epsilon0:.9g} are {needed:.9g}-GDP, the noise beside them is "
+                f"{1 / self.sigma:.9g}-GDP"
+            )
+
+    @property
+    def noise(self) -> NoiseSpec:
+        return NoiseSpec("gaussian", self.sigma, self.round)
+
+    def gaussian_sigma(self) -> float:
+        return self.sigma
 
 
 @event
@@ -232,39 +306,6 @@ class LaplaceEvent(Event):
 
     def pure_epsilon(self) -> float:
         return math.nextafter(self.sensitivity / self.scale, math.inf)
-
-
-@event
-@dataclass(frozen=True)
-class CorrelatedGaussianEvent(Event):
-    """`counts` counts, of which one user raises any by 1 each, with Gaussian noise of their own and one noise for all.
-
-    Count i is released as c_i + N(0, sigma^2) + N(0, shared_sigma^2), the second variate being the same for all i. That
-    is the sum of c_i - n/2 + N(0, sigma^2) and n/2 + N(0, shared_sigma^2), n the number of users: one user moves each
-    of these by 1/2 (Lebeda 2024; docs/topk.md).
-    """
-
-    sigma: float
-    shared_sigma: float
-    counts: int
-    label: str = ""
-
-    def __post_init__(self):
-        _set(
-            self,
-            sigma=check_positive("sigma", self.sigma),
-            shared_sigma=check_positive("shared_sigma", self.shared_sigma),
-            counts=check_rounds(self.counts, "counts"),
-            label=str(self.label),
-        )
-
-    def gaussian_sigma(self) -> float:
-        """1/sqrt(counts / (4 sigma^2) + 1 / (4 shared_sigma^2)), rounded down."""
-        own = 2 * self.sigma / math.sqrt(self.counts) * (1 - 1e-15)
-        return compose_sigmas([own, 2 * self.shared_sigma])
-
-    def zcdp_rho(self) -> float:
-        return gaussian_zcdp(self.gaussian_sigma())
 
 
 def noise_event(noise: NoiseSpec, *, label: str = "") -> Event:
@@ -379,9 +420,22 @@ class BernoulliEvent(Event):
         return max(n * self.curve.missing(steps) for n, steps in self._moves)
 
 
+class _Threshold(Event):
+    """Events that rest on the noise of their rounds; with probability `delta` a novel item of a user passes."""
+
+    delta: float
+
+    @property
+    def is_threshold(self) -> bool:
+        return True
+
+    def outside_delta(self) -> float:
+        return self.delta
+
+
 @event
 @dataclass(frozen=True)
-class ThresholdEvent(Event):
+class ThresholdEvent(_Threshold):
     """Release of the items whose noisy weight of this round reaches `threshold`.
 
     A user puts at most novel_linf / t^novel_power on each of t <= max_items items that nobody else holds;
@@ -415,18 +469,11 @@ class ThresholdEvent(Event):
         )
 
     @property
-    def is_threshold(self) -> bool:
-        return True
-
-    @property
     def noisy_rounds(self) -> tuple[int, ...]:
         return (self.round,)
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         return (items <= self.max_items) & (weight <= 1.0)
-
-    def outside_delta(self) -> float:
-        return self.delta
 
     def check(self, noises: Mapping[int, StatedNoise]) -> None:
         if self.round not in noises:
@@ -453,9 +500,54 @@ class ThresholdEvent(Event):
             )
 
 
+class _Checkpoints(_Threshold):
+    """Thresholds of sums over all rounds so far: of a checkpoint each, None where nothing is tested."""
+
+    thresholds: tuple[float | None, ...]
+    coefficients: tuple[float, ...]
+    label: str
+
+    def _set_checkpoints(self) -> None:
+        """Check the values that all events of checkpoints have."""
+        thresholds = tuple(None if value is None else float(value) for value in self.thresholds)
+        if any(value is not None and not math.isfinite(value) for value in thresholds):
+            raise ValueError("thresholds must be finite, or None where nothing is tested")
+        coefficients = tuple(check_positive("coefficients", value) for value in self.coefficients)
+        if len(thresholds) != len(coefficients) or not thresholds:
+            raise ValueError("thresholds and coefficients must have one value per round")
+        _set(
+            self,
+            thresholds=thresholds,
+            coefficients=coefficients,
+            delta=check_delta(self.delta),
+            label=str(self.label),
+        )
+
+    @property
+    def noisy_rounds(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.coefficients) + 1))
+
+    def crossing(self, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        """Union bound over the checkpoints, for one item that nobody else holds: float64 of the shape of `weight`."""
+        rounds = range(1, len(self.coefficients) + 1)
+        if any(r not in noises for r in rounds):
+            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) lack the noise of a round")
+        sigmas = [sigma for r in rounds if (sigma := noises[r].gaussian_sigma) is not None]
+        if len(sigmas) < len(rounds):
+            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) need Gaussian noise")
+        variances = [(c * sigma) ** 2 for c, sigma in zip(self.coefficients, sigmas)]
+        total = np.zeros(weight.shape)
+        for threshold, drift, deviation in zip(
+            self.thresholds, np.cumsum(self.coefficients), np.sqrt(np.cumsum(variances))
+        ):
+            if threshold is not None:
+                total += special.ndtr((drift * weight - threshold) / deviation)
+        return total
+
+
 @event
 @dataclass(frozen=True)
-class CumulativeThresholdEvent(Event):
+class CumulativeThresholdEvent(_Checkpoints):
     """Release at checkpoints k = 1..R of items with Z_k = sum_{r<=k} coefficients_r weight_r >= threshold_k.
 
     weight_r is the noisy weight of round r. Nobody that holds max_items items puts more than weight_cap on one, and
@@ -481,37 +573,17 @@ class CumulativeThresholdEvent(Event):
     def __post_init__(self):
         if self.caps != LARGEST_CAPS:
             raise ValueError(f"caps must be {LARGEST_CAPS!r}, the rule that is known, got {self.caps!r}")
-        thresholds = tuple(None if value is None else float(value) for value in self.thresholds)
-        if any(value is not None and not math.isfinite(value) for value in thresholds):
-            raise ValueError("thresholds must be finite, or None where nothing is tested")
-        coefficients = tuple(check_positive("coefficients", value) for value in self.coefficients)
-        if len(thresholds) != len(coefficients) or not thresholds:
-            raise ValueError("thresholds and coefficients must have one value per round")
+        self._set_checkpoints()
         _set(
             self,
-            thresholds=thresholds,
-            coefficients=coefficients,
-            delta=check_delta(self.delta),
             weight_cap=check_positive("weight_cap", self.weight_cap),
             max_items=check_rounds(self.max_items, "max_items"),
-            label=str(self.label),
         )
-
-    @property
-    def is_threshold(self) -> bool:
-        return True
-
-    @property
-    def noisy_rounds(self) -> tuple[int, ...]:
-        return tuple(range(1, len(self.coefficients) + 1))
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         """By the caps' rule, at every number of items."""
         allowed = item_allowance(self.delta, np.maximum(items, 1)) * (1 + TOLERANCE)
         return (items <= self.max_items) & (weight <= 1.0) & (self.crossing(weight, noises) <= allowed)
-
-    def outside_delta(self) -> float:
-        return self.delta
 
     def check(self, noises: Mapping[int, StatedNoise]) -> None:
         """At max_items items; with fewer more is allowed, and by `caps` nobody puts more on an item than that."""
@@ -523,27 +595,10 @@ class CumulativeThresholdEvent(Event):
                 f"{crossing:.9g} where {allowed:.9g} is allowed"
             )
 
-    def crossing(self, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
-        """Union bound over the checkpoints, for one item that nobody else holds: float64 of the shape of `weight`."""
-        rounds = range(1, len(self.coefficients) + 1)
-        if any(r not in noises for r in rounds):
-            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) lack the noise of a round")
-        sigmas = [sigma for r in rounds if (sigma := noises[r].gaussian_sigma) is not None]
-        if len(sigmas) < len(rounds):
-            raise InconsistentEventError(f"cumulative thresholds ({self.label!r}) need Gaussian noise")
-        variances = [(c * sigma) ** 2 for c, sigma in zip(self.coefficients, sigmas)]
-        total = np.zeros(weight.shape)
-        for threshold, drift, deviation in zip(
-            self.thresholds, np.cumsum(self.coefficients), np.sqrt(np.cumsum(variances))
-        ):
-            if threshold is not None:
-                total += special.ndtr((drift * weight - threshold) / deviation)
-        return total
-
 
 @event
 @dataclass(frozen=True)
-class RankedThresholdEvent(Event):
+class RankedThresholdEvent(_Checkpoints):
     """Release at checkpoints k = 1..R of items with Z_k = sum_{r<=k} coefficients_r weight_r >= threshold_k.
 
     As `CumulativeThresholdEvent`, but what a user puts on an item is bounded by the rank in which the item came to
@@ -558,40 +613,19 @@ class RankedThresholdEvent(Event):
     label: str = ""
 
     def __post_init__(self):
-        walk = CumulativeThresholdEvent(self.thresholds, self.coefficients, self.delta, 1.0, 1)
+        self._set_checkpoints()
         caps = tuple(check_positive("caps", cap) for cap in self.caps)
         if not caps or caps[0] > 1 or caps != tuple(sorted(caps, reverse=True)):
             raise ValueError("caps must lie in (0, 1] and must not grow with the rank")
-        _set(
-            self,
-            thresholds=walk.thresholds,
-            coefficients=walk.coefficients,
-            delta=walk.delta,
-            caps=caps,
-            label=str(self.label),
-        )
-
-    @property
-    def is_threshold(self) -> bool:
-        return True
-
-    @property
-    def noisy_rounds(self) -> tuple[int, ...]:
-        return tuple(range(1, len(self.coefficients) + 1))
+        _set(self, caps=caps)
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         """One weight for all items does not say what each rank gets: the plan of a series holds that against `caps`."""
         raise NotStatedError(f"{describe(self)} bounds weights by rank")
 
-    def outside_delta(self) -> float:
-        return self.delta
-
     def check(self, noises: Mapping[int, StatedNoise]) -> None:
         """Union bound over checkpoints and ranks."""
-        walk = CumulativeThresholdEvent(
-            self.thresholds, self.coefficients, self.delta, 1.0, 1, f"ranked, {self.label}"
-        )
-        crossing = math.fsum(walk.crossing(np.array(self.caps), noises).tolist())
+        crossing = math.fsum(self.crossing(np.array(self.caps), noises).tolist())
         if not crossing <= self.delta * (1 + TOLERANCE):
             raise InconsistentEventError(
                 f"ranked thresholds ({self.label!r}) let a novel item of a user pass with probability "
@@ -599,9 +633,22 @@ class RankedThresholdEvent(Event):
             )
 
 
+class _Choices(Event):
+    """Events that cost what `rounds` adaptive choices of bounded range epsilon0 cost."""
+
+    epsilon0: float
+    rounds: int
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon0 * self.rounds
+
+    def zcdp_rho(self) -> float:
+        return self.rounds * bounded_range_zcdp(self.epsilon0)
+
+
 @event
 @dataclass(frozen=True)
-class PeelingEvent(Event):
+class PeelingEvent(_Choices):
     """`rounds` adaptive choices, each of bounded range epsilon0 (Gumbel noise of scale 1/epsilon0)."""
 
     epsilon0: float
@@ -616,19 +663,13 @@ class PeelingEvent(Event):
             label=str(self.label),
         )
 
-    def pure_epsilon(self) -> float:
-        return self.epsilon0 * self.rounds
-
-    def zcdp_rho(self) -> float:
-        return self.rounds * bounded_range_zcdp(self.epsilon0)
-
     def choices(self) -> tuple[int, float]:
         return self.rounds, self.epsilon0
 
 
 @event
 @dataclass(frozen=True)
-class FirstHitEvent(Event):
+class FirstHitEvent(_Choices):
     """`rounds` adaptive choices, each of bounded range epsilon0, of which a user is no part once one of its items is
     chosen (user peeling), and takes part at all with probability `rate`. As mere choices they cost what `PeelingEvent`
     costs; `first_hit.py` has what they cost beside Gaussian noise, whatever `rounds` is.
@@ -651,16 +692,10 @@ class FirstHitEvent(Event):
     def first_hit(self) -> tuple[float, float]:
         return self.epsilon0, self.rate
 
-    def pure_epsilon(self) -> float:
-        return self.epsilon0 * self.rounds
-
-    def zcdp_rho(self) -> float:
-        return self.rounds * bounded_range_zcdp(self.epsilon0)
-
 
 @event
 @dataclass(frozen=True)
-class LimitedDomainEvent(Event):
+class LimitedDomainEvent(_Choices):
     """Peeling of at most `rounds` items of range epsilon0, stopped by a noisy mark `gap` above h_(kbar+1).
 
     Costs what `PeelingEvent(epsilon0, rounds)` costs, and delta besides, outside the factor exp(epsilon), if
@@ -689,61 +724,11 @@ class LimitedDomainEvent(Event):
         if self.gap < needed * (1 - TOLERANCE):
             raise InconsistentEventError(f"gap is {self.gap:.17g}, its delta needs {needed:.17g}")
 
-    def pure_epsilon(self) -> float:
-        """Of the peeling, with delta outside: where few rounds make that cheaper than zCDP."""
-        return self.epsilon0 * self.rounds
-
-    def zcdp_rho(self) -> float:
-        return self.rounds * bounded_range_zcdp(self.epsilon0)
-
     def choices(self) -> tuple[int, float]:
         return self.rounds, self.epsilon0
 
     def outside_delta(self) -> float:
         return self.delta
-
-
-@event
-@dataclass(frozen=True)
-class RankEvent(Event):
-    """One of two mechanisms, whichever the history says, each (1/sigma)-Gaussian-DP whatever the history.
-
-    Either noise N(0, sigma^2) on sums to which one user adds a vector of l2 norm at most 1, or `rounds` adaptive
-    choices of bounded range epsilon0. Believed only if the choices are (1/sigma)-GDP (`peeling_gdp.py`), so the event
-    costs what the noise alone costs, in any adaptive composition (docs/topk.md).
-    """
-
-    sigma: float
-    epsilon0: float
-    rounds: int
-    round: int = 1
-    label: str = ""
-
-    def __post_init__(self):
-        _set(
-            self,
-            sigma=check_positive("sigma", self.sigma),
-            epsilon0=check_positive("epsilon0", self.epsilon0),
-            rounds=check_rounds(self.rounds),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
-        needed = peeling_mu(self.epsilon0, self.rounds)
-        if needed * self.sigma > 1 + TOLERANCE:
-            raise InconsistentEventError(
-                f"{self.rounds} choices of range {self.epsilon0:.9g} are {needed:.9g}-GDP, the noise beside them is "
-                f"{1 / self.sigma:.9g}-GDP"
-            )
-
-    @property
-    def noise(self) -> NoiseSpec:
-        return NoiseSpec("gaussian", self.sigma, self.round)
-
-    def gaussian_sigma(self) -> float:
-        return self.sigma
-
-    def zcdp_rho(self) -> float:
-        return gaussian_zcdp(self.sigma)
 
 
 @event
@@ -798,10 +783,24 @@ class ComposedEvent(Event):
         if not self.parts:
             raise ValueError("parts must not be empty")
         if self.epsilon is not None:
-            if self.kind in ("basic", "pure"):
+            if not self.takes_epsilon:
                 raise ValueError(f"a {self.kind} composition takes its epsilon from its parts")
             _set(self, epsilon=check_epsilon(self.epsilon))
         _set(self, parts=tuple(self.parts), label=str(self.label))
+
+    @property
+    def takes_epsilon(self) -> bool:
+        """Whether the delta of this kind is taken at an epsilon; the others get both from their parts."""
+        return self.kind not in ("basic", "pure")
+
+    @property
+    def lacks_epsilon(self) -> bool:
+        """Whether somebody must still say where the delta is taken."""
+        return self.takes_epsilon and self.epsilon is None
+
+    def at(self, epsilon: float) -> ComposedEvent:
+        """The composition with this epsilon where it lacks one, else itself."""
+        return replace(self, epsilon=epsilon) if self.lacks_epsilon else self
 
     def noises(self) -> list[StatedNoise]:
         """The noise of all events of the tree."""

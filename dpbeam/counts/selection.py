@@ -13,7 +13,7 @@ DP, beside others the counts are (epsilon, delta)-DP on their own share (docs/co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -185,7 +185,5 @@ def count_noises(selection: ComposedEvent, budgets: Budgets) -> tuple[CountNoise
     event = ComposedEvent("gaussian", (*own, *noises.events), label=selection.label, epsilon=epsilon)
     if gaussian:
         return noises, event
-    first = selection
-    if selection.kind not in ("basic", "pure") and selection.epsilon is None:
-        first = replace(selection, epsilon=budgets.selection[0])
+    first = selection.at(budgets.selection[0])
     return noises, ComposedEvent("basic", (first, event), label=selection.label)

@@ -198,9 +198,7 @@ def _composed(
     if _is_exact(selection):
         before = replace(selection.event, epsilon=None)
         return ComposedEvent(FIRST_HIT, (before, peeling), epsilon=config.epsilon, label=_LABEL)
-    before = selection.event
-    if before.kind != "basic" and before.epsilon is None:
-        before = replace(before, epsilon=selection.config.epsilon)
+    before = selection.event.at(selection.config.epsilon)
     left = (config.epsilon - account(before).epsilon) * (1 - 1e-15)
     after = ComposedEvent(FIRST_HIT, (peeling,), epsilon=left)
     return ComposedEvent("basic", (before, after), label=_LABEL)

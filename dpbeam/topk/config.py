@@ -156,7 +156,7 @@ def _rank(
         )
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if not gaussian:
-        event = ComposedEvent("basic", (_at(selection.event, budgets["selection"][0]), event), label="top-k")
+        event = ComposedEvent("basic", (selection.event.at(budgets["selection"][0]), event), label="top-k")
     budget = {event.kind: choice_budget(mechanism)}
     return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
 
@@ -200,20 +200,11 @@ def _compose(
 def _basic(config, selection, counts, budgets) -> tuple[Mechanism, ComposedEvent, float]:
     epsilon, delta = budgets["choice"]
     mechanism = _calibrated(config, epsilon, delta)
-    parts = [] if selection is None else [_at(selection.event, budgets["selection"][0])]
+    parts = [] if selection is None else [selection.event.at(budgets["selection"][0])]
     parts += [_at_epsilon(event, epsilon) for event in mechanism.events]
     if counts is not None:
         parts.append(_at_epsilon(counts.event, budgets["counts"][0]))
     return mechanism, ComposedEvent("basic", tuple(parts), label="top-k"), choice_budget(mechanism)
-
-
-def _at(event: ComposedEvent, epsilon: float) -> ComposedEvent:
-    """A stage's event with the epsilon at which its delta is taken."""
-    return (
-        event
-        if event.kind in ("basic", "pure") or event.epsilon is not None
-        else replace(event, epsilon=epsilon)
-    )
 
 
 def _at_epsilon(event, epsilon: float):
