@@ -199,3 +199,27 @@ fetch_environment() {
   "$home/bin/python" -m pip install -q --no-compile --disable-pip-version-check \
     --constraint "$REPO/scripts/_engines/$name.txt" "$@" || die "pip could not install ${name^}; is PyPI reachable?"
 }
+
+# fetch_jars FOLDER WHAT DEPENDENCIES [MANAGEMENT]: jars and all that they need at run time, from Maven into the cache.
+fetch_jars() {
+  [ -d "$1" ] && return
+  need mvn Maven
+  local folder
+  folder=$(fresh_folder "$1")
+  cat >"$folder/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dpbeam</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencyManagement><dependencies>${4:-}</dependencies></dependencyManagement>
+  <dependencies>$3</dependencies>
+</project>
+POM
+  say "fetching $2"
+  mvn -B -q -f "$folder/pom.xml" "org.apache.maven.plugins:maven-dependency-plugin:$DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
+    -DoutputDirectory="$folder/home" -DincludeScope=runtime >"$folder/log" 2>&1 || {
+    tail -n 20 "$folder/log" >&2
+    die "Maven could not fetch $2; is Maven Central reachable?"
+  }
+  mv "$folder/home" "$1"
+  rm -rf "$folder"
+}

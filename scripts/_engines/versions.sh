@@ -2,6 +2,8 @@
 FLINK_VERSION=1.19.3       # PyPI: apache-flink-libraries
 FLINK_MINOR=1.19           # artifact beam-runners-flink-<minor>
 SPARK_VERSION=3.5.0        # PyPI: pyspark; the version that beam-runners-spark-3 is built against
+DELTA_VERSION=3.2.0        # Maven: delta-spark, the newest that is built against that Spark
+ICEBERG_VERSION=1.12.0     # Maven: iceberg-spark-runtime
 RUNNER_VERSION=2.70.0      # Beam's Java runner libraries, from which the job servers are put together
 JOB_SERVICE_VERSION=2.65.0 # beam-runners-java-job-service, the nearest version that can be fetched everywhere
 PRISM_VERSION=2.77.0       # Go module github.com/apache/beam/sdks/v2

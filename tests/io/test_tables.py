@@ -191,6 +191,18 @@ def test_the_live_rows_of_an_iceberg_table(read, iceberg):
     assert found == ({("u4", "red"): 1}, {"null_rows": 2})
 
 
+def test_a_column_is_renamed_and_nothing_is_written(read, iceberg):
+    """The current snapshot has the table's names of today, an older one those of its time."""
+    with iceberg.update_schema() as change:
+        change.rename_column("thing", "word")
+    assert read(spec_of("iceberg:shop.ns.t", item_columns=["word"])) == (NOW, {})
+    now, before = (entry.snapshot_id for entry in reversed(iceberg.history()[-2:]))
+    assert read(spec_of("iceberg:shop.ns.t", item_columns=["word"], table_version=now)) == (NOW, {})
+    assert "no column 'word'" in refusal(
+        read, "iceberg:shop.ns.t", item_columns=["word"], table_version=before
+    )
+
+
 def test_what_is_no_iceberg_table(read, iceberg, catalog):
     assert "cannot open the Iceberg table 'shop.ns.x'" in refusal(read, "iceberg:shop.ns.x")
     assert "cannot open the Iceberg table" in refusal(read, "iceberg:nope.ns.x")

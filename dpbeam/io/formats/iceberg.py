@@ -36,7 +36,9 @@ class Iceberg(TableFormat):
         files: list[Any] = [
             (local_path(t.file.file_path, "--input"), t.file.file_size_in_bytes, {}) for t in tasks
         ]
-        return snapshot.snapshot_id, _columns(table, scan), files
+        # A change of the schema alone makes no snapshot: the current one has the columns of today.
+        schema = table.schema() if snapshot == table.current_snapshot() else scan.projection()
+        return snapshot.snapshot_id, _columns(table, schema), files
 
     def _open(self, place: str) -> Any:
         from pyiceberg.catalog import load_catalog
@@ -67,13 +69,12 @@ class Iceberg(TableFormat):
         return tasks
 
 
-def _columns(table: Any, scan: Any) -> tuple[Column, ...]:
-    """The columns of the snapshot that is read. Those of identity partitions need not be in the files."""
+def _columns(table: Any, schema: Any) -> tuple[Column, ...]:
+    """The columns of a schema. Those of identity partitions need not be in the files."""
     from pyiceberg.transforms import IdentityTransform
 
     parts = [field for spec in table.specs().values() for field in spec.fields]
     in_paths = {field.source_id for field in parts if isinstance(field.transform, IdentityTransform)}
-    schema = scan.projection()
     arrow = schema.as_arrow()
     return tuple(
         Column(
