@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.version import __version__
 
 if TYPE_CHECKING:
+    from dpbeam.accounting.dp_event import export_event
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.counting.config import CountConfig
     from dpbeam.counting.transforms import CountItems
@@ -58,6 +59,7 @@ __all__ = [
     "TopKItems",
     "__version__",
     "count",
+    "export_event",
     "hitting_set",
     "pack",
     "select",
@@ -87,6 +89,7 @@ _HOME = {
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
     "count": "in_memory.count",
+    "export_event": "accounting.dp_event",
     "hitting_set": "in_memory.hitting_set",
     "pack": "in_memory.pack",
     "select": "in_memory.select",

@@ -25,6 +25,7 @@ COMMANDS = {
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
     "verify": ("dpbeam.cli.verify", "recompute the guarantee of a ledger and check its output"),
     "report": ("dpbeam.cli.report", "a page to sign, made from a ledger"),
+    "export": ("dpbeam.cli.export", "a ledger as an event of dp_accounting"),
     "synth": ("dpbeam.cli.synth", "generate synthetic (user, item) data"),
     "clean": ("dpbeam.cli.clean", "remove what killed runs left behind"),
     "completion": ("dpbeam.cli.completion", "completion of commands and flags for bash or zsh"),

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 
 from dpbeam.cli.flags import READ, WRITTEN, FlagParser
-from dpbeam.errors import InputError, complain
+from dpbeam.cli.verify import read_and_check, refused
+from dpbeam.errors import InputError
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
 from dpbeam.jobs.console import run_command, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -45,10 +46,9 @@ def _run(argv: Sequence[str]) -> int:
     if given.get("contents", False) and given.get("ledger_alone", False):
         raise InputError("--contents and --ledger_alone exclude each other")
     from dpbeam.io.paths import is_local, local_path
-    from dpbeam.io.released import check_outputs, read_ledger_text
+    from dpbeam.io.released import check_outputs
     from dpbeam.review.page import render
     from dpbeam.review.pdf import print_to_pdf
-    from dpbeam.review.verification import check_ledger
 
     prefix = local_path(path, "LEDGER").removesuffix(LEDGER_SUFFIX)
     if "output" not in given and not is_local(prefix):
@@ -60,17 +60,10 @@ def _run(argv: Sequence[str]) -> int:
         file.check(overwrite=overwrite)
     if pdf_file is not None and os.path.realpath(pdf_file) == os.path.realpath(page_file):
         raise InputError("--pdf: name another file than --output")
-    text = read_ledger_text(path)
-    try:
-        ledger, statements = check_ledger(text)
-    except ValueError as error:
-        raise InputError(f"'{path}': {error}") from None
+    text, ledger, statements = read_and_check(path)
     if ledger is not None and not given.get("ledger_alone", False):
         statements += check_outputs(path, ledger, contents=given.get("contents", False))
-    # A fixed key fails too, and gets a page that says so above all else.
-    wrong = [s for s in statements if s.holds is False and s.name != "key"]
-    if ledger is None or wrong:
-        complain(f"dpbeam report: error: '{path}' does not verify: {wrong[0].name}: {wrong[0].text}")
+    if refused("report", path, statements) or ledger is None:
         return ExitCode.FAILED
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=given.get("prepared_by", ""))

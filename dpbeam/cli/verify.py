@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import READ, FlagParser
 from dpbeam.errors import InputError, complain, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.review.verification import Statement
 
 
 def make_parser() -> FlagParser:
@@ -73,14 +77,10 @@ def _run(argv: Sequence[str]) -> int:
 def _verified(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """What `--json` prints of one ledger."""
     from dpbeam.io.digests import check_digest
-    from dpbeam.io.released import check_outputs, read_ledger_text
-    from dpbeam.review.verification import check_ledger, not_proved
+    from dpbeam.io.released import check_outputs
+    from dpbeam.review.verification import not_proved
 
-    text = read_ledger_text(path)
-    try:
-        ledger, statements = check_ledger(text)
-    except ValueError as error:
-        raise InputError(f"'{path}': {error}") from None
+    _, ledger, statements = read_and_check(path)
     contents = given.get("contents", False)
     if ledger is not None and not given.get("ledger_alone", False):
         statements += check_outputs(path, ledger, contents=contents)
@@ -92,6 +92,30 @@ def _verified(path: str, given: dict[str, Any]) -> dict[str, Any]:
         "statements": [{"name": s.name, "holds": s.holds, "text": s.text} for s in statements],
         "not_proved": [] if ledger is None else not_proved(ledger, contents=contents),
     }
+
+
+def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
+    """A ledger's text, the ledger, and every statement that follows from it alone, as `check_ledger`.
+
+    Raises:
+      InputError: there is none, or it is not a ledger that this version knows.
+    """
+    from dpbeam.io.released import read_ledger_text
+    from dpbeam.review.verification import check_ledger
+
+    text = read_ledger_text(path)
+    try:
+        return text, *check_ledger(text)
+    except ValueError as error:
+        raise InputError(f"'{path}': {error}") from None
+
+
+def refused(command: str, path: str, statements: list[Statement]) -> bool:
+    """Whether a ledger does not verify, which is told; one of a fixed key passes: what is made of it says so."""
+    wrong = [s for s in statements if s.holds is False and s.name != "key"]
+    if wrong:
+        complain(f"dpbeam {command}: error: '{path}' does not verify: {wrong[0].name}: {wrong[0].text}")
+    return bool(wrong)
 
 
 def _print(found: dict[str, Any], *, quiet: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dpbeam.accounting.dp_event import export_event
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.cli import main
 from dpbeam.review import pdf
@@ -287,6 +288,35 @@ class TestOtherFamilies:
         page = (tmp_path / "top.report.html").read_text()
         assert 'role="img"' not in page and "by a factor of at most e^2 = 7.39.</strong>" in page
         assert "what was declared public is public" in page
+
+
+class TestExport:
+    def test_printed_and_written(self, copy, capsys):
+        path = copy / "out.ledger.json"
+        assert main(["export", str(path)]) == 0
+        values = json.loads(capsys.readouterr().out)
+        assert values == export_event(Ledger.from_json(path.read_text())).to_dict()
+        assert main(["export", str(path), f"--output={copy / 'event.json'}"]) == 0
+        assert capsys.readouterr().out == f"event: {copy / 'event.json'}\n"
+        assert json.loads((copy / "event.json").read_text()) == values
+
+    def test_what_does_not_verify_gets_none(self, copy, capsys):
+        path = copy / "out.ledger.json"
+        path.write_text(path.read_text().replace('"epsilon": 2.0', '"epsilon": 1.0', 1))
+        assert main(["export", str(path), f"--output={copy / 'event.json'}"]) == 1
+        told = capsys.readouterr()
+        assert "dpbeam export: error: " in told.err and "does not verify: guarantee: " in told.err
+        assert told.out == "" and not (copy / "event.json").exists()
+
+    def test_wrong_usage(self, tmp_path, capsys):
+        (tmp_path / "x.ledger.json").write_text("{}")
+        for argv, message in (
+            ([], "name the ledger of a run"),
+            ([str(tmp_path / "x.ledger.json")], "not a ledger of dpbeam"),
+        ):
+            assert main(["export", *argv]) == 2
+            err = capsys.readouterr().err
+            assert message in err and err.count("\n") == 1
 
 
 class TestReport:
