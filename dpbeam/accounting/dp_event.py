@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbeam.accounting.accountant import Guarantee, account
-from dpbeam.accounting.events import ComposedEvent, Event, describe, leaves
+from dpbeam.accounting.events import ComposedEvent, Event, describe, is_event, leaves
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 
@@ -30,8 +30,19 @@ _MODULE = "dp_accounting.dp_event"
 _FORMAT = "dpbeam dp_event"
 #: Kinds whose parts have no event each; the whole has one.
 _AS_A_WHOLE = ("first-hit", "renyi")
-#: A part with its place in the tree: an event, or what a composition costs that stands as a whole.
-_Part = Event | Guarantee
+
+
+@dataclass(frozen=True)
+class _Whole(Event):
+    """Any mechanism of this cost, for a composition that has no event for each part."""
+
+    cost: Guarantee
+
+    def pure_epsilon(self) -> float:
+        return self.cost.epsilon
+
+    def outside_delta(self) -> float:
+        return self.cost.delta
 
 
 @dataclass(frozen=True)
@@ -102,13 +113,15 @@ def export_event(ledger: Ledger) -> ExportedEvent:
         notes.append("the run had a fixed key: nothing is protected")
     else:
         parts = list(_parts(ledger.events, ledger.epsilon, notes))
-        mechanisms = [part for part in parts if type(part) is Guarantee or not part.is_threshold]
-        delta = min(1.0, math.fsum(map(_outside, parts)))
-        zcdp = any(type(part) is not Guarantee and _only_zcdp(part) for part in mechanisms)
+        mechanisms = [part for part in parts if not part.is_threshold]
+        delta = min(1.0, math.fsum(part.outside_delta() for part in parts))
+        zcdp = any(map(_only_zcdp, mechanisms))
         accountant = RDP if zcdp else PLD
-        event = _composed([_as_zcdp(part) if zcdp else _exact(part) for part in mechanisms])
+        event = _composed([_event_of(part, zcdp=zcdp) for part in mechanisms])
         if zcdp:
-            names = dict.fromkeys(type(p).__name__ for p in mechanisms if p not in _gaussian(mechanisms))
+            names = dict.fromkeys(
+                type(p).__name__ for p in mechanisms if is_event(p) and p.gaussian_sigma() is None
+            )
             notes.append(
                 f"stated as zCDP, which only {RDP} takes and which is dearer than the ledger's own composition: "
                 + ", ".join(names)
@@ -127,7 +140,7 @@ def export_event(ledger: Ledger) -> ExportedEvent:
     )
 
 
-def _parts(composed: ComposedEvent, epsilon: float, notes: list[str]) -> Iterator[_Part]:
+def _parts(composed: ComposedEvent, epsilon: float, notes: list[str]) -> Iterator[Event]:
     """The simple events of a tree; of a composition that has no event for each part, what all of it costs."""
     at = epsilon if composed.epsilon is None else composed.epsilon
     if composed.kind in _AS_A_WHOLE:
@@ -136,7 +149,7 @@ def _parts(composed: ComposedEvent, epsilon: float, notes: list[str]) -> Iterato
             f"{describe(composed)} is stated as any mechanism of epsilon {cost.epsilon!r} and delta {cost.delta!r}: "
             + ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves(composed)))
         )
-        yield cost
+        yield _Whole(cost)
         return
     for part in composed.parts:
         if type(part) is ComposedEvent:
@@ -145,33 +158,18 @@ def _parts(composed: ComposedEvent, epsilon: float, notes: list[str]) -> Iterato
             yield part
 
 
-def _outside(part: _Part) -> float:
-    return part.delta if type(part) is Guarantee else part.outside_delta()  # type: ignore[union-attr]
-
-
-def _gaussian(mechanisms: list[_Part]) -> list[_Part]:
-    return [part for part in mechanisms if type(part) is not Guarantee and part.gaussian_sigma() is not None]
-
-
 def _only_zcdp(part: Event) -> bool:
     """Whether zCDP is the best that an accountant can be told of it."""
     return part.gaussian_sigma() is None and (part.choices() is not None or part.pure_epsilon() is None)
 
 
-def _exact(part: _Part) -> dict[str, Any]:
-    """For the accountant of privacy loss distributions."""
-    if type(part) is not Guarantee and part.gaussian_sigma() is not None:
+def _event_of(part: Event, *, zcdp: bool) -> dict[str, Any]:
+    """A mechanism for the accountant of Renyi divergences, or for that of privacy loss distributions."""
+    if part.gaussian_sigma() is not None:
         return _event("GaussianDpEvent", noise_multiplier=part.gaussian_sigma())
-    epsilon = part.epsilon if type(part) is Guarantee else part.pure_epsilon()
-    return _event("DiscreteLaplaceDpEvent", noise_parameter=epsilon, sensitivity=1)
-
-
-def _as_zcdp(part: _Part) -> dict[str, Any]:
-    """For the accountant of Renyi divergences."""
-    if type(part) is not Guarantee and part.gaussian_sigma() is not None:
-        return _event("GaussianDpEvent", noise_multiplier=part.gaussian_sigma())
-    rho = part.epsilon**2 / 2 if type(part) is Guarantee else part.zcdp_rho()
-    return _event("ZCDpEvent", rho=rho, xi=0.0)
+    if zcdp:
+        return _event("ZCDpEvent", rho=part.zcdp_rho(), xi=0.0)
+    return _event("DiscreteLaplaceDpEvent", noise_parameter=part.pure_epsilon(), sensitivity=1)
 
 
 def _event(name: str, **fields: Any) -> dict[str, Any]:

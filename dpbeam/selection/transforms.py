@@ -15,6 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
@@ -23,6 +24,7 @@ from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.ledger import one_value_of, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -206,6 +208,14 @@ class SelectPartitions(beam.PTransform):
             return released
         to_items = _ToItems(self.plan.config.noisy_weights)
         return released | "ToItems" >> beam.ParDo(to_items).with_output_types(self._element)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
+        fixed = self._run is not None and self._run.insecure_key
+        return selection_ledger(
+            self.plan, input_parameters=None, fixed_key=fixed, privacy_unit=one_value_of(None)
+        )
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config

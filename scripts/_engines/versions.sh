@@ -16,5 +16,7 @@ DEPENDENCY_PLUGIN_VERSION=3.8.1 # maven-dependency-plugin
 SLF4J_1_VERSION=1.7.36     # slf4j-reload4j, for Hadoop
 AIRFLOW_VERSION=3.3.2      # PyPI: apache-airflow-core; what goes with it: airflow.txt
 DAGSTER_VERSION=1.13.29    # PyPI: dagster; dagster.txt
+OPENDP_VERSION=0.16.0      # PyPI: opendp[polars]; opendp.txt
+TUMULT_VERSION=0.21.0      # PyPI: tmlt.analytics; tumult.txt
 FLINK_OPERATOR_VERSION=1.10.0 # Maven: flink-kubernetes-operator-api
 KUSTOMIZE_VERSION=5.7.1    # Go module sigs.k8s.io/kustomize/kustomize/v5

@@ -36,6 +36,7 @@ from dpbeam.accounting.ledger import KEY_FIXED_TEST, Ledger, OverspentLedgerErro
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
 from dpbeam.errors import InputError
+from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
@@ -104,6 +105,16 @@ def test_every_method(method):
     assert delta == pytest.approx(ledger.verify().delta, rel=1e-5)
 
 
+def test_few_choices_cost_more_as_zcdp():
+    """As docs/hand_over.md says."""
+    event = plan_hitting_set(HittingSetConfig(2.0, 1e-4, 3)).event
+    exported = export_event(ledger_of(event, 2.0, 1e-4))
+    accountant = RdpAccountant()
+    accountant.compose(exported.build())
+    assert exported.accountant == RDP
+    assert accountant.get_epsilon(1e-4 - exported.delta) == pytest.approx(2.42, abs=0.005)
+
+
 @given(
     sigmas=st.lists(st.floats(0.8, 50.0), min_size=1, max_size=4),
     sensitivity=st.floats(0.1, 10.0),
@@ -155,7 +166,7 @@ def test_what_is_zcdp_alone():
 
 
 def test_choices_up_to_the_first_hit_stand_as_a_whole():
-    event = ComposedEvent("first-hit", (FirstHitEvent(0.5, 90), GaussianEvent(8.0)), 1.5)
+    event = ComposedEvent("first-hit", (FirstHitEvent(0.5, 90), GaussianEvent(8.0)))
     exported = export_event(ledger_of(event, 1.5))
     spent = ledger_of(event, 1.5).verify()
     assert 0 < spent.delta == exported.delta and "FirstHitEvent, GaussianEvent" in exported.notes[0]
@@ -198,7 +209,9 @@ def test_it_is_read_without_dpbeam(path):
 def test_a_fixed_key_protects_nothing():
     ledger = replace(Ledger.from_json(OLD[0].read_text()), key_source=KEY_FIXED_TEST)
     exported = export_event(ledger)
-    assert exported.build() == dp_accounting.NonPrivateDpEvent() and "nothing is protected" in exported.notes[0]
+    assert (
+        exported.build() == dp_accounting.NonPrivateDpEvent() and "nothing is protected" in exported.notes[0]
+    )
     assert found(exported, 100.0) == 1
 
 

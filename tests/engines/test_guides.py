@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -14,6 +15,7 @@ PAGES = {
     "spark-cluster": "docs/spark.md",
     "pyspark-cluster": "docs/spark.md",
 }
+LIBRARIES = dict.fromkeys(("opendp", "tumult"), "docs/hand_over.md")
 _ADDRESS = re.compile(r"(?<=[= ])(?:spark://)?localhost:\d+")
 
 
@@ -24,7 +26,7 @@ def test_every_block_for_an_engine_is_run():
         for block in blocks(path.read_text())
         if block.mark and block.mark.startswith("run on")
     }
-    assert marks == {(page, f"run on {name}") for name, page in PAGES.items()}
+    assert marks == {(page, f"run on {name}") for name, page in (PAGES | LIBRARIES).items()}
 
 
 @pytest.mark.slow
@@ -42,3 +44,33 @@ def test_the_commands_of_the_page(name, engine, tmp_path):
     done = workspace.run(type(block)(block.line, block.language, code, block.mark), 400, apart=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "out" / "queries.ledger.json").exists()
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_another_library_takes_what_is_released(name, tmp_path):
+    """Its block, in its own environment, on what the first block of the page has released."""
+    script = str(ROOT / "scripts" / "libraries")
+    fetched = subprocess.run(
+        [script, "fetch", name], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if fetched.returncode:
+        reason = (fetched.stderr.strip().splitlines() or ["no reason given"])[-1]
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot install {name}: {reason}")
+    workspace = Workspace(tmp_path)
+    found = blocks((ROOT / LIBRARIES[name]).read_text())
+    release = next(block for block in found if block.mark == "run")
+    assert workspace.run(release).returncode == 0
+    (block,) = [block for block in found if block.mark == f"run on {name}"]
+    (tmp_path / "block.py").write_text(block.code)
+    done = subprocess.run(
+        [script, "run", name, "block.py"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": workspace.environment["TMPDIR"]},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=400,
+    )
+    assert done.returncode == 0, f"{block.code}\n{done.stdout}\n{done.stderr}"

@@ -1,6 +1,7 @@
 """`SelectPartitions` as library users call it."""
 
 import glob
+import tempfile
 from typing import Any
 
 import apache_beam as beam
@@ -13,11 +14,13 @@ from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import from_values
 from dpbeam.randomness import RunKey
+from dpbeam.review.families import calibrated_anew
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
@@ -340,3 +343,12 @@ def test_display_data_holds_public_settings_alone():
     found = {item.key: item.value for item in DisplayData.create_from(SelectPartitions(CONFIG)).items}
     assert found["method"] == "basic" and found["epsilon"] == 2.0 and found["max_items_per_user"] == 5
     assert set(found) == {"method", "epsilon", "delta", "max_items_per_user", "num_blocks", "num_shards"}
+
+
+def test_the_ledger_of_a_pipeline():
+    """Verified, calibrated as `dpbeam verify` does it, and marked where the key is fixed."""
+    ledger = SelectPartitions(CONFIG).ledger
+    assert ledger.private and ledger.verify().epsilon <= CONFIG.epsilon
+    assert calibrated_anew(Ledger.from_json(ledger.to_json())).same
+    with RunFolder(tempfile.gettempdir(), RunKey.insecure_fixed("07")) as run:
+        assert not SelectPartitions(CONFIG, run=run).ledger.private
