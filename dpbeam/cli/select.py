@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import (
+    READ,
     FlagParser,
     add_budget_flags,
     add_checkpoint_flags,
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.io.known import KnownReleases
     from dpbeam.jobs.job import Job
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
+    from dpbeam.selection.public_items import ListedBeside
 
 FAMILY = families()["select"]
 
@@ -59,6 +62,14 @@ def make_parser() -> FlagParser:
         type=float,
         metavar="X",
         help="share of the budget for --noisy_counts (default 0.2)",
+    )
+    parser.add_argument(
+        "--known",
+        nargs="+",
+        action="extend",
+        metavar="PREFIX",
+        type=READ,
+        help="earlier releases, by prefix or ledger: their items cost nothing, and the output says which items are new",
     )
     return parser
 
@@ -85,12 +96,16 @@ def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
         from dpbeam.selection.transforms import UserBlocks  # noqa: F401
 
     job = Job.create("select", given, beam_arguments, spec)
-    public = _public_items(given, job)
-    ledger = _ledger(plan, job).to_json()
+    public, known = _public_items(given, job), _known(given, job)
+    ledger = _ledger(plan, job, known).to_json()
     warn_of_budget(given)
+    if known is not None:
+        job.say(
+            f"known: {len(known.items)} items of {len(known.named)} releases take no part in the selection"
+        )
     if given.get("dry_run", False):
         return _print_plan(plan, job, ledger)
-    return _execute(plan, job, public, ledger)
+    return _execute(plan, job, _beside(plan, job, public, known), ledger)
 
 
 def config_of(given: dict[str, Any]) -> SelectionConfig:
@@ -134,7 +149,37 @@ def _public_items(given: dict[str, Any], job: Job) -> pa.Array | None:
     return read_items(given["public_items"], OutputColumns.of(spec, summary.kinds), "--public_items")
 
 
-def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
+def _known(given: dict[str, Any], job: Job) -> KnownReleases | None:
+    from dpbeam.io.known import FLAG, read_known
+    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.selection.known import differences
+
+    if "known" not in given:
+        return None
+    spec, summary = job.reading
+    columns = OutputColumns.of(spec, summary.kinds)
+    known = read_known(given["known"], columns, insecure=job.key.insecure)
+    for prefix, ledger in known.ledgers.items():
+        for difference in differences(ledger, job.privacy_unit, given.get("dataset")):
+            warn(f"{FLAG}: '{prefix}' may tell of other users: {difference}")
+    return known
+
+
+def _beside(
+    plan: SelectionPlan, job: Job, public: pa.Array | None, known: KnownReleases | None
+) -> ListedBeside:
+    import pyarrow as pa
+
+    from dpbeam.selection.public_items import ListedBeside
+
+    kinds = job.reading[1].kinds
+    if known is None:
+        return ListedBeside(plan, public, kinds)
+    lists = [known.items, *([] if public is None else [public])]
+    return ListedBeside(plan, pa.chunked_array(lists).unique(), kinds, known.items)
+
+
+def _ledger(plan: SelectionPlan, job: Job, known: KnownReleases | None) -> Ledger:
     from dpbeam.selection.ledger import selection_ledger
 
     return selection_ledger(
@@ -143,6 +188,7 @@ def _ledger(plan: SelectionPlan, job: Job) -> Ledger:
         fixed_key=job.key.insecure,
         privacy_unit=job.privacy_unit,
         public_items="public_items" in job.given,
+        known=None if known is None else known.named,
     )
 
 
@@ -156,9 +202,9 @@ def _print_plan(plan: SelectionPlan, job: Job, ledger: str) -> int:
     return job.end_dry_run(ledger)
 
 
-def _execute(plan: SelectionPlan, job: Job, public: pa.Array | None, ledger: str) -> int:
+def _execute(plan: SelectionPlan, job: Job, beside: ListedBeside, ledger: str) -> int:
     def made(folder: RunFolder) -> ProgramRun:
-        return _program_run(folder, plan, job, public)
+        return _program_run(folder, beside, job)
 
     def report(paths: list[str], released: int) -> None:
         _report(plan, job, paths, released)
@@ -181,45 +227,32 @@ def _report(plan: SelectionPlan, job: Job, paths: list[str], released: int) -> N
         job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
 
 
-def _program_run(folder: RunFolder, plan: SelectionPlan, job: Job, public: pa.Array | None) -> ProgramRun:
-    """Read, leave out public items, select, write; where released items are counted, public ones are too."""
-    import apache_beam as beam
+def _program_run(folder: RunFolder, beside: ListedBeside, job: Job) -> ProgramRun:
+    """Read, leave out items of lists, select, write."""
 
-    from dpbeam.counts.gathered import public_domain
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.io.sinks import OutputColumns, WriteReleased
-    from dpbeam.selection.public_items import FilterItems, ReleasePublicItems, store_public_items
     from dpbeam.selection.sizes import choose_sizes
     from dpbeam.selection.transforms import UserBlocks
 
     spec, summary = job.reading
-    complete, store, program = spec.complete_users, folder.store, plan.program
-    apart = public is not None and not plan.config.noisy_counts
-    if public is not None and not apart:
-        program = plan.program_beside(public_domain(public, summary.kinds))
+    complete, store, program = spec.complete_users, folder.store, beside.program
     sizes = choose_sizes(job.pairs_estimate, job.given.get("num_shards"), summary.item_bytes)
-    if apart:
-        store_public_items(store, public)
+    beside.put(store)
 
     def read(pipeline: beam.Pipeline) -> PCollection:
-        pairs = job.read(pipeline, folder)
-        if apart:
-            pairs = pairs | "RemovePublicItems" >> FilterItems(store, complete=complete)
+        pairs = beside.leave_out(job.read(pipeline, folder), store, complete=complete)
         return pairs | "SelectPartitions" >> UserBlocks(store, program, sizes, complete=complete)
 
     def write(released: PCollection) -> None:
-        if apart:
-            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(
-                store, summary.kinds, program.released_names
-            )
-            released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
         columns = OutputColumns.of(
             spec,
             summary.kinds,
-            noisy_weight=plan.config.noisy_weights,
-            noisy_count=plan.config.noisy_counts,
+            noisy_weight=beside.plan.config.noisy_weights,
+            noisy_count=beside.plan.config.noisy_counts,
+            new=beside.known is not None,
         )
-        _ = released | "WriteReleased" >> WriteReleased(
+        _ = beside.add_to(released, store) | "WriteReleased" >> WriteReleased(
             job.target.staging, columns, job.target.format, job.given.get("num_output_shards")
         )
 

@@ -30,6 +30,7 @@ from dpbeam.kernels.canonical import ID_KINDS, STRING
 from dpbeam.kernels.columns import Columns
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.known import KNOWN, NEW, differences, named_release
 from dpbeam.selection.ledger import one_value_of, selection_ledger
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
@@ -52,7 +53,7 @@ class Selection:
 
     Attributes:
       table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`, or
-        `noisy_count` and `noisy_count_sd`; sorted by the bytes of the items.
+        `noisy_count` and `noisy_count_sd`, and `new` beside known releases; sorted by the bytes of the items.
       ledger: the ledger of the run, verified.
     """
 
@@ -64,6 +65,7 @@ class Selection:
         """The released items; tuples where there are several item columns."""
         parameters = self.ledger.parameters
         numbers = 2 if parameters.get("noisy_counts") else int(bool(parameters.get("noisy_weights")))
+        numbers += KNOWN in parameters
         names = self.table.schema.names[: self.table.num_columns - numbers]
         columns = [self.table[name].to_pylist() for name in names]
         return columns[0] if len(columns) == 1 else list(zip(*columns))
@@ -109,6 +111,7 @@ def select(
     noisy_counts: bool = False,
     noisy_count_share: float | None = None,
     public_items: Any = None,
+    known: Selection | Sequence[Selection] = (),
     item_type: str | Sequence[str] | None = None,
     on_null: str = "error",
     not_private_counts: MutableMapping[str, int] | None = None,
@@ -140,6 +143,8 @@ def select(
         `noisy_count_sd`; bought with `noisy_count_share` of the budget, 0.2 unless given.
       public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
         with the item columns. `noisy_counts` counts them too, also those that nobody holds.
+      known: results of earlier calls. Their items are treated as public ones, and the column `new` of the table says
+        which items none of them has; each has its own budget.
       item_type: "string", "int" or "bytes", one for all item columns or one for each, where a column does not declare
         its type: lists and arrays of Python objects are of strings otherwise. The type is that of the output, so it
         must not follow from the values.
@@ -171,28 +176,64 @@ def select(
         )
         plan = make_plan(config)
     warn_of_budget(epsilon, delta)
+    earlier = (known,) if isinstance(known, Selection) else tuple(known)
     numbers = _numbers(plan.config)
     added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
-    found = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
-    names, kinds = found.names, found.kinds
-    public = None if public_items is None else public_list(public_items, data, user, found, "public_items")
+    if earlier:
+        added[NEW] = "known"
+    pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
+    names, kinds = pairs.names, pairs.kinds
+    listed = None if public_items is None else public_list(public_items, data, user, pairs, "public_items")
+    releases = [_known_release(result, pairs.privacy_unit, key) for result in earlier]
     ledger = selection_ledger(
         plan,
-        input_parameters=found.parameters,
+        input_parameters=pairs.parameters,
         fixed_key=key.insecure,
-        privacy_unit=found.privacy_unit,
-        public_items=public is not None,
+        privacy_unit=pairs.privacy_unit,
+        public_items=listed is not None,
+        known=releases or None,
     )
     ledger.verify()
-    if public is not None and plan.config.noisy_counts:
-        released = released_by_hub(plan.program_beside(bare_domain(public)), found, key)
-        return Selection(released_table(released, None, names, kinds, numbers), ledger)
-    private = found if public is None else found.filtered(public, keep=False)
-    sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
-    released = run_in_process(
-        plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-    )
-    return Selection(released_table(released, public, names, kinds, numbers), ledger)
+    told = None
+    if earlier:
+        told = pc.unique(pa.concat_arrays([_items_of(result, names, kinds) for result in earlier]))
+        listed = told if listed is None else pc.unique(pa.concat_arrays([told, listed]))
+    if listed is not None and plan.config.noisy_counts:
+        released, listed = released_by_hub(plan.program_beside(bare_domain(listed)), pairs, key), None
+    else:
+        private = pairs if listed is None else pairs.filtered(listed, keep=False)
+        sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
+        released = run_in_process(
+            plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
+        )
+    return Selection(released_table(released, listed, names, kinds, numbers, told), ledger)
+
+
+def _known_release(result: Any, privacy_unit: str, key: RunKey) -> dict[str, Any]:
+    """A known result for the ledger.
+
+    Raises:
+      InputError: it is no result, its ledger does not verify, or it is NOT PRIVATE and this call is to be.
+    """
+    if not isinstance(result, Selection):
+        raise InputError(
+            f"known takes results of earlier calls of dpbeam.select, got {type(result).__name__}"
+        )
+    try:
+        text = result.ledger.to_json()
+    except ValueError as error:
+        raise InputError(f"known: the ledger of a result does not verify: {error}") from None
+    if not (result.ledger.private or key.insecure):
+        raise InputError("known: a result is NOT PRIVATE: a fixed key made it, so its items are data")
+    for difference in differences(result.ledger, privacy_unit, None):
+        warnings.warn(f"known: a result may tell of other users: {difference}", stacklevel=4)
+    return named_release(result.ledger, text)
+
+
+def _items_of(result: Selection, names: tuple[str, ...], kinds: tuple[str, ...]) -> pa.Array:
+    """Canonical bytes of the items of a result, for a call with these item columns."""
+    names = names if len(names) > 1 else ("item",)
+    return listed_items(result.table, names, kinds, "known")
 
 
 def bare_domain(items: pa.Array) -> Columns:
@@ -478,8 +519,13 @@ def released_table(
     names: tuple[str, ...],
     kinds: tuple[str, ...],
     numbers: tuple[str, ...],
+    known: pa.Array | None = None,
 ) -> pa.Table:
-    """The released and the public items, in the order of their bytes: as the command writes them."""
+    """The released and the public items, in the order of their bytes: as the command writes them.
+
+    Args:
+      known: items that are not new, where a column says so; None: there is none.
+    """
     items, weights = released.items, released.noisy_weight
     if public is not None:
         items = pa.concat_arrays([items, public])
@@ -490,6 +536,9 @@ def released_table(
     ordered = weights[order.to_numpy()].reshape(len(items), -1 if len(items) else max(1, len(numbers)))
     for position, name in enumerate(numbers):
         values = np.ascontiguousarray(ordered[:, position])
-        array = pa.array(values, mask=np.isnan(values))  # public items have none
+        array = pa.array(values, mask=np.isnan(values))  # public items have no weight
         columns.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+    if known is not None:
+        columns.append(pc.invert(canonical.is_listed(items.take(order), known)))
+        numbers = (*numbers, NEW)
     return pa.Table.from_arrays(columns, names=[*names, *numbers])

@@ -47,7 +47,7 @@ def write_columns(file: BinaryIO, arrays: list[pa.Array], schema: pa.Schema, for
     """Write columns in the order of their rows.
 
     Args:
-      arrays: large_string, large_binary, int64 or float64 each, of one length.
+      arrays: large_string, large_binary, int64, float64 or bool each, of one length.
     """
     if format == "parquet":
         _write_parquet(file, arrays, schema)
@@ -106,7 +106,7 @@ def text_column(array: pa.Array) -> pa.Array:
 
 def csv_column(array: pa.Array) -> pa.Array:
     """Values as they stand in CSV: (n,) large_string, quoted where needed."""
-    if pa.types.is_floating(array.type) or pa.types.is_integer(array.type):
+    if not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
         return text_column(array)  # a null is an empty field, which an empty string is not
     if pa.types.is_large_binary(array.type):
         array = text_column(array)

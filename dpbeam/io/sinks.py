@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
@@ -26,6 +26,7 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
+from dpbeam.selection.known import COLUMN_TYPES, NEW
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
@@ -33,7 +34,7 @@ BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in 
 MAX_SHARDS = 99_999
 WEIGHT = "noisy_weight"
 COUNT = (NOISY_COUNT, DEVIATION)
-_ADDED_BY = {WEIGHT: "--noisy_weights", **dict.fromkeys(COUNT, "--noisy_counts")}
+_ADDED_BY = {WEIGHT: "--noisy_weights", **dict.fromkeys(COUNT, "--noisy_counts"), NEW: "--known"}
 
 _BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
@@ -46,6 +47,7 @@ class OutputColumns:
 
     Attributes:
       weight_name: of the column of weights.
+      new: whether a column says which items are new.
       note: what whoever opens a Parquet file should know, in its metadata.
     """
 
@@ -55,6 +57,7 @@ class OutputColumns:
     noisy_count: bool = False
     weight_name: str = WEIGHT
     note: str = ""
+    new: bool = False
 
     def __post_init__(self):
         if len(self.names) != len(self.kinds):
@@ -67,15 +70,22 @@ class OutputColumns:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the columns of numbers."""
-        return COUNT if self.noisy_count else (self.weight_name,) if self.noisy_weight else ()
+        """Names of the columns beside the items."""
+        numbers = COUNT if self.noisy_count else (self.weight_name,) if self.noisy_weight else ()
+        return (*numbers, NEW) if self.new else numbers
 
     @classmethod
     def of(
-        cls, spec: InputSpec, kinds: Kinds, *, noisy_weight: bool = False, noisy_count: bool = False
+        cls,
+        spec: InputSpec,
+        kinds: Kinds,
+        *,
+        noisy_weight: bool = False,
+        noisy_count: bool = False,
+        new: bool = False,
     ) -> OutputColumns:
         """The output columns of an input: `item`, or the composite's own names."""
-        return cls(spec.item_names, kinds.item, noisy_weight, noisy_count)
+        return cls(spec.item_names, kinds.item, noisy_weight, noisy_count, new=new)
 
     def schema(self) -> pa.Schema:
         """Schema of a written Parquet file."""
@@ -85,8 +95,8 @@ class OutputColumns:
             canonical.BYTES: pa.large_binary(),
         }
         fields = [pa.field(name, types[kind], nullable=False) for name, kind in zip(self.names, self.kinds)]
-        # Null for public items, which have none.
-        fields += [pa.field(name, NUMBER_TYPES.get(name, pa.float64())) for name in self.numbers]
+        # Null for listed items, which have no noisy weight.
+        fields += [pa.field(name, COLUMN_TYPES.get(name, pa.float64())) for name in self.numbers]
         return pa.schema(fields, metadata={b"dpbeam": self.note.encode()} if self.note else None)
 
 
@@ -137,7 +147,7 @@ def write_shard(
     for name, column in numbers.items():
         values = np.asarray(column, np.float64)[order.to_numpy()]
         array = pa.array(values, mask=np.isnan(values))
-        arrays.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+        arrays.append(array.cast(COLUMN_TYPES.get(name, pa.float64())))
     write_columns(file, arrays, columns.schema(), format)
 
 

@@ -23,6 +23,8 @@ from dpbeam.engine.seal import folder_key
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.item_lists import has_column, list_files, refuse_input
+from dpbeam.io.known import FLAG as KNOWN_FLAG
+from dpbeam.io.known import known_prefix
 from dpbeam.io.new_files import NewFile
 from dpbeam.io.output import OutputTarget, count_released, read_ledger
 from dpbeam.io.pairs import check_not_empty
@@ -534,7 +536,10 @@ def _check_result_file(given: dict[str, Any], target: OutputTarget) -> None:
 def _lists(given: dict[str, Any]) -> list[str]:
     """Files that a job reads besides its input."""
     names = [name for name in ("public_items", "domain", "histogram", "supplies") if name in given]
-    return [path for name in names for path in list_files(given[name], f"--{name}")]
+    files = [path for name in names for path in list_files(given[name], f"--{name}")]
+    return files + [
+        path for name in given.get("known", ()) for path in list_files(known_prefix(name), KNOWN_FLAG)
+    ]
 
 
 def _check_public(given: dict[str, Any], spec: InputSpec, summary: InputSummary) -> None:

@@ -18,6 +18,7 @@ from dpbeam.accounting.events import (
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.versions import MODIFIED, code_revision, versions
 from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity
+from dpbeam.selection.known import known_cost
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         *_guarantee(ledger),
         *_sensitivity(ledger),
         *_floor(ledger, again),
+        *_known(ledger),
         _key(ledger),
         _settings(ledger, again),
     ]
@@ -126,6 +128,18 @@ def _floor(ledger: Ledger, again: Calibrated | None) -> list[Statement]:
     weight = max(row.floor for row in again.selection.rounds)
     how = f"{weight:.9g}, the most that {stated - 1} give, is taken off every weight before noise, recomputed"
     return [Statement("floor", True, f"{text}: {how}")]
+
+
+def _known(ledger: Ledger) -> list[Statement]:
+    """Releases whose items took no part: this ledger speaks of its own run alone."""
+    try:
+        cost = known_cost(ledger)
+    except ValueError as error:
+        return [Statement("known releases", False, str(error))]
+    if cost is None:
+        return []
+    text = f"items of earlier releases took no part; these state {cost}, which comes on top and is not checked here"
+    return [Statement("known releases", None, text)]
 
 
 def _min_users(ledger: Ledger) -> Any:

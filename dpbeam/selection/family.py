@@ -41,9 +41,8 @@ class Select(Family):
         return shown_selection(report)
 
     def beside_items(self, parameters: Mapping[str, Any]) -> tuple[int, int]:
-        return 0, 2 if parameters.get("noisy_counts") is True else int(
-            parameters.get("noisy_weights") is True
-        )
+        numbers = 2 * (parameters.get("noisy_counts") is True) + (parameters.get("noisy_weights") is True)
+        return 0, numbers + ("known" in parameters)
 
 
 def config_of_ledger(
@@ -55,9 +54,10 @@ def config_of_ledger(
       InputError, TypeError: they are none.
     """
     from dpbeam.selection.config import SelectionConfig
+    from dpbeam.selection.known import KNOWN
     from dpbeam.selection.ledger import COUNT_DEVIATION
 
-    others = ("account", "input", "output", COUNT_DEVIATION)
+    others = ("account", "input", "output", KNOWN, COUNT_DEVIATION)
     values = {name: value for name, value in parameters.items() if name not in others}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return SelectionConfig(epsilon, delta, method, **values)

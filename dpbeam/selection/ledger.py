@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.selection.known import KNOWN
 from dpbeam.selection.plan import SelectionPlan
 
 #: Of the parameters: what a noisy count's deviation is a multiple of.
@@ -24,6 +26,7 @@ def selection_ledger(
     fixed_key: bool,
     privacy_unit: str,
     public_items: bool = False,
+    known: Sequence[dict[str, Any]] | None = None,
 ) -> Ledger:
     """What a run of `plan` costs and how.
 
@@ -32,8 +35,10 @@ def selection_ledger(
       fixed_key: whether the key of the run is a fixed one of tests, which voids the guarantee.
       privacy_unit: what one user is, as `one_value_of` says it.
       public_items: whether a list of public items is released without budget.
+      known: releases whose items take no part, from `named_release`; None: there are none.
     """
     config = plan.config
+    named = {} if known is None else {KNOWN: list(known)}
     return Ledger(
         method=config.method,
         epsilon=config.epsilon,
@@ -41,7 +46,12 @@ def selection_ledger(
         accounting=plan.accounting,
         events=plan.event,
         privacy_unit=privacy_unit,
-        parameters={**config.public_parameters(), **count_parameters(plan), "input": input_parameters},
+        parameters={
+            **config.public_parameters(),
+            **count_parameters(plan),
+            **named,
+            "input": input_parameters,
+        },
         key_source=key_source(fixed=fixed_key),
         versions=versions(),
         code_revision=code_revision(),

@@ -1,24 +1,27 @@
-"""Lists of public items: released without budget and removed from the selection, or a domain to keep to."""
+"""Lists of items: released without budget and left out of the selection, or a domain to keep to."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.program import Program
+from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds, is_listed
+from dpbeam.selection.known import NEW
+from dpbeam.selection.plan import SelectionPlan
 
 PUBLIC_FILE = "public-items"
+_KNOWN_FILE = "known-items"
 _BATCH = 1_000_000
-
-
-def store_public_items(store: RunStore, items: pa.Array) -> None:
-    """Put the public items where the workers find them."""
-    store_items(store, PUBLIC_FILE, items)
 
 
 def store_items(store: RunStore, file: str, items: pa.Array) -> None:
@@ -29,10 +32,11 @@ def store_items(store: RunStore, file: str, items: pa.Array) -> None:
 class _Filter(beam.DoFn):
     """Keeps or drops the listed items of batches; keyed elements keep their key."""
 
-    def __init__(self, store: RunStore, file: str, keep: bool):
+    def __init__(self, store: RunStore, file: str, keep: bool, kinds: Kinds | None = None):
         self._store = store
         self._file = file
         self._keep = keep
+        self._kinds = kinds
         self._listed = None
 
     def setup(self) -> None:
@@ -40,6 +44,10 @@ class _Filter(beam.DoFn):
 
     def process(self, element) -> Iterator:
         key, batch = element if isinstance(element, tuple) else (None, element)
+        if self._kinds is not None and (items := Kinds.of(batch.schema).item) != self._kinds.item:
+            raise InputError(
+                f"the items of the list are {', '.join(self._kinds.item)}, those of the input {', '.join(items)}"
+            )
         listed = is_listed(batch.column("item"), self._listed)
         batch = batch.filter(listed if self._keep else pc.invert(listed))
         yield batch if key is None else (key, batch)
@@ -52,11 +60,20 @@ class FilterItems(beam.PTransform):
       file: name of the list in the run's folder.
       keep: keep to the list instead of removing it.
       complete: elements are (block id, record batch).
+      kinds: of the list, where input of others is an error; None: nobody looks.
     """
 
-    def __init__(self, store: RunStore, file: str = PUBLIC_FILE, *, keep: bool = False, complete: bool):
+    def __init__(
+        self,
+        store: RunStore,
+        file: str = PUBLIC_FILE,
+        *,
+        keep: bool = False,
+        complete: bool,
+        kinds: Kinds | None = None,
+    ):
         super().__init__()
-        self._fn = _Filter(store, file, keep)
+        self._fn = _Filter(store, file, keep, kinds)
         self._complete = complete
 
     def expand(self, pcoll):
@@ -92,3 +109,69 @@ class ReleasePublicItems(beam.PTransform):
     def expand(self, pipeline):
         emit = _Emit(self._store, self._kinds, self._numbers)
         return pipeline | beam.Create([None]) | "Emit" >> beam.ParDo(emit).with_output_types(pa.RecordBatch)
+
+
+class _MarkNew(beam.DoFn):
+    """Adds the column `new` to released batches: 0 for items that are known, else 1."""
+
+    def __init__(self, store: RunStore):
+        self._store = store
+
+    def setup(self) -> None:
+        self._known = self._store.read(_KNOWN_FILE)["items"]
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        new = pc.invert(is_listed(batch.column("item"), self._known)).cast(pa.float64())
+        schema = batch.schema.append(pa.field(NEW, pa.float64()))
+        yield pa.RecordBatch.from_arrays([*batch.columns, new], schema=schema)
+
+
+@dataclass(frozen=True)
+class ListedBeside:
+    """A selection, and items of lists that are released beside it whatever the data.
+
+    Attributes:
+      plan: of the selection.
+      items: canonical bytes of the items, distinct; None: there is no list.
+      kinds: of the items.
+      known: those that are not new, where the output says which are; None where it does not.
+    """
+
+    plan: SelectionPlan
+    items: pa.Array | None
+    kinds: Kinds | None
+    known: pa.Array | None = None
+
+    @property
+    def _counted(self) -> bool:
+        return self.items is not None and self.plan.config.noisy_counts
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """What runs: where released items are counted, those of the list are too."""
+        if not self._counted:
+            return self.plan.program
+        return self.plan.program_beside(public_domain(self.items, self.kinds))
+
+    def put(self, store: RunStore) -> None:
+        """Put the lists where the workers find them."""
+        for file, items in ((PUBLIC_FILE, self.items), (_KNOWN_FILE, self.known)):
+            if items is not None:
+                store_items(store, file, items)
+
+    def leave_out(self, pairs: beam.PCollection, store: RunStore, *, complete: bool) -> beam.PCollection:
+        """The pairs that the program takes."""
+        if self.items is None or self._counted:
+            return pairs
+        return pairs | "RemovePublicItems" >> FilterItems(store, complete=complete, kinds=self.kinds)
+
+    def add_to(self, released: beam.PCollection, store: RunStore) -> beam.PCollection:
+        """What the program releases, with the items of the list and, if asked for, whether they are new."""
+        if self.items is not None and not self._counted:
+            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(
+                store, self.kinds, self.program.released_names
+            )
+            released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
+        if self.known is None:
+            return released
+        return released | "MarkNew" >> beam.ParDo(_MarkNew(store)).with_output_types(pa.RecordBatch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_v
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import one_value_of, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selection.public_items import FilterItems, store_items
+from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
 _TUPLES_PER_BATCH = 100_000
@@ -134,6 +135,7 @@ class _ToItems(beam.DoFn):
             return
         weights = batch.column("noisy_weight").to_pylist() if self._noisy_weights else [None] * batch.num_rows
         for row, weight in enumerate(weights):
+            weight = None if weight is None or math.isnan(weight) else weight  # public items have none
             parts = tuple(column[row] for column in items)
             yield ReleasedItem(parts[0] if len(parts) == 1 else parts, weight)
 
@@ -166,6 +168,8 @@ class SelectPartitions(beam.PTransform):
       complete: the input is (block id, record batch) whose users are whole, as `dpbeam.io` makes for grouped input.
       as_batches: return record batches (item: canonical bytes, the program's `released_names`) with the kinds in
         their metadata.
+      public_items: distinct canonical bytes of items with their kinds, public ones or those of earlier releases. They
+        cost no budget, take no weight, are always among the released items, and are counted where these are.
 
     Raises:
       InputError: settings are out of range, or ids are not all strings, all integers or all bytes.
@@ -183,9 +187,12 @@ class SelectPartitions(beam.PTransform):
         item_bytes: float | None = None,
         complete: bool = False,
         as_batches: bool = False,
+        public_items: tuple[pa.Array, Kinds] | None = None,
     ):
         super().__init__()
         self.plan: SelectionPlan = make_plan(config)
+        items, kinds = public_items or (None, None)
+        self._beside = ListedBeside(self.plan, items, kinds)
         sizes = choose_sizes(pairs, num_shards, item_bytes)
         self._sizes = sizes if num_blocks is None else Sizes(num_blocks, sizes.num_shards)
         self._run = run
@@ -198,12 +205,17 @@ class SelectPartitions(beam.PTransform):
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
-        program = self.plan.program
-        released = (
-            pcoll
+        program, batches = self._beside.program, pcoll
+        if self._beside.items is not None:
+            self._beside.put(store)
+            batches = pcoll if self._complete else to_batches(pcoll)
+            batches = self._beside.leave_out(batches, store, complete=self._complete)
+        selected = (
+            batches
             | "UserBlocks" >> UserBlocks(store, program, self._sizes, complete=self._complete)
             | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step, relays=self._sizes.relays)
         )
+        released = self._beside.add_to(selected, store)
         if self._as_batches:
             return released
         to_items = _ToItems(self.plan.config.noisy_weights)

@@ -29,6 +29,7 @@ from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
+from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
@@ -262,6 +263,46 @@ def test_on_beam_items_carry_counts(tmp_path):
     found = json.loads(out.read_text())
     assert {kind for kind, *_ in found} == {CountedItem.__name__}
     same({item: (count, deviation) for _, item, count, deviation in found}, released(plan))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
+    """As items of earlier releases are: with numbers where released items have some."""
+    config, out = (
+        SelectionConfig(2.0, 1e-3, "basic", max_items_per_user=6, noisy_counts=counts),
+        tmp_path / "rows",
+    )
+    listed = (pa.array([b"item 0", b"nobody's"], pa.large_binary()), Kinds("string", ("string",)))
+    with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=PipelineOptions([])) as pipeline:
+        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(config, run=folder, public_items=listed)
+        rows = chosen | beam.Map(list) | beam.combiners.ToList()
+        _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
+    with pytest.warns(UserWarning, match="NOT PRIVATE"):
+        expected = dpbeam.select(
+            pa.table(dict(zip(("user", "item"), zip(*PAIRS)))),
+            epsilon=2,
+            delta=1e-3,
+            method="basic",
+            max_items_per_user=6,
+            noisy_counts=counts,
+            public_items=["item 0", "nobody's"],
+            insecure_test_key=TEXT,
+        ).table
+    rows = sorted(json.loads(out.read_text()))
+    assert [row[0] for row in rows] == expected["item"].to_pylist() and len(rows) > 5
+    numbers = expected["noisy_count"].to_pylist() if counts else [None] * len(rows)
+    assert [row[1] for row in rows] == numbers
+
+
+def test_a_list_of_another_kind_is_refused_on_beam(tmp_path):
+    listed = (pa.array([b"\0" * 8], pa.large_binary()), Kinds("string", ("int",)))
+    config, options = SelectionConfig(2.0, 1e-3, "basic"), PipelineOptions([])
+    with (
+        pytest.raises(Exception, match="items of the list are int"),
+        RunFolder(str(tmp_path), key()) as folder,
+        beam.Pipeline(options=options) as pipeline,
+    ):
+        _ = pipeline | beam.Create(PAIRS[:9]) | SelectPartitions(config, run=folder, public_items=listed)
 
 
 def test_the_command_and_the_function_agree(tmp_path, capsys):

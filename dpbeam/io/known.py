@@ -1,0 +1,84 @@
+"""Reading known releases (`--known`): finished outputs that are what their ledgers say, and these verify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.errors import InputError
+from dpbeam.io.item_lists import read_items
+from dpbeam.io.output import ledger_path
+from dpbeam.io.paths import local_path
+from dpbeam.io.released import check_outputs, read_ledger_text
+from dpbeam.io.sinks import OutputColumns
+from dpbeam.review.verification import check_ledger
+from dpbeam.selection.known import named_release
+
+FLAG = "--known"
+_SUFFIX = ledger_path("")
+
+
+@dataclass(frozen=True)
+class KnownReleases:
+    """What earlier releases have told.
+
+    Attributes:
+      items: (n,) large_binary canonical bytes, distinct.
+      ledgers: of the releases by their prefixes; named: the same for the ledger of this run.
+    """
+
+    items: pa.Array
+    ledgers: dict[str, Ledger]
+    named: list[dict]
+
+
+def known_prefix(path: str) -> str:
+    """The prefix of a release that is named by it, or by its ledger."""
+    return local_path(path, FLAG).removesuffix(_SUFFIX)
+
+
+def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) -> KnownReleases:
+    """The items of finished releases.
+
+    Args:
+      paths: prefixes of outputs, or their ledgers.
+      columns: names and kinds of the item columns of the job.
+      insecure: this run is NOT PRIVATE, so that releases of a fixed key will do.
+
+    Raises:
+      InputError: there is no such release, its ledger does not verify, its files are not what it wrote or not released
+        as a whole, it is NOT PRIVATE, or its items are of another kind.
+    """
+    parts, ledgers, named = [pa.array([], pa.large_binary())], {}, []
+    for prefix in dict.fromkeys(map(known_prefix, paths)):
+        ledgers[prefix], text = _checked(prefix, insecure)
+        named.append(named_release(ledgers[prefix], text))
+        parts.append(read_items(prefix, columns, FLAG))
+    return KnownReleases(pa.chunked_array(parts).unique(), ledgers, named)
+
+
+def _checked(prefix: str, insecure: bool) -> tuple[Ledger, str]:
+    """The ledger of a finished release and its text."""
+    path = ledger_path(prefix)
+    try:
+        text = read_ledger_text(path)
+    except InputError as error:
+        raise InputError(f"{FLAG}: '{prefix}' is no finished release: {error}") from None
+    try:
+        ledger, statements = check_ledger(text)
+    except ValueError as error:
+        raise InputError(f"{FLAG}: '{path}': {error}") from None
+    if ledger is not None:
+        if not ledger.private and not insecure:
+            raise InputError(f"{FLAG}: '{prefix}' is NOT PRIVATE: a fixed key made it, so its items are data")
+        statements += check_outputs(path, ledger, contents=True)
+    for statement in statements:
+        if statement.holds is False and statement.name != "key":
+            raise InputError(f"{FLAG}: '{path}' does not verify: {statement.name}: {statement.text}")
+    assert ledger is not None  # else a statement does not hold
+    if ledger.release is None or ledger.release.items_released is None:
+        raise InputError(f"{FLAG}: '{path}' names no files with their digests, as releases of items do")
+    return ledger, text

@@ -1,0 +1,72 @@
+"""Items that earlier releases have told: they take no part in a selection, and the output says which are new.
+
+Guarantee. Known items are a function of what is released, so leaving them out of the input, and counting them, are
+steps that follow the data no further: given the earlier releases, a run is as private as its ledger says, and all of
+them together compose as the runs of any dataset do (docs/privacy.md#known-items).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from dpbeam.accounting.ledger import Ledger
+from dpbeam.counts.selection import NUMBER_TYPES
+
+#: Column of the output: whether no known release has the item.
+NEW = "new"
+#: Types of the columns of numbers beside the items, where they are not float64.
+COLUMN_TYPES = {**NUMBER_TYPES, NEW: pa.bool_()}
+#: Of a ledger's parameters: the known releases.
+KNOWN = "known"
+
+
+def named_release(ledger: Ledger, text: str) -> dict[str, Any]:
+    """A known release as the ledger of a later run names it: digest, id and cost.
+
+    Args:
+      text: of its ledger.
+    """
+    return {
+        "ledger_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "release_id": None if ledger.release is None else ledger.release.release_id,
+        "method": ledger.method,
+        "epsilon": ledger.epsilon,
+        "delta": ledger.delta,
+    }
+
+
+def differences(ledger: Ledger, privacy_unit: str, dataset: str | None) -> Iterator[str]:
+    """Why budgets of a known release and of this run may not be of the same users; one line each.
+
+    Args:
+      privacy_unit, dataset: of this run; None: it is charged to no account.
+    """
+    if ledger.privacy_unit != privacy_unit:
+        yield f"its privacy unit is '{ledger.privacy_unit}', that of this run '{privacy_unit}'"
+    account = ledger.parameters.get("account") or {}
+    if account.get("dataset") != dataset:
+        names = [
+            "no account" if name is None else f"dataset '{name}'"
+            for name in (account.get("dataset"), dataset)
+        ]
+        yield f"it is charged to {names[0]}, this run to {names[1]}"
+
+
+def known_cost(ledger: Ledger) -> str | None:
+    """What the known releases of a ledger have cost, as text; None where it names none.
+
+    Raises: ValueError if it does not name them as `named_release` does.
+    """
+    known = ledger.parameters.get(KNOWN)
+    if known is None:
+        return None
+    try:
+        epsilon, delta = (sum(float(release[name]) for release in known) for name in ("epsilon", "delta"))
+        digests = ", ".join(str(release["ledger_sha256"])[:12] for release in known)
+    except (TypeError, KeyError, ValueError):
+        raise ValueError("the ledger does not name its known releases") from None
+    return f"epsilon {epsilon:.9g} and delta {delta:.9g} (SHA-256 of their ledgers: {digests})"
