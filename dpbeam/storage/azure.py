@@ -19,11 +19,11 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar
 
 from apache_beam.io.filesystem import FileMetadata
 
-from dpbeam.storage.objects import NewObject, ObjectFiles, Writer, is_passing_status, refused
+from dpbeam.storage.objects import NewObject, ObjectFiles, is_passing_status, refused
 from dpbeam.storage.remote import PART, UNAVAILABLE, patiently, shared_client, variables
 
 #: Azure's own alone: tokens and signatures go to the host that a URL names.
@@ -93,7 +93,7 @@ class AzureFiles(ObjectFiles):
         with contextlib.suppress(OSError):
             begun = [url for url in inside("uncommittedblobs") if url not in there]
             for url in begun:
-                AzureObject(self._blob(url), url).put(b"")
+                self._new(url).put(b"")
             self.delete(begun)
 
     def _blob(self, path: str) -> Any:
@@ -116,8 +116,8 @@ class AzureFiles(ObjectFiles):
             raise OSError(errno.EIO, f"ends {end - start - len(data)} bytes too early", path)
         return data
 
-    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
-        return cast(BinaryIO, Writer(AzureObject(self._blob(path), path)))
+    def _new(self, path: str) -> AzureObject:
+        return AzureObject(self._blob(path), path)
 
     def _delete(self, path: str) -> None:
         _asked(path, self._blob(path).delete_blob)
@@ -129,8 +129,8 @@ class AzureObject(NewObject):
     def __init__(self, blob: Any, path: str):
         self._blob, self._path = blob, path
 
-    def put(self, data: bytes) -> None:
-        _asked(self._path, lambda: self._blob.upload_blob(data, overwrite=True))
+    def put(self, data: bytes, *, once: bool = False) -> None:
+        _asked(self._path, lambda: self._blob.upload_blob(data, overwrite=not once))
 
     def begin(self) -> None:
         pass

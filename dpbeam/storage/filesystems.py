@@ -95,7 +95,7 @@ class FileSystems(BeamFileSystems):
         """
         filesystem = FileSystems.get_filesystem(prefix)
         if isinstance(filesystem, RemoteFiles):
-            return filesystem.list_prefix(prefix)
+            return sorted(filesystem.sizes(prefix))
         return sorted(entry.path for entry in filesystem.match([prefix + "*"])[0].metadata_list)
 
     @staticmethod
@@ -123,6 +123,30 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def create(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
         return FileSystems.get_filesystem(path).create(path, mime_type, compression_type)
+
+    @staticmethod
+    def sizes(prefix: str) -> dict[str, int]:
+        """As `list_prefix`, with the size of each file. Of the stores of `writes_once`. Raises OSError."""
+        files = FileSystems.get_filesystem(prefix)
+        assert isinstance(files, RemoteFiles)
+        return files.sizes(prefix)
+
+    @staticmethod
+    def writes_once(path: str) -> bool:
+        """Whether a path is on a store with `write_once`."""
+        return isinstance(FileSystems.get_filesystem(path), RemoteFiles)
+
+    @staticmethod
+    def write_once(path: str, data: bytes) -> bool:
+        """Whether a remote file holds these data: it is made, whole, unless it is there. Of several writers at once
+        with different data one alone hears that its own are there.
+
+        Raises:
+          OSError: the store does not answer.
+        """
+        files = FileSystems.get_filesystem(path)
+        assert isinstance(files, RemoteFiles)
+        return files.write_once(path, data)
 
     @staticmethod
     def open(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:

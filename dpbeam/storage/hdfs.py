@@ -15,13 +15,22 @@ import os
 import posixpath
 import queue
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import FileMetadata, MatchResult
 
-from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload, patiently, shared_client
+from dpbeam.storage.remote import (
+    BEING_WRITTEN,
+    PART,
+    UNAVAILABLE,
+    RemoteFiles,
+    Upload,
+    patiently,
+    shared_client,
+)
 
 _PORT = 9870
 _SECONDS = 60.0
@@ -96,10 +105,11 @@ class HdfsFiles(RemoteFiles):
         _, name, before = self._at(url)
         return before + name + ("/" if url.endswith("/") else "")
 
-    def list_prefix(self, prefix: str) -> list[str]:
+    def sizes(self, prefix: str) -> dict[str, int]:
         named = self._named(prefix)
         folder = named.rpartition("/")[0]
-        return sorted(entry.path for entry in self._list(folder) if entry.path.startswith(named))
+        entries = self._list(folder)
+        return {entry.path: entry.size_in_bytes for entry in entries if entry.path.startswith(named)}
 
     def folders(self, parent: str, stem: str) -> list[str]:
         entries = ((url, state["type"]) for url, state in self._entries(parent))
@@ -144,6 +154,19 @@ class HdfsFiles(RemoteFiles):
     def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
         client, name, _ = self._at(path)
         return cast(BinaryIO, Writer(client, name, path))
+
+    def _make(self, path: str, data: bytes) -> None:
+        written = f"{path}{BEING_WRITTEN}{uuid.uuid4().hex}"
+        try:
+            with self.create(written) as file:
+                file.write(data)
+            self._rename(written, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._delete(written)
+            if self.exists(path):
+                raise FileExistsError(errno.EEXIST, "the file exists", path) from None
+            raise
 
     def _rename(self, source: str, target: str) -> None:
         """Raises OSError where the target is there."""

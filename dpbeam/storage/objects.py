@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from dpbeam.storage.remote import PART, UNAVAILABLE, RemoteFiles, Upload
 
@@ -30,6 +30,21 @@ class ObjectFiles(RemoteFiles):
     def mkdirs_private(self, path: str) -> None:
         self.mkdirs(path)
 
+    @abstractmethod
+    def _new(self, path: str) -> NewObject:
+        """The requests that make an object."""
+
+    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
+        return cast(BinaryIO, Writer(self._new(path)))
+
+    def _make(self, path: str, data: bytes) -> None:
+        try:
+            self._new(path).put(data, once=True)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                raise FileExistsError(errno.EEXIST, "the object exists", path) from None
+            raise
+
     def _rename(self, source: str, target: str) -> None:
         self._copy(source, target)
         self.delete([source])
@@ -39,8 +54,11 @@ class NewObject(ABC):
     """The requests that make one object: all of it at once, or in parts. Parts are sent by several threads."""
 
     @abstractmethod
-    def put(self, data: bytes) -> None:
-        """The whole object. Raises OSError, as all do."""
+    def put(self, data: bytes, *, once: bool = False) -> None:
+        """The whole object; `once`: not in place of another, then it raises FileExistsError or one with ESTALE.
+
+        Raises OSError, as all do.
+        """
 
     @abstractmethod
     def begin(self) -> None:
@@ -121,6 +139,8 @@ def refused(status: int | None, code: str, path: str, asked: str = "") -> OSErro
     if code in ("NoSuchBucket", "ContainerNotFound"):
         kind = "bucket" if code == "NoSuchBucket" else "container"
         return OSError(errno.ENXIO, f"no such {kind}", path)
+    if code == "BlobAlreadyExists":
+        return FileExistsError(errno.EEXIST, "the object exists", path)
     if status == 404:
         return FileNotFoundError(errno.ENOENT, "no such object", path)
     if status in (401, 403):
@@ -129,7 +149,10 @@ def refused(status: int | None, code: str, path: str, asked: str = "") -> OSErro
         return OSError(errno.ESTALE, "the object was replaced while it was read", path)
     if status == 416:
         return OSError(errno.EIO, "the object is shorter than expected", path)
-    number = UNAVAILABLE if is_passing_status(status) else errno.EIO
+    passes = (
+        is_passing_status(status) or code == "ConditionalRequestConflict"
+    )  # two who make one object at once
+    number = UNAVAILABLE if passes else errno.EIO
     return OSError(
         number, " ".join(filter(None, (f"the store answers {status} {code}".rstrip(), asked))), path
     )

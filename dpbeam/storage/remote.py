@@ -23,6 +23,8 @@ ATTEMPTS = 8
 PART = 8 << 20
 #: Number of the errors of a store that does not answer, or only that it cannot: it may do better a minute later.
 UNAVAILABLE = errno.EHOSTDOWN
+#: In the name of a file that takes its own when it is whole.
+BEING_WRITTEN = ".tmp-"
 _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
 _LONGEST_WAIT = 20.0
@@ -156,10 +158,12 @@ class RemoteFiles(FileSystem):
     def last_updated(self, path: str) -> float:
         return self.metadata(path).last_updated_in_seconds
 
-    def list_prefix(self, prefix: str) -> list[str]:
-        """Sorted paths that begin with `prefix`, in its folder."""
-        names = (entry.path for entry in self._list(prefix))
-        return sorted(name for name in names if name.startswith(prefix) and "/" not in name[len(prefix) :])
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Path -> size of the files that begin with `prefix`, in its folder."""
+        entries = ((entry.path, entry.size_in_bytes) for entry in self._list(prefix))
+        return {
+            path: size for path, size in entries if path.startswith(prefix) and "/" not in path[len(prefix) :]
+        }
 
     @abstractmethod
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]: ...
@@ -215,6 +219,19 @@ class RemoteFiles(FileSystem):
         """A whole file. Raises OSError."""
         size, version = self.state(path)
         return self.read_range(path, 0, size, version)
+
+    def write_once(self, path: str, data: bytes) -> bool:
+        """Whether a file holds these data: it is made, whole, unless it is there. Raises OSError."""
+        try:
+            self._make(path, data)
+        except FileExistsError:
+            # Another's, or made by a request whose answer was lost.
+            return self.read(path) == data
+        return True
+
+    @abstractmethod
+    def _make(self, path: str, data: bytes) -> None:
+        """Make a file that is not there, whole. Raises FileExistsError, OSError."""
 
     def open(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
         return cast(BinaryIO, Reader(self, path))

@@ -15,11 +15,11 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 
-from dpbeam.storage.objects import NewObject, ObjectFiles, Writer, refused
+from dpbeam.storage.objects import NewObject, ObjectFiles, refused
 from dpbeam.storage.remote import ATTEMPTS, UNAVAILABLE, patiently, shared_client, variables
 
 _CONNECTIONS = 64
@@ -100,8 +100,8 @@ class S3Files(ObjectFiles):
             raise OSError(errno.EIO, f"ends {end - start} bytes too early", path)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> BinaryIO:
-        return cast(BinaryIO, Writer(S3Object(self.s3, path)))
+    def _new(self, path: str) -> S3Object:
+        return S3Object(self.s3, path)
 
     def _copy(self, source: str, target: str) -> None:
         from boto3.s3.transfer import TransferConfig
@@ -145,9 +145,10 @@ class S3Object(NewObject):
         self._mark = uuid.uuid4().hex
         self._upload: dict[str, str] = {}
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes, *, once: bool = False) -> None:
+        unless = {"IfNoneMatch": "*"} if once else {}
         with _as_os_errors(self._path):
-            self._s3.put_object(**self._name, Body=data)
+            self._s3.put_object(**self._name, Body=data, **unless)
 
     def begin(self) -> None:
         with _as_os_errors(self._path):

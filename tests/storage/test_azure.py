@@ -43,9 +43,12 @@ class Blob:
             raise self.fails[name].pop(0)
 
     def upload_blob(self, data, overwrite):
+        if not overwrite and self.data is not None:
+            raise failure(409, "BlobAlreadyExists")
         self._call("put")
-        assert overwrite
         self.data = data
+        if self.fails.get("answer"):
+            raise self.fails["answer"].pop(0)
 
     def stage_block(self, name, data, length):
         self._call("part")
@@ -104,6 +107,17 @@ def test_small_objects_are_one_request():
     blob = Blob()
     written(blob, b"123456789").close()
     assert blob.calls == ["put"] and blob.data == b"123456789"
+
+
+def test_a_blob_is_made_once(files, monkeypatch):
+    monkeypatch.setattr(AzureFiles, "read", lambda self, path: self.blob.data)
+    # An answer that is lost: the request is repeated, and the blob is there.
+    files.blob.fails["answer"] = [ServiceResponseError("lost")]
+    assert files.write_once("az://b/k", b"one") and files.write_once("az://b/k", b"one")
+    assert not files.write_once("az://b/k", b"two") and files.blob.data == b"one"
+    with files.create("az://b/k") as file:
+        file.write(b"two")
+    assert files.blob.data == b"two"
 
 
 def test_blocks_are_named_by_place_and_content():
@@ -234,8 +248,8 @@ def test_listings_and_folders(files, monkeypatch):
     monkeypatch.setattr(files, "delete", lambda paths: deleted.append(list(paths)))
     monkeypatch.setattr(AzureObject, "put", lambda self, data: put.append((self._path, data)))
     for place in ("az://c", f"abfss://c@{HOST}"):
-        assert files.list_prefix(f"{place}/f") == [f"{place}/f#1"]
-        assert files.list_prefix(f"{place}/f/") == [f"{place}/f/a"]
+        assert list(files.sizes(f"{place}/f")) == [f"{place}/f#1"]
+        assert list(files.sizes(f"{place}/f/")) == [f"{place}/f/a"]
         assert [entry.path for entry in files.match([f"{place}/f/**"])[0].metadata_list] == [
             f"{place}/f/{name}" for name in ("a", "deep/c", "sub/b")
         ]

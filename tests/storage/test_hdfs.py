@@ -62,3 +62,29 @@ def test_what_is_not_closed_is_never_taken_for_whole(way):
     client = Client()
     give_up(lambda: written(client, bytes(30)), way)
     assert client.files == {} and client.gave_up
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_file_is_made_once_by_rename(monkeypatch, lost):
+    """Also where the answer to the renaming is lost; nothing is left of a file that comes too late."""
+    client = Client()
+
+    def rename(old, new):
+        if new in client.files:
+            raise OSError("Unable to rename")
+        client.files[new] = client.files.pop(old)
+        if lost:
+            raise OSError("no answer")
+
+    client.rename = rename
+    client.delete = lambda name, recursive: client.files.pop(name, None)
+    monkeypatch.setattr(
+        hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
+    )
+    monkeypatch.setattr(
+        hdfs.HdfsFiles, "exists", lambda self, path: path.removeprefix("hdfs:/") in client.files
+    )
+    monkeypatch.setattr(hdfs.HdfsFiles, "read", lambda self, path: client.files[path.removeprefix("hdfs:/")])
+    files = hdfs.HdfsFiles(None)
+    assert files.write_once("hdfs://k", b"one") and files.write_once("hdfs://k", b"one")
+    assert not files.write_once("hdfs://k", b"two") and client.files == {"/k": b"one"}

@@ -23,7 +23,9 @@ class Client:
         if name in self.fails:
             raise self.fails[name]
 
-    def put_object(self, Bucket, Key, Body):
+    def put_object(self, Bucket, Key, Body, IfNoneMatch=None):
+        if IfNoneMatch == "*" and Key in self.objects:
+            raise failure(412, "PreconditionFailed")
         self._call("put")
         self.objects[Key] = Body
 
@@ -114,6 +116,33 @@ def test_a_lost_answer_to_the_last_request():
     client.head_object = lambda Bucket, Key: {"Metadata": {"dpbeam-upload": "another's"}}
     with pytest.raises(FileNotFoundError):
         written(client, bytes(30)).close()
+
+
+def made_once(client: Client, data: bytes, monkeypatch) -> bool:
+    monkeypatch.setattr(s3, "_client", lambda **values: client)
+    monkeypatch.setattr(remote, "_clients", {})
+    monkeypatch.setattr(S3Files, "read", lambda self, path: client.objects["k"])
+    return S3Files({}).write_once("s3://b/k", data)
+
+
+def test_an_object_is_made_once(monkeypatch):
+    client = Client()
+    assert made_once(client, b"one", monkeypatch) and made_once(client, b"one", monkeypatch)
+    assert not made_once(client, b"two", monkeypatch) and client.objects == {"k": b"one"}
+
+
+def test_an_object_is_made_once_where_the_answer_was_lost(monkeypatch):
+    """The client repeats the request and hears that the object is there, which is its own."""
+    client = Client()
+    client.objects["k"] = b"one"
+    assert made_once(client, b"one", monkeypatch)
+
+
+def test_two_that_make_an_object_at_once_may_ask_again(monkeypatch):
+    conflict = failure(409, "ConditionalRequestConflict")
+    with pytest.raises(OSError, match="409 ConditionalRequestConflict") as error:
+        made_once(Client(put=conflict), b"one", monkeypatch)
+    assert error.value.errno == remote.UNAVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""An object store in memory for tests, reached as `s3://`, whose requests a test may watch, stop or break."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from apache_beam.io.filesystem import FileMetadata
+
+from dpbeam.storage import filesystems
+from dpbeam.storage.objects import NewObject, ObjectFiles
+
+
+@dataclass
+class Store:
+    """Attributes:
+    objects: URL -> what it holds.
+    watch: is called with (kind, URL) before each request.
+    conditions: whether a request to make an object once is honoured.
+    """
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    watch: Callable[[str, str], None] = lambda kind, url: None
+    conditions: bool = True
+
+
+_store = Store()
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Let `s3://` be a new store."""
+    monkeypatch.setitem(filesystems._OURS, "s3", MemoryFiles.scheme())
+    monkeypatch.setattr(f"{__name__}._store", made := Store())
+    return made
+
+
+class MemoryFiles(ObjectFiles):
+    @classmethod
+    def scheme(cls) -> str:
+        return "dpbeam-memory"
+
+    def mkdirs(self, path: str) -> None:
+        pass
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        _store.watch("list", dir_or_prefix)
+        for url, data in list(_store.objects.items()):
+            if url.startswith(dir_or_prefix):
+                yield FileMetadata(url, len(data), 0.0)
+
+    def folders(self, parent: str, stem: str) -> list[str]:
+        raise NotImplementedError
+
+    def remove_folder(self, path: str) -> None:
+        self.delete([entry.path for entry in list(self._list(f"{path.rstrip('/')}/"))])
+
+    def _about(self, path: str) -> bytes:
+        _store.watch("head", path)
+        if path not in _store.objects:
+            raise FileNotFoundError(errno.ENOENT, "no such object", path)
+        return _store.objects[path]
+
+    def _facts(self, about: bytes) -> tuple[int, float, object]:
+        return len(about), 0.0, about
+
+    def part(self, path: str, start: int, end: int, version: object) -> bytes:
+        _store.watch("get", path)
+        if path not in _store.objects:
+            raise FileNotFoundError(errno.ENOENT, "no such object", path)
+        return _store.objects[path][start:end]
+
+    def _new(self, path: str) -> NewObject:
+        return MemoryObject(path)
+
+    def _copy(self, source: str, target: str) -> None:
+        _store.watch("copy", target)
+        _store.objects[target] = _store.objects[source]
+
+    def _delete(self, path: str) -> None:
+        _store.watch("delete", path)
+        _store.objects.pop(path, None)
+
+
+class MemoryObject(NewObject):
+    def __init__(self, path: str):
+        self._path = path
+
+    def put(self, data: bytes, *, once: bool = False) -> None:
+        _store.watch("make" if once else "put", self._path)
+        if once and _store.conditions and self._path in _store.objects:
+            raise OSError(errno.ESTALE, "the object was replaced", self._path)
+        _store.objects[self._path] = data
+
+    def begin(self) -> None:
+        self._parts: dict[int, bytes] = {}
+
+    def put_part(self, number: int, data: bytes) -> int:
+        _store.watch("part", self._path)
+        self._parts[number] = data
+        return number
+
+    def complete(self, parts) -> None:
+        _store.watch("complete", self._path)
+        _store.objects[self._path] = b"".join(self._parts[number] for number in parts)
+
+    def discard(self) -> None:
+        pass
