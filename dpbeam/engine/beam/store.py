@@ -29,11 +29,11 @@ from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
+from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
 
 _KEY_FILE = "key"
 _BOUND = "bound-"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_TEMPORARY = ".tmp-"
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
