@@ -51,6 +51,7 @@ WITH_BEAM = (
     "dpbeam.hitting.transforms",
     "dpbeam.packing.transforms",
     "dpbeam.counting.transforms",
+    "dpbeam.series.remote",
     "dpbeam.io",
     "dpbeam.jobs",
     "dpbeam.lab.experiments",

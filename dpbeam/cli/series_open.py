@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.cli.flags import require
 from dpbeam.cli.series_output import (
     ENCRYPT,
+    folder_of,
     go_on,
     is_open,
     load_window,
@@ -178,15 +179,15 @@ def _window(
     from dpbeam.series.store import SeriesStore
     from dpbeam.series.window import SeriesWindow
 
-    folder = given["folder"]
+    folder = folder_of(given["folder"])
     if SeriesStore.exists(folder):
         window = load_window(given)
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
         same = same and window.encrypted == given.get(ENCRYPT, False)
         if not same or window.key.insecure != ("insecure_test_key" in given):
-            raise InputError(f"--folder: '{folder}' holds a series of other settings")
+            raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
         if is_open(window):
-            say(given, f"the series in '{folder}' is open already; nothing is charged")
+            say(given, f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
         return window
     target.check()
@@ -208,7 +209,7 @@ def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
     try:
         return open_charge("series", given, target)
     except NothingToDo:
-        window = load_window(given) if SeriesStore.exists(given["folder"]) else None
+        window = load_window(given) if SeriesStore.exists(folder_of(given["folder"])) else None
         if window is None or published(target.prefix, window) is None:
             raise InputError(
                 f"--release_id: '{given['release_id']}' was charged for a series in another folder; go on with that, "
@@ -241,7 +242,7 @@ def _publish_window(
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     say(
         given,
-        f"series of {config.nights} nights opened in '{window.store and window.store.folder}': epsilon "
+        f"series of {config.nights} nights opened in '{given['folder']}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
 

@@ -7,12 +7,11 @@ next one, which holds the series alone: a whole staging is put in place as it is
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.jobs.console import tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, of_release
@@ -26,14 +25,32 @@ if TYPE_CHECKING:
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.series.config import SeriesPlan
+    from dpbeam.series.folder import Folder
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
 ENCRYPT = "encrypt_intermediates"
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
-_OPENED = "opened"  # the file of the private folder that says so
 _STAGING_DIGITS = 16
+
+
+def folder_of(path: str) -> Folder:
+    """What `--folder` names.
+
+    Raises:
+      InputError: no series can be there.
+      UnavailableError: a store does not answer.
+    """
+    from dpbeam.io.paths import is_local, local_path
+    from dpbeam.series.folder import LocalFolder
+
+    path = local_path(path, "--folder")
+    if is_local(path):
+        return LocalFolder(path)
+    from dpbeam.series.remote import RemoteFolder
+
+    return RemoteFolder(path)
 
 
 def load_window(given: Mapping[str, Any]) -> SeriesWindow:
@@ -44,7 +61,7 @@ def load_window(given: Mapping[str, Any]) -> SeriesWindow:
     """
     from dpbeam.series.window import SeriesWindow
 
-    window = SeriesWindow.load(given["folder"])
+    window = SeriesWindow.load(folder_of(given["folder"]))
     if given.get(ENCRYPT, False) and not window.encrypted:
         raise InputError(f"--{ENCRYPT}: the series in '{given['folder']}' is not encrypted")
     return window
@@ -91,7 +108,7 @@ def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
     from dpbeam.series.store import SeriesStore
 
     try:
-        values = SeriesStore.settings_of(given["folder"])
+        values = SeriesStore.settings_of(folder_of(given["folder"]))
         config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
         night = config.name_of(config.number_of(given["night"]))
         return {
@@ -99,7 +116,7 @@ def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
             "series": values["series"],
             "night": night,
         }
-    except (InputError, KeyError, TypeError):
+    except (InputError, UnavailableError, KeyError, TypeError):
         return {}
 
 
@@ -264,12 +281,12 @@ def published(prefix: str, window: SeriesWindow, night: str | None = None) -> Le
 
 
 def is_open(window: SeriesWindow) -> bool:
-    return window.store is not None and os.path.exists(os.path.join(window.store.folder, _OPENED))
+    return window.store is not None and window.store.opened
 
 
 def mark_open(window: SeriesWindow) -> None:
-    if window.store is not None and not is_open(window):
-        window.store.write_file(_OPENED, b"")
+    if window.store is not None:
+        window.store.mark_opened()
 
 
 def say(given: Mapping[str, Any], text: str) -> None:

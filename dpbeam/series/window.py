@@ -27,6 +27,7 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.randomness import RunKey
 from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_night
 from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
 from dpbeam.series.store import SeriesStore
@@ -42,23 +43,28 @@ def _made_with(plan: SeriesPlan) -> dict[str, str]:
     return {**used, "calibration": hashlib.sha256(event.encode()).hexdigest()}
 
 
+def _folder(folder: Folder | str) -> Folder:
+    return LocalFolder(folder) if isinstance(folder, str) else folder
+
+
 @dataclass(frozen=True)
 class _Made:
-    """What stands after some changes: the state, a keyed digest of each night's pairs, and whether the series ended."""
+    """What stands after so many changes: state, keyed digest of each night's pairs, and whether the series ended."""
 
     state: SeriesState = field(default_factory=SeriesState.empty)
     digests: tuple[bytes, ...] = ()
     closed: bool = False
+    number: int = 0
 
     def to_bytes(self) -> bytes:
         digests = pa.array(self.digests, pa.large_binary())
         return encode({**self.state.to_columns(), "digests": digests, "closed": np.array([self.closed])})
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> _Made:
+    def from_bytes(cls, data: bytes, number: int) -> _Made:
         columns: dict[str, Any] = decode(data)
         digests = tuple(columns.pop("digests").to_pylist())
-        return cls(SeriesState.from_columns(columns), digests, bool(columns.pop("closed")[0]))
+        return cls(SeriesState.from_columns(columns), digests, bool(columns.pop("closed")[0]), number)
 
 
 class SeriesWindow:
@@ -97,7 +103,7 @@ class SeriesWindow:
         config: SeriesConfig,
         key: RunKey,
         known: pa.Array | None = None,
-        folder: str | None = None,
+        folder: Folder | str | None = None,
         settings: Mapping[str, Any] | None = None,
         *,
         encrypt: bool = False,
@@ -107,7 +113,7 @@ class SeriesWindow:
         Args:
           key: a fresh one; it is spent.
           known: distinct canonical bytes of items that are out already.
-          folder: where it lives; None for memory.
+          folder: where it lives, one of this machine by its path; None for memory.
           settings: JSON values to keep with it.
           encrypt: the folder, under the folder key of the environment (`dpbeam.engine.seal`).
 
@@ -134,24 +140,26 @@ class SeriesWindow:
                 "settings": dict(settings),
             }
             store = SeriesStore.create(
-                folder, values, key, {_KNOWN: encode({"items": known})}, encrypt=encrypt
+                _folder(folder), values, key, {_KNOWN: encode({"items": known})}, encrypt=encrypt
             )
         return cls(plan, number, key, known, settings, store)
 
     @classmethod
-    def load(cls, folder: str) -> SeriesWindow:
+    def load(cls, folder: Folder | str) -> SeriesWindow:
         """A series that lies in a folder.
 
         Raises:
           InputError: there is none, or it was changed; or its folder key is not in the environment.
         """
-        store = SeriesStore.load(folder)
+        store = SeriesStore.load(_folder(folder))
         values = store.settings
         try:
             config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
             known = decode(store.read_file(_KNOWN))["items"]
         except (KeyError, TypeError, FileNotFoundError):
-            raise InputError(f"--folder: '{folder}' holds no series that this version can read") from None
+            raise InputError(
+                f"--folder: '{store.folder.path}' holds no series that this version can read"
+            ) from None
         plan = plan_series(config)
         return cls(plan, values["series"], store.key, known, values["settings"], store)
 
@@ -160,8 +168,8 @@ class SeriesWindow:
         """What stands."""
         if self.store is None:
             return self._in_memory
-        data = self.store.read()
-        return _Made.from_bytes(data) if data else _Made()
+        number, data = self.store.read()
+        return _Made.from_bytes(data, number) if data else _Made()
 
     @property
     def encrypted(self) -> bool:
@@ -177,10 +185,11 @@ class SeriesWindow:
         return contextlib.nullcontext() if self.store is None else self.store.locked()
 
     def _commit(self, made: _Made) -> None:
+        """The change that follows those that `made.number` counts, and no other one."""
         if self.store is None:
             self._in_memory = made
         else:
-            self.store.commit(self.store.number + 1, made.to_bytes())
+            self.store.commit(made.number + 1, made.to_bytes())
 
     def run(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes) -> SeriesState:
         """Make a night, or look up one that is made.
@@ -227,7 +236,7 @@ class SeriesWindow:
             state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
             users, items = users.filter(fresh), items.filter(fresh)
             state = run_night(self.plan.program, state, users, items, keys, self.plan.counts)
-            self._commit(_Made(state, (*made.digests, digest)))
+            self._commit(replace(made, state=state, digests=(*made.digests, digest)))
             return state
 
     def erase(self, users: pa.Array) -> None:
@@ -260,7 +269,7 @@ class SeriesWindow:
                     **{name: getattr(state, name) for name in ("night", "rounds", "kinds")},
                     **{name: getattr(state, name) for name in _RELEASED},
                 )
-                self._commit(_Made(ended, made.digests, closed=True))
+                self._commit(replace(made, state=ended, closed=True))
 
     def _check_known(self, any_pairs: bool, kinds: bytes) -> None:
         if any_pairs and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:

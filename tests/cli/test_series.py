@@ -146,7 +146,7 @@ def test_what_cannot_be_a_night_is_refused_and_changes_nothing(place, capsys):
         (["--nights=0"], "--nights must be an integer from 1 to 64"),
         (["--preset=x"], "--preset must be one of early, early-flat, late"),
         (["--first_night=tomorrow"], "--first_night must be a day"),
-        (["--folder=s3://b/f"], "--folder must be a folder of this machine"),
+        (["--folder=dpx://b/f"], "--folder: 'dpx://b/f': no filesystem is known for dpx://"),
         (["--output=out/"], "--output"),
         (["--output_format=xml"], "--output_format"),
         (["--known=none.txt"], "--known"),

@@ -12,11 +12,10 @@ import dpbeam
 from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
-from dpbeam.series import store as store_module
+from dpbeam.series import folder as folder_module
 from dpbeam.series import window as window_module
 from dpbeam.series.config import SeriesConfig
 from dpbeam.series.schedule import Schedule
-from dpbeam.series.store import SeriesStore
 from dpbeam.series.window import SeriesWindow
 from tests.series.streams import arrays, random_nights, released
 
@@ -123,7 +122,7 @@ def killing(monkeypatch, step):
             real = getattr(os, name)
             return watched(name, real) if name in ("open", "fsync", "link", "remove", "close") else real
 
-    monkeypatch.setattr(store_module, "os", Os())
+    monkeypatch.setattr(folder_module, "os", Os())
     return left
 
 
@@ -206,7 +205,7 @@ def test_other_software_makes_no_night_of_a_window(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize("folder", ["", "s3://bucket/series"])
 def test_folders_elsewhere_are_refused(folder):
     with pytest.raises(InputError, match="--folder must be a folder of this machine"):
-        SeriesStore.load(folder)
+        SeriesWindow.load(folder)
 
 
 class TestEncrypted:

@@ -1,0 +1,148 @@
+"""Where the files of a series lie: a folder of this machine here, one on a store in `dpbeam.series.remote`.
+
+All that a series needs of it: a file is written once and appears whole, and one process at a time makes changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from dpbeam.errors import InputError, UnavailableError
+
+_LOCK = "lock"
+_NEW = "new-"  # files that are being written
+
+
+class Folder(ABC):
+    """A private folder, without folders in it.
+
+    Attributes:
+      path: as messages name it.
+    """
+
+    path: str
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make it, for its owner alone, where it is not there. Raises OSError, InputError, UnavailableError."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Of all whole files; none where the folder is not there."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """A whole file. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Make a file, whole or not at all. Of several processes at once one makes it.
+
+        Raises:
+          FileExistsError: it is there, or was and its content was removed.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove what a file holds; harmless where it is gone."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all files, so that they can be made anew. For who holds the folder alone."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Remove what killed processes have left half written. For who holds the folder alone."""
+
+    @abstractmethod
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the folder alone. Raises UnavailableError where another process does."""
+
+    def busy(self) -> UnavailableError:
+        return UnavailableError(f"--folder: another run of the series in '{self.path}' is under way")
+
+
+class LocalFolder(Folder):
+    """A folder of this machine, held by a lock of the operating system, which ends with its process.
+
+    Raises:
+      InputError: it lies elsewhere.
+    """
+
+    def __init__(self, path: str):
+        if not path or "://" in path:
+            raise InputError(f"--folder must be a folder of this machine, got '{path}'")
+        self.path = path
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def make(self) -> None:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+
+    def names(self) -> list[str]:
+        try:
+            names = os.listdir(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [name for name in names if name != _LOCK and not name.startswith(_NEW)]
+
+    def has(self, name: str) -> bool:
+        return os.path.exists(self._at(name))
+
+    def read(self, name: str) -> bytes:
+        with open(self._at(name), "rb") as file:
+            return file.read()
+
+    def write(self, name: str, data: bytes) -> None:
+        staged = self._at(f"{_NEW}{secrets.token_hex(8)}")
+        try:
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(staged, self._at(name))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(staged)
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._at(name))
+
+    def clear(self) -> None:
+        for name in self.names():
+            self.remove(name)
+        os.chmod(self.path, 0o700)
+
+    def tidy(self) -> None:
+        for name in os.listdir(self.path):
+            if name.startswith(_NEW):
+                self.remove(name)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with open(self._at(_LOCK), "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise self.busy() from None
+            yield

@@ -1,0 +1,131 @@
+"""The folder of a series on S3, on Azure or on HDFS.
+
+A file is made once by a request that the store refuses where it is there: with a condition on object stores, by rename
+on HDFS. A store that overlooks the condition is refused when a series is opened. What is removed stays as an empty file
+under its name: so no state of a number can be made again, by a process that lost the folder without knowing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import uuid
+from collections.abc import Iterable, Iterator
+
+from apache_beam.io.filesystem import BeamIOError
+
+from dpbeam.engine.beam import lease
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.series.folder import Folder
+from dpbeam.storage import FileSystems
+from dpbeam.storage.reasons import missing_filesystem, reason, refusal
+from dpbeam.storage.remote import BEING_WRITTEN
+
+_PROBE = "probe-"
+
+
+class RemoteFolder(Folder):
+    """A folder on a store.
+
+    Raises:
+      InputError: its URL cannot be one, or its store cannot make a file once.
+    """
+
+    def __init__(self, path: str):
+        self.path = path.rstrip("/")
+        if missing := missing_filesystem(path):
+            raise InputError(f"--folder: '{path}': {missing}")
+        if not path.partition("://")[2].strip("/"):
+            raise InputError(f"--folder: '{path}' names no folder")
+        with self._asked():
+            if not FileSystems.writes_once(path):
+                raise InputError(
+                    f"--folder: '{path}': files there cannot be made once and for all, so one night could be made "
+                    "twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
+                )
+
+    def _at(self, name: str) -> str:
+        return FileSystems.join(self.path, name)
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Turn trouble with the store into one line."""
+        try:
+            yield
+        except (InputError, UnavailableError, FileNotFoundError, FileExistsError):
+            raise
+        except (BeamIOError, OSError, ValueError, ImportError) as error:
+            message = f"--folder: cannot use '{self.path}': {reason(error)}"
+            raise refusal(message, error) from None
+
+    def make(self) -> None:
+        with self._asked():
+            FileSystems.mkdirs(self.path, private=True)
+            probe = self._at(f"{_PROBE}{uuid.uuid4().hex}")
+            try:
+                if not FileSystems.write_once(probe, b"1") or FileSystems.write_once(probe, b"2"):
+                    raise InputError(
+                        f"--folder: '{self.path}': this store replaces a file that was to be made once, so one night "
+                        "could be made twice; take another store, or a folder of this machine"
+                    )
+            finally:
+                with contextlib.suppress(OSError, BeamIOError):
+                    FileSystems.delete([probe])
+
+    def names(self) -> list[str]:
+        there = self._sizes()
+        return [name for name, size in there.items() if size and not _is_passing(name) and not _is_lock(name)]
+
+    def _sizes(self) -> dict[str, int]:
+        with self._asked():
+            sizes = FileSystems.sizes(self._at(""))
+        return {FileSystems.split(path)[1]: size for path, size in sizes.items()}
+
+    def has(self, name: str) -> bool:
+        with self._asked():
+            return FileSystems.exists(self._at(name))
+
+    def read(self, name: str) -> bytes:
+        with self._asked():
+            data = FileSystems.read(self._at(name))
+        if not data:
+            raise FileNotFoundError(errno.ENOENT, "was removed", name)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._asked():
+            if not FileSystems.write_once(self._at(name), data):
+                raise FileExistsError(errno.EEXIST, "exists already", name)
+
+    def remove(self, name: str) -> None:
+        with self._asked(), FileSystems.create(self._at(name)):
+            pass
+
+    def clear(self) -> None:
+        self._delete(name for name in self._sizes() if not _is_lock(name))
+
+    def tidy(self) -> None:
+        self._delete(name for name in self._sizes() if _is_passing(name))
+
+    def _delete(self, names: Iterable[str]) -> None:
+        with self._asked():
+            FileSystems.delete([self._at(name) for name in names])
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with contextlib.ExitStack() as held:
+            try:
+                with self._asked():
+                    held.enter_context(lease.alone(self.path))
+            except lease.HeldError:
+                raise self.busy() from None
+            yield
+
+
+def _is_lock(name: str) -> bool:
+    return name.startswith(lease.LOCK)
+
+
+def _is_passing(name: str) -> bool:
+    """What a killed process may have left."""
+    return name.startswith(_PROBE) or BEING_WRITTEN in name
