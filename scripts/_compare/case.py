@@ -30,9 +30,9 @@ def pipeline_dp(variant: str, path: str, d0: int, epsilon: float, delta: float) 
     extractors = pdp.DataExtractors(
         privacy_id_extractor=lambda row: row[0], partition_extractor=lambda row: row[1]
     )
-    found = engine.select_partitions(rows, params, extractors)
+    released = engine.select_partitions(rows, params, extractors)
     accountant.compute_budgets()
-    return sum(1 for _ in found)
+    return sum(1 for _ in released)
 
 
 def opendp(variant: str, path: str, d0: int, epsilon: float, delta: float) -> int:

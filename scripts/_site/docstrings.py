@@ -36,13 +36,13 @@ def separated(section: str) -> str:
     """
     title, _, body = section.partition("\n")
     indents = [len(line) - len(line.lstrip()) for line in body.splitlines() if line.strip()]
-    found = []
+    paragraphs = []
     for entry in re.split(rf"^(?= {{{min(indents)}}}\S)", body.rstrip("\n"), flags=re.M):
         names = _NAMES.match(entry.strip())
         each = names[0].split(", ") if names else []
-        found += (
+        paragraphs += (
             [entry.replace(names[0], name, 1).rstrip("\n") for name in each]
             if names
             else [entry.rstrip("\n")]
         )
-    return "\n".join([title, *filter(None, found)]) + body[len(body.rstrip("\n")) :]
+    return "\n".join([title, *filter(None, paragraphs)]) + body[len(body.rstrip("\n")) :]

@@ -34,8 +34,8 @@ def navigation(readme: str) -> list[dict[str, Any]]:
     Raises:
       PluginError: there is no such section, or an item stands above all headings.
     """
-    _, found, rest = readme.partition("\n## Documents\n")
-    if not found:
+    _, separator, rest = readme.partition("\n## Documents\n")
+    if not separator:
         raise PluginError('README.md: no section "Documents"')
     groups: list[dict[str, Any]] = []
     for heading, title, path in re.findall(
@@ -134,12 +134,12 @@ def seams_page() -> str:
     """What docs/add_a_selector.md imports of dpbeam, module by module."""
     guide = (ROOT / "docs" / "add_a_selector.md").read_text(encoding="utf-8")
     names: dict[str, set[str]] = {}
-    for module, found in re.findall(r"^ *from (dpbeam[\w.]+) import ([\w, ]+)$", guide, re.M):
+    for module, imported in re.findall(r"^ *from (dpbeam[\w.]+) import ([\w, ]+)$", guide, re.M):
         try:
             loaded = importlib.import_module(module)
         except ModuleNotFoundError:  # the guide itself makes it
             continue
-        kept = [name for name in found.split(", ") if callable(getattr(loaded, name))]
+        kept = [name for name in imported.split(", ") if callable(getattr(loaded, name))]
         names.setdefault(module, set()).update(kept)
     lines = [
         "# API of selectors",
