@@ -16,15 +16,15 @@ from tests.support.examples import ROOT, blocks
 def page() -> dict[str, str]:
     """First line, without its comment sign, -> the rest of each block of Python, in order."""
     text = (ROOT / "docs" / "add_a_selector.md").read_text()
-    found = {}
+    sections = {}
     for block in blocks(text):
         head, _, rest = block.code.partition("\n")
         if block.language == "python":
             assert head.startswith("# "), (
                 f"line {block.line}: a block begins with the file that it stands for"
             )
-            found[head[2:]] = rest
-    return found
+            sections[head[2:]] = rest
+    return sections
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_the_audit_passes_it_and_refutes_its_faults(tree):
 
 def test_it_runs(tree):
     said = run(tree, "tried.py")
-    found = {method: int(items) for method, items in re.findall(r"^(\S+) (\d+) items", said, re.M)}
-    assert found["sift"] > 0.5 * found["basic"] > 0, said
+    counts = {method: int(items) for method, items in re.findall(r"^(\S+) (\d+) items", said, re.M)}
+    assert counts["sift"] > 0.5 * counts["basic"] > 0, said
 
 
 def test_the_command_line_knows_it(tree):

@@ -29,17 +29,17 @@ class TestSweep:
 
         def run(d0):
             self.ran.append(d0)
-            found = figures[d0]
-            if isinstance(found, int):
-                return compare.Run(d0, found, 1.0, 1.0, 1.0)
-            return compare.Run(d0, failed="why", late=found == "late")
+            figure = figures[d0]
+            if isinstance(figure, int):
+                return compare.Run(d0, figure, 1.0, 1.0, 1.0)
+            return compare.Run(d0, failed="why", late=figure == "late")
 
         return run
 
     def test_the_best_runs_again_and_only_that_counts(self):
         tried, counted = compare.sweep(self.one({1: 5, 10: 9, 100: 7}), (1, 10, 100), 2)
         assert self.ran == [1, 10, 100, 10, 10]
-        assert [found.d0 for found in tried] == [1, 10, 100] and [found.d0 for found in counted] == [10, 10]
+        assert [run.d0 for run in tried] == [1, 10, 100] and [run.d0 for run in counted] == [10, 10]
 
     def test_a_refused_size_is_passed_over_and_a_late_one_ends_the_row(self):
         compare.sweep(self.one({1: None, 10: 9, 30: "late", 100: 99}), (1, 10, 30, 100), 1)

@@ -51,9 +51,9 @@ def test_the_guide_lists_the_methods():
 
 def test_the_table_of_trips():
     """Every method, its trips, and whether values come back."""
-    found = rows("docs/architecture.md", "| method | trips |")
-    assert [row[0].strip("`") for row in found] == list(selectors())
-    for name, trips, back in ((row[0].strip("`"), *row[1:]) for row in found):
+    stated = rows("docs/architecture.md", "| method | trips |")
+    assert [row[0].strip("`") for row in stated] == list(selectors())
+    for name, trips, back in ((row[0].strip("`"), *row[1:]) for row in stated):
         program = default(name).program
         assert int(trips) == program.trips, name
         assert bool(back) == bool(program.reply_columns), name
@@ -80,9 +80,9 @@ def test_the_table_of_formats():
 
 
 def test_the_table_of_tables():
-    found = rows("docs/input.md", "| `--input` | reads |")
+    stated = rows("docs/input.md", "| `--input` | reads |")
     expected = {(form.name, f"`dpbeam[{form.extra}]`") for form in formats() if form.is_table}
-    assert {(row[0].strip("`").partition(":")[0], row[2]) for row in found} == expected
+    assert {(row[0].strip("`").partition(":")[0], row[2]) for row in stated} == expected
 
 
 def test_the_page_of_the_command_line_lists_the_commands():
@@ -93,18 +93,18 @@ def test_the_page_of_the_command_line_lists_the_commands():
 
 def known_flags() -> set[str]:
     """Of all commands, of Beam and its job servers, of dpbeam-worker, and of the scripts."""
-    found = {f"--{name}" for name in beam_flags.names()}
-    found.update(worker.make_parser()._option_string_actions)
+    flags = {f"--{name}" for name in beam_flags.names()}
+    flags.update(worker.make_parser()._option_string_actions)
     for path in (ROOT / "dpbeam" / "cli").glob("*.py"):
         if (
             "def make_parser() ->" in path.read_text()
         ):  # also of what a command does besides, as `evaluate run`
             parser = importlib.import_module(f"dpbeam.cli.{path.stem}").make_parser()
-            found.update(parser._option_string_actions)
+            flags.update(parser._option_string_actions)
     for path in (ROOT / "scripts").iterdir():
         if path.is_file():
-            found.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
-    return found
+            flags.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
+    return flags
 
 
 def test_flags_that_the_documents_name_exist():

@@ -79,15 +79,15 @@ ls -l
 
     unmarked
 """
-    found = blocks(text)
-    assert [(b.language, b.mark) for b in found] == [
+    snippets = blocks(text)
+    assert [(b.language, b.mark) for b in snippets] == [
         ("python", "run"),
         ("shell", "run"),
         ("shell", "output"),
         ("shell", "not run: needs a cluster"),
     ]
-    assert found[0].code == "import math\n\nmath.pi\n"
-    assert text.splitlines()[found[0].line - 1] == "    import math"
+    assert snippets[0].code == "import math\n\nmath.pi\n"
+    assert text.splitlines()[snippets[0].line - 1] == "    import math"
 
 
 @pytest.mark.parametrize(

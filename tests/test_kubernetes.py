@@ -35,8 +35,8 @@ class TestSchemas:
     @pytest.mark.parametrize("version", KUBERNETES)
     def test_of_kubernetes(self, version):
         checked = [r for _, r in resources() if r["apiVersion"].partition("/")[0] != "flink.apache.org"]
-        for found in checked:
-            kubernetes_validate.validate(found, version, strict=True)
+        for checked_one in checked:
+            kubernetes_validate.validate(checked_one, version, strict=True)
         assert {r["kind"] for r in checked} == KINDS
 
     @pytest.mark.parametrize("version", KUBERNETES)
@@ -149,29 +149,29 @@ class TestNames:
         ports = {name for name in config if name.endswith(".port")}
         assert ports == {meaning for _, meaning in opened}, "a port that nobody may reach"
         for folder in ("select", "nightly"):
-            found = settings(folder)
+            values = settings(folder)
             name = resource("FlinkDeployment")["metadata"]["name"]
-            assert found["flink_master"] == f"{name}-rest:{config['rest.port']}"
+            assert values["flink_master"] == f"{name}-rest:{config['rest.port']}"
             workers = containers(pods()["taskmanager"])["workers"]
-            assert workers["args"] == [f"--pool_port={found['environment_config'].rpartition(':')[2]}"]
+            assert workers["args"] == [f"--pool_port={values['environment_config'].rpartition(':')[2]}"]
             server = containers(pods()[folder])["job-server"]
-            assert f"--job-port={found['job_endpoint'].rpartition(':')[2]}" in server["args"]
-            assert f"--flink-master={found['flink_master']}" in server["args"]
-            assert found["job_endpoint"].rpartition(":")[2] in server["startupProbe"]["exec"]["command"][-1]
+            assert f"--job-port={values['job_endpoint'].rpartition(':')[2]}" in server["args"]
+            assert f"--flink-master={values['flink_master']}" in server["args"]
+            assert values["job_endpoint"].rpartition(":")[2] in server["startupProbe"]["exec"]["command"][-1]
 
     def test_the_pools_port_is_open_to_nobody(self):
         port = int(settings("select")["environment_config"].rpartition(":")[2])
-        for _, found in resources():
-            if found["kind"] == "NetworkPolicy":
-                rules = [*found["spec"].get("ingress", ()), *found["spec"].get("egress", ())]
+        for _, document in resources():
+            if document["kind"] == "NetworkPolicy":
+                rules = [*document["spec"].get("ingress", ()), *document["spec"].get("egress", ())]
                 assert all(p["port"] != port for rule in rules for p in rule["ports"])
 
     def test_what_is_not_named_does_not_pass(self):
         nothing = resource("NetworkPolicy", "nothing")["spec"]
         assert nothing == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-        for _, found in resources():
-            if found["kind"] == "NetworkPolicy":
-                spec = found["spec"]
+        for _, document in resources():
+            if document["kind"] == "NetworkPolicy":
+                spec = document["spec"]
                 for rule in spec.get("ingress", ()):
                     assert rule["from"] and rule["ports"]
                 for rule in spec.get("egress", ()):
@@ -179,7 +179,7 @@ class TestNames:
 
     def test_policies_speak_of_pods_that_are_there(self):
         labels = [set(pod["metadata"]["labels"].items()) for pod in pods().values()]
-        parts = {dict(found)["dpbeam/part"] for found in labels}
+        parts = {dict(labels_of)["dpbeam/part"] for labels_of in labels}
         assert parts == {"jobmanager", "taskmanager", "launcher"}
         policies = (FOLDER / "cluster" / "network.yaml").read_text()
         assert set(re.findall(r"dpbeam/part: (\w+)", policies)) == parts
@@ -327,8 +327,8 @@ class TestNights:
         run = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=20, check=True)
         now = datetime.datetime.fromtimestamp(time.time(), datetime.timezone.utc)
         days = [now.date() - datetime.timedelta(days=n) for n in (1, 2)] if given == "yesterday" else [given]
-        found = run.stdout.splitlines()
-        assert found in [
+        lines = run.stdout.splitlines()
+        assert lines in [
             [
                 "select",
                 "--config=/etc/dpbeam/select.yaml",
@@ -339,5 +339,5 @@ class TestNights:
             ]
             for day in days
         ]
-        assert {flag.partition("=")[0] for flag in found[1:]} <= known_flags()
-        assert shlex.join(found)
+        assert {flag.partition("=")[0] for flag in lines[1:]} <= known_flags()
+        assert shlex.join(lines)

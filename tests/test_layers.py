@@ -215,10 +215,10 @@ def test_only_dpbeam_is_installed():
         r"\[tool\.setuptools\.packages\.find\]\ninclude = \[(.*)\]", (ROOT / "pyproject.toml").read_text()
     )
     patterns = re.findall(r'"([^"]+)"', include[1])
-    found = set(setuptools.find_namespace_packages(str(ROOT), include=patterns))
-    assert {name.split(".")[0] for name in found} == {"dpbeam"}
+    packages = set(setuptools.find_namespace_packages(str(ROOT), include=patterns))
+    assert {name.split(".")[0] for name in packages} == {"dpbeam"}
     holding = {name.rpartition(".")[0] for name, path in modules().items() if path.stem != "__init__"}
-    assert holding - found == {"pipelines"}
+    assert holding - packages == {"pipelines"}
 
 
 def test_pipelines_hold_no_logic():

@@ -76,8 +76,8 @@ def test_the_site_shows_a_file_as_other_viewers_do(name):
 
 
 def test_an_entry_of_a_docstring_for_several_names():
-    found = doctest.testmod(importlib.import_module("scripts._site.docstrings"))
-    assert found.attempted and not found.failed
+    result = doctest.testmod(importlib.import_module("scripts._site.docstrings"))
+    assert result.attempted and not result.failed
 
 
 def test_the_flags_of_every_command_are_on_the_page():
@@ -141,16 +141,16 @@ class TestBuilt:
     def test_every_file_has_a_page_and_the_index_of_the_search(self, site):
         for name in SOURCES:
             assert (site / PAGES["page_of"](name)).with_suffix(".html").exists(), name
-        found = json.loads((site / "search" / "search_index.json").read_text())
-        places = {entry["location"].partition("#")[0] for entry in found["docs"]}
+        entries = json.loads((site / "search" / "search_index.json").read_text())
+        places = {entry["location"].partition("#")[0] for entry in entries["docs"]}
         assert len(places) >= len(SOURCES)
-        names = {entry["location"] for entry in found["docs"]}
+        names = {entry["location"] for entry in entries["docs"]}
         assert {"api.html#dpbeam.select", "selector_api.html#dpbeam.engine.program.Program"} <= names
 
     def test_no_page_names_a_resource_from_elsewhere(self, site):
         loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?((?:https?:)?//[^\s\">]+)")
-        found = {name.name: loads.findall(name.read_text()) for name in site.rglob("*.html")}
-        assert {name: links for name, links in found.items() if links} == {}
+        resources = {name.name: loads.findall(name.read_text()) for name in site.rglob("*.html")}
+        assert {name: links for name, links in resources.items() if links} == {}
 
     @needs_chromium
     def test_in_a_browser(self, site):

@@ -79,18 +79,20 @@ def test_every_ledger_composes_with_itself(path):
     assert by_hand <= rho <= by_hand * 1.01
     assert outside == pytest.approx(math.fsum(leaf.get("delta", 0.0) for leaf in leaves), rel=1e-12)
     runs = [(events, epsilon)] * 30
-    found = tightest(runs, 30 * values["delta"])
-    assert epsilon < found.epsilon < 30 * epsilon
+    guarantee = tightest(runs, 30 * values["delta"])
+    assert epsilon < guarantee.epsilon < 30 * epsilon
     noise = noise_of(runs)
-    assert noise.delta(found.epsilon) <= 30 * values["delta"] < noise.delta(found.epsilon * (1 - 1e-6))
+    assert (
+        noise.delta(guarantee.epsilon) <= 30 * values["delta"] < noise.delta(guarantee.epsilon * (1 - 1e-6))
+    )
 
 
 def test_different_runs_compose():
     runs = [run(path) for path in LEDGERS]
-    found = tightest(runs, 1e-3)
-    assert found.epsilon < sum(epsilon for _, epsilon in runs)
+    guarantee = tightest(runs, 1e-3)
+    assert guarantee.epsilon < sum(epsilon for _, epsilon in runs)
     parts = noise_of(runs)
-    assert parts.delta(found.epsilon) <= 1e-3
+    assert parts.delta(guarantee.epsilon) <= 1e-3
 
 
 def test_no_epsilon_makes_up_for_thresholds():

@@ -68,8 +68,8 @@ def test_few_rounds_are_the_supremum(rounds, e, share):
     """At most half a percent above in terms of eps_0, and never below."""
     epsilon = share * rounds * e
     true = brute_force(rounds, math.exp(epsilon), e, 240)
-    found = choices_delta(epsilon, e, rounds)
-    assert true <= found <= choices_delta(epsilon, e * 1.002, rounds) and found <= true * 1.02
+    bound = choices_delta(epsilon, e, rounds)
+    assert true <= bound <= choices_delta(epsilon, e * 1.002, rounds) and bound <= true * 1.02
 
 
 @pytest.mark.parametrize(
@@ -86,29 +86,29 @@ def test_many_rounds_are_above_the_best_fixed_choice_and_close(rounds, epsilon, 
 )
 def test_the_grid_costs_little(epsilon, e, rounds, monkeypatch):
     """Four times finer, without blocks: lower, but by no more than .3 % of eps_0."""
-    found, dearer = choices_delta(epsilon, e, rounds), choices_delta(epsilon, e * 1.003, rounds)
+    bound, dearer = choices_delta(epsilon, e, rounds), choices_delta(epsilon, e * 1.003, rounds)
     monkeypatch.setattr(bounded_range, "_cells", lambda rounds: 64)
     choice_losses.cache_clear()
     fine = choices_delta(epsilon, e, rounds)
     choice_losses.cache_clear()
-    assert fine * (1 - 1e-9) <= found <= dearer and (fine < found or rounds <= 8)
+    assert fine * (1 - 1e-9) <= bound <= dearer and (fine < bound or rounds <= 8)
 
 
 def test_blocks_cost_little(monkeypatch):
     """1,000 rounds as blocks of 63 and of 125 against 250: each above the next, all within 1 % of eps_0."""
-    found = []
+    deltas = []
     for most in (64, 128, 256):
         monkeypatch.setattr(bounded_range, "_MOST_STEPS", most)
         choice_losses.cache_clear()
-        found.append(choices_delta(1.0, 0.0149, 1000))
+        deltas.append(choices_delta(1.0, 0.0149, 1000))
     dearer = choices_delta(1.0, 0.0149 * 1.01, 1000)
     choice_losses.cache_clear()
-    assert found[2] <= found[1] <= found[0] <= dearer
+    assert deltas[2] <= deltas[1] <= deltas[0] <= dearer
 
 
 def peeling(counts, rounds, epsilon0):
     """{sequence: probability} of `rounds` exponential mechanisms without replacement."""
-    found = {}
+    law = {}
     for sequence in itertools.permutations(range(len(counts)), rounds):
         probability, left = 1.0, dict(enumerate(counts))
         for x in sequence:
@@ -116,8 +116,8 @@ def peeling(counts, rounds, epsilon0):
             weights = {y: math.exp(epsilon0 * (c - top)) for y, c in left.items()}
             probability *= weights[x] / sum(weights.values())
             del left[x]
-        found[sequence] = probability
-    return found
+        law[sequence] = probability
+    return law
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -151,8 +151,8 @@ def test_beside_a_gaussian_part_by_quadrature():
         limit=400,
         epsabs=1e-16,
     )
-    found = choices_delta(epsilon, e, 1, 1 / mu)
-    assert true * (1 - 1e-9) <= found <= true * 1.005
+    bound = choices_delta(epsilon, e, 1, 1 / mu)
+    assert true * (1 - 1e-9) <= bound <= true * 1.005
 
 
 @pytest.mark.parametrize("rounds", [30, 400])
@@ -207,8 +207,8 @@ def test_another_accountant_never_finds_more():
         noise = pld.from_gaussian_mechanism(sigma, **options)
         return choice.self_compose(rounds).compose(noise).get_delta_for_epsilon(epsilon)
 
-    found = choices_delta(epsilon, e, rounds, sigma)
-    assert 0 < attack(e) <= found <= attack(e * 1.03)
+    bound = choices_delta(epsilon, e, rounds, sigma)
+    assert 0 < attack(e) <= bound <= attack(e * 1.03)
 
 
 def test_pure_at_the_ends():
@@ -233,13 +233,13 @@ def test_bounds_and_monotone(epsilon, rounds, relative, noise):
     """Increasing in rounds, range and Gaussian part, decreasing in epsilon, never above zCDP."""
     e = relative * epsilon / math.sqrt(rounds)
     sigma = noise / epsilon if noise < math.inf else noise
-    found = choices_delta(epsilon, e, rounds, sigma)
+    bound = choices_delta(epsilon, e, rounds, sigma)
     rho = rounds * e * e / 8 + (0 if sigma == math.inf else 1 / (2 * sigma**2))
-    assert 0 <= found <= zcdp_delta(rho * (1 + 1e-12), epsilon)
-    assert choices_delta(epsilon, e * 1.05, rounds, sigma) >= found
-    assert choices_delta(epsilon, e, 2 * rounds, sigma) >= found
-    assert choices_delta(epsilon * 1.05, e, rounds, sigma) <= found
-    assert choices_delta(epsilon, e, rounds, sigma * 0.9 if sigma < math.inf else 20 / epsilon) >= found * (
+    assert 0 <= bound <= zcdp_delta(rho * (1 + 1e-12), epsilon)
+    assert choices_delta(epsilon, e * 1.05, rounds, sigma) >= bound
+    assert choices_delta(epsilon, e, 2 * rounds, sigma) >= bound
+    assert choices_delta(epsilon * 1.05, e, rounds, sigma) <= bound
+    assert choices_delta(epsilon, e, rounds, sigma * 0.9 if sigma < math.inf else 20 / epsilon) >= bound * (
         1 - 1e-9
     )
 
@@ -250,9 +250,9 @@ def test_bounds_and_monotone(epsilon, rounds, relative, noise):
 def test_gain_over_zcdp(rounds, gain):
     """The figures of docs/topk.md: epsilon 1, delta 1e-6, over the larger of zCDP and epsilon/k."""
     before = max(1.0 / rounds, math.sqrt(8 * zcdp_rho(1.0, 1e-6) / rounds))
-    found = largest_range(1.0, 1e-6, rounds)
-    assert found / before - 1 == pytest.approx(gain, abs=0.002)
-    assert 1e-6 * (1 - 2e-3) <= choices_delta(1.0, found, rounds) <= 1e-6
+    epsilon0 = largest_range(1.0, 1e-6, rounds)
+    assert epsilon0 / before - 1 == pytest.approx(gain, abs=0.002)
+    assert 1e-6 * (1 - 2e-3) <= choices_delta(1.0, epsilon0, rounds) <= 1e-6
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
@@ -261,9 +261,11 @@ def test_gain_over_zcdp(rounds, gain):
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
 def test_the_largest_range_fits_and_a_larger_does_not(epsilon, delta, rounds, share):
     sigma = gaussian_sigma(epsilon, delta) / math.sqrt(share) if share else math.inf
-    found = largest_range(epsilon, delta, rounds, sigma)
-    assert choices_delta(epsilon, found, rounds, sigma) <= delta or (not share and found * rounds <= epsilon)
-    assert choices_delta(epsilon, found * 1.001, rounds, sigma) > delta
+    epsilon0 = largest_range(epsilon, delta, rounds, sigma)
+    assert choices_delta(epsilon, epsilon0, rounds, sigma) <= delta or (
+        not share and epsilon0 * rounds <= epsilon
+    )
+    assert choices_delta(epsilon, epsilon0 * 1.001, rounds, sigma) > delta
 
 
 def test_no_range_fits_where_nothing_is_left():
@@ -335,11 +337,11 @@ def test_what_the_exact_bound_does_not_cover_is_zcdp(others):
 def test_the_largest_choice_range_of_a_composition():
     noise = ComposedEvent("gaussian", (GaussianEvent(8.0),))
     for parts in ((noise,), (noise, PureEvent(0.2)), (PureEvent(0.2),), (ZCDPEvent(0.01), noise), ()):
-        found = largest_choice_range(parts, 40, 1.0, 1e-6)
+        epsilon0 = largest_choice_range(parts, 40, 1.0, 1e-6)
         assert (
-            composed(*parts, PeelingEvent(found, 40))
+            composed(*parts, PeelingEvent(epsilon0, 40))
             <= 1e-6
-            < composed(*parts, PeelingEvent(found * 1.001, 40))
+            < composed(*parts, PeelingEvent(epsilon0 * 1.001, 40))
         )
     assert largest_choice_range((GaussianEvent(2.0),), 40, 1.0, 1e-6) == 0.0
     stopped = LimitedDomainEvent(0.01, 2, 1e6, 1e-6, 4)  # all of delta is spent already

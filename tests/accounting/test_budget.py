@@ -29,13 +29,13 @@ def test_parts_never_exceed_the_whole(epsilon, delta, weights):
 
 def test_rounding_up_to_the_whole_is_taken_back():
     """0.1 + 0.2 + 0.7 of some amounts exceed them when products are only rounded to nearest."""
-    shares, found = [0.1, 0.2, 0.7], 0
+    shares, above = [0.1, 0.2, 0.7], 0
     for step in range(1, 200):
         amount = step / 7
         naive = sum(Fraction(amount * share) for share in shares)
-        found += naive > Fraction(amount)
+        above += naive > Fraction(amount)
         assert sum(map(Fraction, split_amount(amount, shares))) <= Fraction(amount)
-    assert found > 10  # the case the code exists for does occur
+    assert above > 10  # the case the code exists for does occur
 
 
 def test_split_values():

@@ -51,11 +51,11 @@ def total(event: BernoulliEvent, epsilon: float = EPSILON) -> float:
 
 
 def test_the_table_follows_the_curve_in_exact_fractions():
-    found = curve()
-    corners = [(Fraction(x), Fraction(y)) for x, y in found.corners]
+    release_curve = curve()
+    corners = [(Fraction(x), Fraction(y)) for x, y in release_curve.corners]
     points = [*corners, *((1 - y, 1 - x) for x, y in reversed(corners))]
-    p = [Fraction(value, ONE) for value in found.law.cumulative]
-    assert p[0] == 0 and p[1] == Fraction(found.novel) and p[-1] == 1
+    p = [Fraction(value, ONE) for value in release_curve.law.cumulative]
+    assert p[0] == 0 and p[1] == Fraction(release_curve.novel) and p[-1] == 1
     for before, after in itertools.pairwise(p[1:]):
         if before >= 1 - corners[0][0]:
             wanted = Fraction(1)
@@ -85,10 +85,10 @@ def test_users_needed_at_epsilon_1(d0, users):
 
 
 def test_one_item_per_user_gets_the_best_release_there_is():
-    found = pure_curve(1.0, 1e-5).law
+    law = pure_curve(1.0, 1e-5).law
     n = np.arange(22)  # the last step but one is to 1 - delta, not beyond
     np.testing.assert_allclose(
-        found.release_probability(n), release_probability_limit(n, 1.0, 1e-5), rtol=1e-9, atol=1e-9
+        law.release_probability(n), release_probability_limit(n, 1.0, 1e-5), rtol=1e-9, atol=1e-9
     )
 
 
@@ -101,15 +101,15 @@ def test_one_item_per_user_gets_the_best_release_there_is():
 )
 def test_a_curve_keeps_its_divergence(order, divergence, novel, corners):
     """What a divergence bounds is convex in (p, q): chords cost no more than their corners, and p_n never falls."""
-    found = renyi_curve(order, divergence, novel, corners)
-    table = found.law.cumulative
+    release_curve = renyi_curve(order, divergence, novel, corners)
+    table = release_curve.law.cumulative
     assert all(before < after for before, after in itertools.pairwise(table))
     assert table[-1] == ONE
     least = max(
         divergence, -math.log1p(-novel)
     )  # an item of nobody else's tells as much when it is not released
-    assert found.divergence(order) <= least * (1 + 1e-9) + 1e-12
-    assert found.missing() <= found.novel
+    assert release_curve.divergence(order) <= least * (1 + 1e-9) + 1e-12
+    assert release_curve.missing() <= release_curve.novel
 
 
 def test_draws_release_exactly_when_the_uniform_number_is_below():
@@ -165,14 +165,14 @@ def exact_divergence(p: Fraction, q: Fraction, order: int) -> float:
 UNEVEN = (((2.0**-10, 2.0**-3),), ((8 / 128, 11 / 128), (14 / 128, 38 / 128), (42 / 128, 51 / 128)))
 
 
-@pytest.mark.parametrize("found", [curve(d0=30), *map(CoinCurve, UNEVEN)])
+@pytest.mark.parametrize("release_curve", [curve(d0=30), *map(CoinCurve, UNEVEN)])
 @pytest.mark.parametrize("order", [2, 3, 8, 30])
-def test_divergences_are_those_of_fractions(order, found):
-    p = [Fraction(value, ONE) for value in found.law.cumulative]
+def test_divergences_are_those_of_fractions(order, release_curve):
+    p = [Fraction(value, ONE) for value in release_curve.law.cumulative]
     wanted = max(
         max(exact_divergence(a, b, order), exact_divergence(b, a, order)) for a, b in itertools.pairwise(p)
     )
-    stated = found.divergence(order)
+    stated = release_curve.divergence(order)
     assert wanted <= stated <= wanted * (1 + 1e-9)
 
 
@@ -180,9 +180,9 @@ def test_conversion_is_that_of_dp_accounting():
     for order, divergence in ((3.0, 0.2), (14.0, 0.4), (200.0, 0.01)):
         for epsilon in (1.0, 1.5):
             wanted = rdp_privacy_accountant.compute_delta([order], [divergence], epsilon)[0]
-            found = float(renyi_delta(divergence, order, epsilon))
-            assert found == pytest.approx(wanted, rel=1e-9)
-            assert renyi_budget(order, epsilon, found) == pytest.approx(divergence, rel=1e-9)
+            result = float(renyi_delta(divergence, order, epsilon))
+            assert result == pytest.approx(wanted, rel=1e-9)
+            assert renyi_budget(order, epsilon, result) == pytest.approx(divergence, rel=1e-9)
 
 
 def test_conversion_holds_at_tiny_deltas_without_underflow():
@@ -212,10 +212,10 @@ def levels_delta(p: np.ndarray, levels: tuple[int, ...], epsilon: float) -> floa
 def test_every_mixture_of_levels_of_two_and_three_items_stays_below_delta(epsilon):
     """All levels, novel items and the last one included, both directions, by the definition of (epsilon, delta)."""
     for d0, delta, step in ((2, 1e-2, 1), (3, 5e-2, 2)):
-        found = curve(d0, delta, order=1 + 5.0 / epsilon, epsilon=epsilon)
-        p, _ = found.law.probabilities
+        release_curve = curve(d0, delta, order=1 + 5.0 / epsilon, epsilon=epsilon)
+        p, _ = release_curve.law.probabilities
         levels = [*range(0, len(p) - 1, step), len(p) - 2]
-        stated = total(BernoulliEvent(found.corners, d0), epsilon)
+        stated = total(BernoulliEvent(release_curve.corners, d0), epsilon)
         assert 0.9 * delta < stated < 1.000001 * delta
         worst = max(
             levels_delta(p, mixed, epsilon) for mixed in itertools.combinations_with_replacement(levels, d0)
@@ -248,9 +248,9 @@ def adaptive_delta(p: np.ndarray, d0: int, epsilon: float, *, add: bool) -> floa
 
 def test_levels_chosen_one_after_the_other_stay_below_delta():
     """Adaptivity is what rounds allow. It takes nearly all of what the Renyi bound leaves."""
-    found = curve(8, 1e-3)
-    p, _ = found.law.probabilities
-    stated = total(BernoulliEvent(found.corners, 8)) - 8 * found.missing()
+    release_curve = curve(8, 1e-3)
+    p, _ = release_curve.law.probabilities
+    stated = total(BernoulliEvent(release_curve.corners, 8)) - 8 * release_curve.missing()
     worst = max(adaptive_delta(p, 8, EPSILON, add=add) for add in (True, False))
     assert 0.6 * stated < worst <= stated
 
@@ -258,24 +258,24 @@ def test_levels_chosen_one_after_the_other_stay_below_delta():
 @pytest.mark.parametrize(("d0", "delta"), [(10, 1e-5), (100, 1e-5), (100, 1e-12)])
 def test_equal_levels_by_their_binomial_likelihood_ratio(d0, delta):
     order = 14.0 if delta > 1e-6 else 33.0
-    found = curve(d0, delta, order)
-    p, _ = found.law.probabilities
-    stated, k = total(BernoulliEvent(found.corners, d0)), np.arange(d0 + 1)
+    release_curve = curve(d0, delta, order)
+    p, _ = release_curve.law.probabilities
+    stated, k = total(BernoulliEvent(release_curve.corners, d0)), np.arange(d0 + 1)
     worst = 0.0
     for n in range(1, len(p) - 2):
         one, two = (stats.binom.pmf(k, d0, q) for q in (p[n + 1], p[n]))
         worst = max(
             worst, *(np.maximum(a - math.exp(EPSILON) * b, 0).sum() for a, b in ((one, two), (two, one)))
         )
-    assert 0.05 * stated < worst < stated - d0 * found.missing()
+    assert 0.05 * stated < worst < stated - d0 * release_curve.missing()
 
 
 def test_equal_levels_by_dp_accounting():
     """Composed numerically and pessimistically by an independent library."""
     d0 = 20
-    found = curve(d0, 1e-4, 10.0)
-    p, rest = found.law.probabilities
-    stated = total(BernoulliEvent(found.corners, d0)) - d0 * found.missing()
+    release_curve = curve(d0, 1e-4, 10.0)
+    p, rest = release_curve.law.probabilities
+    stated = total(BernoulliEvent(release_curve.corners, d0)) - d0 * release_curve.missing()
     for n in range(2, len(p) - 2, 9):
         upper, lower = ({0: math.log(rest[m]), 1: math.log(p[m])} for m in (n + 1, n))
         both = privacy_loss_distribution.from_two_probability_mass_functions(
@@ -346,10 +346,10 @@ def test_other_mechanisms_beside_coins():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-15), (4.0, 1e-2)])
 def test_one_item_and_one_round_cost_their_exact_delta(epsilon, delta):
-    found = pure_curve(epsilon, delta)
-    stated = total(BernoulliEvent(found.corners, 1), epsilon * (1 + 1e-9))
+    release_curve = pure_curve(epsilon, delta)
+    stated = total(BernoulliEvent(release_curve.corners, 1), epsilon * (1 + 1e-9))
     assert stated == pytest.approx(delta, rel=1e-6)
-    assert total(BernoulliEvent(found.corners, 1), 0.9 * epsilon) > 1.5 * delta
+    assert total(BernoulliEvent(release_curve.corners, 1), 0.9 * epsilon) > 1.5 * delta
 
 
 # The ledger.

@@ -57,8 +57,8 @@ def test_the_same_sigma_would_not_be_safe():
 @given(st.floats(8, 2.0**58))
 def test_equivalent_sigma_is_the_largest_double_below(sigma):
     exact = Fraction(sigma) ** 2 - SMOOTHING
-    found = equivalent_sigma(sigma)
-    assert Fraction(found) ** 2 <= exact < Fraction(math.nextafter(found, math.inf)) ** 2
+    equivalent = equivalent_sigma(sigma)
+    assert Fraction(equivalent) ** 2 <= exact < Fraction(math.nextafter(equivalent, math.inf)) ** 2
 
 
 def test_the_step_to_a_real_gaussian_is_within_its_allowance():
@@ -144,8 +144,8 @@ def test_additive_delta_is_rounded_up(epsilon, draws, gaussian):
     each = Fraction(DRAW_VARIATION) + (Fraction(ROUNDING_VARIATION) if gaussian else 0)
     with mpmath.workdps(60):
         exact = mpmath.mpf(draws) * each.numerator / each.denominator * (1 + mpmath.exp(epsilon))
-        found = additive_delta(epsilon, draws, gaussian=gaussian)
-        assert min(1, exact) <= found <= min(1, exact * (1 + mpmath.mpf(10) ** -11))
+        delta = additive_delta(epsilon, draws, gaussian=gaussian)
+        assert min(1, exact) <= delta <= min(1, exact * (1 + mpmath.mpf(10) ** -11))
 
 
 def test_additive_delta_at_ordinary_sizes():

@@ -46,8 +46,8 @@ def test_a_share_is_above_zero_and_at_most_one(share):
 def test_the_event_costs_what_one_gaussian_mechanism_costs():
     sigma = gaussian_sigma(1.0, 1e-6)
     event = ComposedEvent("gaussian", (GaussianFilterEvent(sigma, 3.5),), epsilon=1.0)
-    found = account(event)
-    assert found.delta <= 1e-6 and found.delta == pytest.approx(gaussian_delta(1.0, sigma), rel=1e-9)
+    guarantee = account(event)
+    assert guarantee.delta <= 1e-6 and guarantee.delta == pytest.approx(gaussian_delta(1.0, sigma), rel=1e-9)
     assert (
         account(ComposedEvent("gaussian", (GaussianFilterEvent(0.99 * sigma, 3.5),), epsilon=1.0)).delta
         > 1e-6
@@ -74,9 +74,9 @@ def draw(spent=(), trip=3):
 
 
 def test_a_draw_is_noise_of_the_share_s_scale():
-    found = draw().filtered_noise(0.25, FP)
+    noise = draw().filtered_noise(0.25, FP)
     spec = NoiseSpec("gaussian", FilteredNoise(2.0, 3.0).scale_of(0.25), 4)
-    assert (found == Keys(key("filter")).noise(spec, FP, "hub")).all()
+    assert (noise == Keys(key("filter")).noise(spec, FP, "hub")).all()
     assert spec.scale == pytest.approx(12.0)
 
 
@@ -85,19 +85,19 @@ def test_trips_draw_apart():
 
 
 def test_what_would_overrun_the_filter_is_not_drawn():
-    found = draw(spent=(0.5, 0.25))
+    hub_draw = draw(spent=(0.5, 0.25))
     with pytest.raises(BudgetExceededError):
-        found.filtered_noise(0.2500001, FP)
-    assert found.spent == (0.5, 0.25)
-    found.filtered_noise(0.25, FP)
-    assert found.spent == (0.5, 0.25, 0.25)
+        hub_draw.filtered_noise(0.2500001, FP)
+    assert hub_draw.spent == (0.5, 0.25)
+    hub_draw.filtered_noise(0.25, FP)
+    assert hub_draw.spent == (0.5, 0.25, 0.25)
 
 
 def test_a_trip_draws_once():
-    found = draw()
-    found.filtered_noise(0.1, FP)
+    hub_draw = draw()
+    hub_draw.filtered_noise(0.1, FP)
     with pytest.raises(ValueError, match="this trip has drawn"):
-        found.filtered_noise(0.1, FP)
+        hub_draw.filtered_noise(0.1, FP)
 
 
 def test_a_filter_and_a_scale_are_not_mixed_up():

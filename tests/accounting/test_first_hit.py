@@ -30,11 +30,11 @@ def outcomes(chances, epsilon0):
     """P and Q of the round of the hit, and of none: `chances` p_j under P, p e^e0 / (1 + p (e^e0 - 1)) under Q."""
     p = np.asarray(chances, float)
     q = p * math.exp(epsilon0) / (1 + p * math.expm1(epsilon0))
-    found = []
+    parts = []
     for chance in (p, q):
         miss = np.cumprod(1 - chance)
-        found.append(np.append(np.append(1.0, miss[:-1]) * chance, miss[-1]))
-    return found
+        parts.append(np.append(np.append(1.0, miss[:-1]) * chance, miss[-1]))
+    return parts
 
 
 def hockey_stick(p, q, epsilon):
@@ -69,8 +69,8 @@ class TestNoSequenceCostsMore:
     def test_alone(self, chances, epsilon0, epsilon, rate):
         p, q = outcomes(chances, epsilon0)
         assert both_ways(p, q, epsilon) <= first_hit_delta(epsilon, epsilon0) + 1e-15
-        found = both_ways(*sampled(p, q, rate), epsilon)
-        assert found <= first_hit_delta(epsilon, epsilon0, rate=rate) + 1e-15
+        delta = both_ways(*sampled(p, q, rate), epsilon)
+        assert delta <= first_hit_delta(epsilon, epsilon0, rate=rate) + 1e-15
 
     @given(
         st.lists(st.floats(0, 0.3), min_size=1, max_size=6),
@@ -81,8 +81,8 @@ class TestNoSequenceCostsMore:
     )
     @settings(max_examples=20, deadline=None)
     def test_beside_gaussian_noise(self, chances, epsilon0, epsilon, mu, rate):
-        found = beside_gaussian(*sampled(*outcomes(chances, epsilon0), rate), epsilon, mu)
-        assert found <= first_hit_delta(epsilon, epsilon0, 1 / mu, rate=rate) * (1 + 1e-7) + 1e-12
+        delta = beside_gaussian(*sampled(*outcomes(chances, epsilon0), rate), epsilon, mu)
+        assert delta <= first_hit_delta(epsilon, epsilon0, 1 / mu, rate=rate) * (1 + 1e-7) + 1e-12
 
     def test_an_adversary_who_plans_every_round_stays_below(self):
         """Value iteration over the chances: V_n of the proof, on a grid that can only lose."""
@@ -114,8 +114,8 @@ class TestNoSequenceCostsMore:
 def test_many_rounds_of_small_chances_reach_it(epsilon, epsilon0):
     total = (epsilon + epsilon0) / math.expm1(epsilon0)
     p, q = outcomes(np.full(20_000, total / 20_000), epsilon0)
-    found, claimed = both_ways(p, q, epsilon), first_hit_delta(epsilon, epsilon0)
-    assert 0.99 * claimed < found <= claimed
+    delta, claimed = both_ways(p, q, epsilon), first_hit_delta(epsilon, epsilon0)
+    assert 0.99 * claimed < delta <= claimed
 
 
 def test_beside_gaussian_noise_it_is_reached_within_a_third():
@@ -136,8 +136,8 @@ def test_a_sample_of_users_reaches_it_too(rate, epsilon0):
     claimed = first_hit_delta(1.0, epsilon0, rate=rate)
     left = 1 + math.log(rate / (1 - (1 - rate) * math.e))
     total = (left + epsilon0) / math.expm1(epsilon0)
-    found = both_ways(*sampled(*outcomes(np.full(20_000, total / 20_000), epsilon0), rate), 1.0)
-    assert 0.98 * claimed < found <= claimed
+    delta = both_ways(*sampled(*outcomes(np.full(20_000, total / 20_000), epsilon0), rate), 1.0)
+    assert 0.98 * claimed < delta <= claimed
 
 
 def test_a_small_sample_is_pure():
@@ -196,9 +196,9 @@ class TestLimits:
     @given(st.floats(0, 50), st.floats(1e-12, 1e3), st.floats(1e-3, 1e12))
     @settings(max_examples=200, deadline=None)
     def test_it_is_a_probability_wherever_it_is_asked(self, epsilon, epsilon0, sigma):
-        found = first_hit_delta(epsilon, epsilon0, sigma)
-        assert 0 <= found <= 1
-        assert found >= gaussian_delta(epsilon, sigma) * (1 - 1e-9) - 1e-300
+        bound = first_hit_delta(epsilon, epsilon0, sigma)
+        assert 0 <= bound <= 1
+        assert bound >= gaussian_delta(epsilon, sigma) * (1 - 1e-9) - 1e-300
 
     @pytest.mark.parametrize(
         "arguments, message",

@@ -75,11 +75,11 @@ def test_the_budget_is_kept_and_used_up(epsilon, exponent):
 def test_no_algorithm_releases_more(epsilon, delta):
     law = truncated_geometric(epsilon, delta)
     counts = np.arange(len(law.cumulative) + 3)
-    found = law.release_probability(counts)
-    assert found[0] == 0.0 and found[-1] == 1.0
+    chances = law.release_probability(counts)
+    assert chances[0] == 0.0 and chances[-1] == 1.0
     limit = release_probability_limit(counts, epsilon, delta)
-    assert (found <= limit * (1 + 1e-9)).all()  # the limit is computed in floats
-    assert (found >= limit * (1 - 2.0**-9)).all()
+    assert (chances <= limit * (1 + 1e-9)).all()  # the limit is computed in floats
+    assert (chances >= limit * (1 - 2.0**-9)).all()
     assert law.threshold == math.ceil(half_limit_users(epsilon, delta))
     assert law.users_needed(0.5) == law.threshold
 

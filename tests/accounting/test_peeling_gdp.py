@@ -115,15 +115,15 @@ def test_peeling_itself_stays_below():
     counts = np.array([7.0, 6.0, 6.0, 4.0, 3.0])
 
     def law(h):
-        found = []
+        chances = []
         for s in itertools.permutations(range(5), k):
             left, probability = list(range(5)), 1.0
             for item in s:
                 weights = np.exp(e * h[left])
                 probability *= np.exp(e * h[item]) / weights.sum()
                 left.remove(item)
-            found.append(probability)
-        return np.array(found)
+            chances.append(probability)
+        return np.array(chances)
 
     curve = gaussian_curve(peeling_mu(e, k), LOG_U)
     for held in itertools.product((0, 1), repeat=5):

@@ -9,9 +9,9 @@ from dpbeam.accounting.search import largest_fitting
 
 @given(limit=st.floats(0.01, 3.99))
 def test_the_largest_that_fits_and_what_it_gave(limit):
-    found, given_back = largest_fitting(lambda x: ("at", x) if x <= limit else None, 0.0, 4.0)
-    assert found <= limit and found == pytest.approx(limit, abs=4 * 2.0**-50)
-    assert given_back == ("at", found)
+    largest, given_back = largest_fitting(lambda x: ("at", x) if x <= limit else None, 0.0, 4.0)
+    assert largest <= limit and largest == pytest.approx(limit, abs=4 * 2.0**-50)
+    assert given_back == ("at", largest)
 
 
 def test_nothing_fits_above_the_low_end():

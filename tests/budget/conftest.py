@@ -76,8 +76,8 @@ def database(server: str) -> str:
 
 def _programs() -> pathlib.Path | None:
     """The folder of the server's programs: on the PATH, or where Debian puts them."""
-    found = shutil.which("initdb")
-    folders = [pathlib.Path(found).resolve().parent] if found else []
+    initdb = shutil.which("initdb")
+    folders = [pathlib.Path(initdb).resolve().parent] if initdb else []
     folders += sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((folder for folder in folders if (folder / "postgres").exists()), None)
 

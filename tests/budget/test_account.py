@@ -204,8 +204,8 @@ class TestCohorts:
             make_limit("basic", 1.0, 1e-6, period="month"), make_limit("basic", 1.0, 1e-6, cohort="x")
         )
         memory.release("a", 0.6, days=days("2026-01-31", "2026-02-01"))
-        found = [(s.limit.cohort, str(s.days), float(s.spent["epsilon"])) for s in windows(memory.account)]
-        assert [(cohort, used) for cohort, _, used in found] == [("", 0.6), ("", 0.6), ("x", 0.6)]
+        charged = [(s.limit.cohort, str(s.days), float(s.spent["epsilon"])) for s in windows(memory.account)]
+        assert [(cohort, used) for cohort, _, used in charged] == [("", 0.6), ("", 0.6), ("x", 0.6)]
         (only,) = (s for s in windows(memory.account, days("2026-03-01")) if s.days.first == date(2026, 3, 1))
         assert only.left["epsilon"] == 1
 
@@ -218,8 +218,8 @@ class TestRelease:
         attempt = memory.reserve("a")
         assert memory.account.releases["a"].state == RESERVED
         memory.add(memory.account.publish("a", attempt, {"prefix": "p"}, "{}"))
-        found = memory.account.releases["a"]
-        assert (found.state, found.output, found.attempt) == (PUBLISHING, {"prefix": "p"}, attempt)
+        release = memory.account.releases["a"]
+        assert (release.state, release.output, release.attempt) == (PUBLISHING, {"prefix": "p"}, attempt)
         memory.add(memory.account.commit("a", attempt))
         assert memory.account.releases["a"].state == COMMITTED
         before = len(memory.entries)

@@ -29,10 +29,10 @@ def test_windows_are_those_of_the_calendar(day):
 @given(DAYS, st.sampled_from(PERIODS))
 def test_windows_part_the_days(day, period):
     """Every day lies in one window, and the next begins where one ends."""
-    found = window(period, day)
-    assert found.first <= day <= found.last
-    assert window(period, found.first) == window(period, found.last) == found
-    assert window(period, found.last + timedelta(1)).first == found.last + timedelta(1)
+    span = window(period, day)
+    assert span.first <= day <= span.last
+    assert window(period, span.first) == window(period, span.last) == span
+    assert window(period, span.last + timedelta(1)).first == span.last + timedelta(1)
 
 
 def test_days_are_parsed():

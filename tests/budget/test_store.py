@@ -50,12 +50,12 @@ def reserve(
 @everywhere
 def test_what_is_written_is_read(store_url):
     reserve(opened(store_url), "a")
-    found = BudgetStore(store_url).account("logs")
-    assert [entry.kind for entry in found.entries] == ["create", "limit", "reserve"]
-    last = found.entries[-1]
+    account = BudgetStore(store_url).account("logs")
+    assert [entry.kind for entry in account.entries] == ["create", "limit", "reserve"]
+    last = account.entries[-1]
     assert (last.who, last.host, last.command, last.software) == ("ann", "host", "test", "dpbeam")
     assert last.at.endswith("Z") and len(last.at) == 20
-    assert found.releases["a"].charge == Charge(0.1, 1e-8, relation="r")
+    assert account.releases["a"].charge == Charge(0.1, 1e-8, relation="r")
     assert BudgetStore(store_url).datasets() == ["logs"]
     assert BudgetStore(store_url).ledgers("logs") == {"a": "{}"}
 
@@ -162,20 +162,20 @@ import sys, threading
 from dpbeam.budget.account import Charge, OverLimitError
 from dpbeam.budget.store import Actor, BudgetStore
 url, process, threads, epsilon = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-store, found = BudgetStore(url), []
+store, answers = BudgetStore(url), []
 sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
 def one(n):
     arguments = (f"{process}-{n}", "digest", Charge(epsilon, 1e-8), {"host": "", "pid": n}, "{}", lambda holder: False)
     try:
         store.change("logs", lambda account: account.reserve(*arguments), Actor.this("test"))
-        found.append("reserved")
+        answers.append("reserved")
     except OverLimitError:
-        found.append("refused")
+        answers.append("refused")
     except BaseException as error:
-        found.append(repr(error))
+        answers.append(repr(error))
 threads = [threading.Thread(target=one, args=(n,)) for n in range(threads)]
 [t.start() for t in threads]; [t.join() for t in threads]
-print(*found, sep="\\n")
+print(*answers, sep="\\n")
 """
 
 
@@ -202,8 +202,10 @@ def test_two_hundred_at_once_never_overspend(store_url, in_memory):
     for process in running:
         process.stdin.write("\n")
         process.stdin.flush()
-    found = [line for process in running for line in process.communicate(timeout=120)[0].split("\n") if line]
-    assert sorted(found) == ["refused"] * 100 + ["reserved"] * 100
+    answers = [
+        line for process in running for line in process.communicate(timeout=120)[0].split("\n") if line
+    ]
+    assert sorted(answers) == ["refused"] * 100 + ["reserved"] * 100
     account = store.account("logs")
     assert len(account.releases) == 100 and account.touched(Charge(0.1, 0.0))[0].left["epsilon"] == 0
 
@@ -278,16 +280,23 @@ class TestHistory:
             reserve(store, f"r{n}", 1.0, 1e-12, self.ledger())
         store.change("logs", lambda account: account.give_back("r8", 11), BY)
         account = store.account("logs")
-        found = compose(account, account.releases.values(), store.ledgers("logs"))
-        assert (found.releases, found.epsilon, float(found.delta)) == (8, 8, 8e-12)
-        together = guarantee(ComposedEvent("gaussian", (GaussianEvent(10 / 8**0.5),)), found.tight_epsilon)
-        assert found.tight_delta == 1e-4 and together.delta == pytest.approx(1e-4, rel=1e-5)
-        assert found.private
+        composition = compose(account, account.releases.values(), store.ledgers("logs"))
+        assert (composition.releases, composition.epsilon, float(composition.delta)) == (8, 8, 8e-12)
+        together = guarantee(
+            ComposedEvent("gaussian", (GaussianEvent(10 / 8**0.5),)), composition.tight_epsilon
+        )
+        assert composition.tight_delta == 1e-4 and together.delta == pytest.approx(1e-4, rel=1e-5)
+        assert composition.private
 
     def test_nothing_composes_to_nothing(self, tmp_path):
         account = opened(str(tmp_path / "b.db")).account("logs")
-        found = compose(account, [], {})
-        assert (found.releases, found.epsilon, found.delta, found.tight_epsilon) == (0, 0, 0, None)
+        composition = compose(account, [], {})
+        assert (composition.releases, composition.epsilon, composition.delta, composition.tight_epsilon) == (
+            0,
+            0,
+            0,
+            None,
+        )
 
     def test_charges_of_ledgers(self):
         ledger = Ledger.from_json(self.ledger())

@@ -75,8 +75,8 @@ def test_errors_have_the_stated_deviation_also_where_nobody_holds_an_item():
             (users, items), domain=held + nobody, epsilon=1.0, delta=1e-5, insecure_test_key=f"{run:02x}"
         ).table
         truth = {item: 400 if item in held else 0 for item in held + nobody}
-        found = dict(zip(table["item"].to_pylist(), table["noisy_count"].to_pylist()))
-        errors.append([found[item] - truth[item] for item in held + nobody])
+        noisy = dict(zip(table["item"].to_pylist(), table["noisy_count"].to_pylist()))
+        errors.append([noisy[item] - truth[item] for item in held + nobody])
         stated |= set(table["noisy_count_sd"].to_pylist())
     assert len(stated) <= 3  # the histogram's noise decides how little the clip is said to lose
     expected = math.sqrt(2) * plan_count(CountConfig(1.0, 1e-5)).noises.sigma
@@ -116,10 +116,10 @@ def test_beam_counts_as_memory_does(way, tmp_path):
         counts = p | beam.Create(pairs) | CountItems(CountConfig(2.0, 1e-4), domain=domain, run=folder, **way)
         _ = counts | beam.combiners.ToList() | "Save" >> beam.Map(_save, out)
     with pa.memory_map(out) as source:
-        found = pa.ipc.open_file(source).read_all().sort_by("item")
-    assert [item.decode() for item in found["item"].to_pylist()] == expected["item"].to_pylist()
-    assert found["noisy_count"].to_pylist() == expected["noisy_count"].to_pylist()
-    assert found["noisy_count_sd"].to_pylist() == expected["noisy_count_sd"].to_pylist()
+        rows = pa.ipc.open_file(source).read_all().sort_by("item")
+    assert [item.decode() for item in rows["item"].to_pylist()] == expected["item"].to_pylist()
+    assert rows["noisy_count"].to_pylist() == expected["noisy_count"].to_pylist()
+    assert rows["noisy_count_sd"].to_pylist() == expected["noisy_count_sd"].to_pylist()
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Kept:
     """A program that remembers its shards after the last trip, {item: (candidate, count)}."""
 
     def __init__(self, inner):
-        self._inner, self.found = inner, {}
+        self._inner, self.counted = inner, {}
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -45,7 +45,7 @@ class Kept:
     def released(self, shard):
         mask, counts = candidates(self._inner, shard)
         assert counts.dtype == np.int64
-        self.found.update(zip(shard.items.to_pylist(), zip(mask.tolist(), counts.tolist())))
+        self.counted.update(zip(shard.items.to_pylist(), zip(mask.tolist(), counts.tolist())))
         empty = np.zeros(len(shard), bool), np.zeros(len(shard))
         return self._inner.released(shard) if isinstance(self._inner, CountedProgram) else empty
 
@@ -54,7 +54,7 @@ def counts_of(chosen, pairs, run_key, **sizes):
     """{item: (candidate, count)} of all items, and what was released."""
     kept = Kept(chosen)
     released = run_in_process(kept, batches(pairs, 97), run_key, **sizes)
-    return {item.decode(): value for item, value in kept.found.items()}, released
+    return {item.decode(): value for item, value in kept.counted.items()}, released
 
 
 def weights(released):
@@ -67,15 +67,15 @@ def test_releases_what_the_selection_alone_releases(name, sizes):
     """Same items and weights although blocks hold full sets, and every count is that of the full sets."""
     pairs, chosen = heavy_pairs(3), program(name)
     expected = release(chosen, pairs, key(name), num_blocks=2, num_shards=2)
-    found, released = counts_of(
+    counted, released = counts_of(
         CountedProgram(chosen), pairs, key(name), num_blocks=sizes[0], num_shards=sizes[1]
     )
     assert len(expected) >= 2
     assert weights(released) == weights(expected)
-    assert {item for item, (candidate, _) in found.items() if candidate} == names(expected)
+    assert {item for item, (candidate, _) in counted.items() if candidate} == names(expected)
     true = holders(pairs)
-    assert set(found) == set(true)
-    assert {item: count for item, (_, count) in found.items()} == true
+    assert set(counted) == set(true)
+    assert {item: count for item, (_, count) in counted.items()} == true
 
 
 def with_low_thresholds(chosen, threshold):
@@ -93,9 +93,9 @@ def with_low_thresholds(chosen, threshold):
 def released_with_counts(name, pairs, run_key):
     """A program with thresholds near zero and D0 = 6, and the items that it releases, with counts as without."""
     chosen = with_low_thresholds(program(name, max_items=6), 1e-3)
-    found = names(release(CountedProgram(chosen), pairs, run_key, num_blocks=2, num_shards=3))
-    assert found == names(release(chosen, pairs, run_key))
-    return chosen, found
+    released = names(release(CountedProgram(chosen), pairs, run_key, num_blocks=2, num_shards=3))
+    assert released == names(release(chosen, pairs, run_key))
+    return chosen, released
 
 
 SAMPLED_ONCE = ["basic", "mad", "gsu2", "gsu8", "dp-sips gaussian", "mad2r gaussian"]
@@ -105,16 +105,16 @@ SAMPLED_ONCE = ["basic", "mad", "gsu2", "gsu8", "dp-sips gaussian", "mad2r gauss
 def test_an_item_that_no_sample_holds_is_never_released(name):
     """One user with 10^4 items of its own and D0 = 6: thresholds near zero, which half of all noises pass."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(10_000)]
-    _, found = released_with_counts(name, pairs, key("trap"))
-    assert sum(item.startswith("own") for item in found) <= 6
+    _, released = released_with_counts(name, pairs, key("trap"))
+    assert sum(item.startswith("own") for item in released) <= 6
 
 
 @pytest.mark.parametrize("name", ["dp-sips gaussian resampled", "mad2r gaussian resampled"])
 def test_fresh_samples_release_what_they_hold(name):
     """With a sample per round: at most D0 of the user's own items per round, the same as without counts."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(2_000)]
-    chosen, found = released_with_counts(name, pairs, key("fresh"))
-    assert 0 < sum(item.startswith("own") for item in found) <= 6 * chosen.trips
+    chosen, released = released_with_counts(name, pairs, key("fresh"))
+    assert 0 < sum(item.startswith("own") for item in released) <= 6 * chosen.trips
 
 
 def test_no_item_is_released_by_noise_alone_over_many_keys():
@@ -124,10 +124,10 @@ def test_no_item_is_released_by_noise_alone_over_many_keys():
     chosen.thresholds = chosen.sigmas
     came_out = set()
     for attempt in range(12):
-        found = names(release(CountedProgram(chosen), pairs, key(f"noise {attempt}"), num_shards=2))
-        assert found == names(release(chosen, pairs, key(f"noise {attempt}")))
-        assert len(found) <= 4
-        came_out |= found
+        released = names(release(CountedProgram(chosen), pairs, key(f"noise {attempt}"), num_shards=2))
+        assert released == names(release(chosen, pairs, key(f"noise {attempt}")))
+        assert len(released) <= 4
+        came_out |= released
     assert came_out
 
 
@@ -146,19 +146,21 @@ def test_one_user_more_moves_every_count_by_at_most_one():
 def test_counting_alone(sizes):
     """No selection: every item is a candidate, with its exact count; nothing is released."""
     pairs = heavy_pairs(8)
-    found, released = counts_of(CountProgram(), pairs, key("count"), num_blocks=sizes[0], num_shards=sizes[1])
-    assert {item: count for item, (_, count) in found.items()} == holders(pairs)
-    assert all(candidate for candidate, _ in found.values())
+    counted, released = counts_of(
+        CountProgram(), pairs, key("count"), num_blocks=sizes[0], num_shards=sizes[1]
+    )
+    assert {item: count for item, (_, count) in counted.items()} == holders(pairs)
+    assert all(candidate for candidate, _ in counted.values())
     assert len(released) == 0
 
 
 def test_counting_of_samples():
     """With a cap, counts are those of each user's bottom-D0 sample, which a user alone determines."""
     pairs = heavy_pairs(8)
-    found, _ = counts_of(CountProgram(5), pairs, key("capped"), num_blocks=3, num_shards=2)
+    counted, _ = counts_of(CountProgram(5), pairs, key("capped"), num_blocks=3, num_shards=2)
     samples = Data(pairs, Keys(key("capped"))).capped(5)
     assert max(map(len, samples.values())) == 5
-    assert {item: count for item, (_, count) in found.items()} == Counter(
+    assert {item: count for item, (_, count) in counted.items()} == Counter(
         item for items in samples.values() for item in items
     )
 
@@ -208,5 +210,5 @@ def test_block_state_lasts_until_a_later_trip_needs_it():
     expected = weights(release(Remembers(), random_pairs(1, max_degree=CAP), key("state")))
     counted = CountedProgram(Remembers())
     assert [counted.block_state_trip(trip) for trip in range(3)] == [None, 0, 1]
-    found = weights(release(counted, random_pairs(1, max_degree=CAP), key("state")))
-    assert found == expected and len(found) > 10
+    by_item = weights(release(counted, random_pairs(1, max_degree=CAP), key("state")))
+    assert by_item == expected and len(by_item) > 10

@@ -64,16 +64,16 @@ def plan_of(method="gsu", epsilon=2.0, delta=1e-3, **more):
 
 def released(plan, pairs=PAIRS, **sizes):
     """{item: (count, deviation)}"""
-    found = run_in_process(plan.program, batches(pairs), key(), **sizes)
+    result = run_in_process(plan.program, batches(pairs), key(), **sizes)
     return {
-        item.decode(): tuple(row) for item, row in zip(found.items.to_pylist(), found.noisy_weight.tolist())
+        item.decode(): tuple(row) for item, row in zip(result.items.to_pylist(), result.noisy_weight.tolist())
     }
 
 
-def same(found, expected):
+def same(rows, expected):
     """The same items and numbers, but for the last digits of the deviation."""
-    assert found.keys() == expected.keys()
-    np.testing.assert_allclose([found[name] for name in expected], list(expected.values()), rtol=1e-12)
+    assert rows.keys() == expected.keys()
+    np.testing.assert_allclose([rows[name] for name in expected], list(expected.values()), rtol=1e-12)
 
 
 def listed_domain(items):
@@ -164,8 +164,8 @@ def test_the_selection_sees_no_users_of_listed_items_alone():
 
 def test_where_nothing_is_held_a_list_has_its_noise_alone():
     plan = plan_of("basic")
-    found = beside(plan, LISTED, [("user", "item 3")])
-    assert found.keys() == set(LISTED) and len({count for count, _ in found.values()}) > 1
+    rows = beside(plan, LISTED, [("user", "item 3")])
+    assert rows.keys() == set(LISTED) and len({count for count, _ in rows.values()}) > 1
     assert beside(plan, LISTED, []).keys() == set(LISTED)
 
 
@@ -174,8 +174,8 @@ def test_numbers_of_what_nobody_holds_have_the_stated_law():
     plan, nobody = plan_of("basic", epsilon=1.0), [f"nobody {n}" for n in range(2_000)]
     square, size, total = 0.0, 0, 0.0
     for run in range(5):
-        found = beside(plan, nobody, PAIRS, RunKey.insecure_fixed(f"law {run}"))
-        rows = np.array([found[item] for item in nobody])
+        by_item = beside(plan, nobody, PAIRS, RunKey.insecure_fixed(f"law {run}"))
+        rows = np.array([by_item[item] for item in nobody])
         square += float((rows[:, 0] ** 2 / (rows[:, 1] ** 2 + 1 / 12)).sum())
         total, size = total + float((rows[:, 0] / rows[:, 1]).sum()), size + len(rows)
     low, high = chi2.ppf(5e-8, size), chi2.isf(5e-8, size)
@@ -260,9 +260,9 @@ def test_on_beam_items_carry_counts(tmp_path):
         chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(plan.config, run=folder)
         rows = chosen | beam.Map(lambda row: (type(row).__name__, *row)) | beam.combiners.ToList()
         _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
-    found = json.loads(out.read_text())
-    assert {kind for kind, *_ in found} == {CountedItem.__name__}
-    same({item: (count, deviation) for _, item, count, deviation in found}, released(plan))
+    written = json.loads(out.read_text())
+    assert {kind for kind, *_ in written} == {CountedItem.__name__}
+    same({item: (count, deviation) for _, item, count, deviation in written}, released(plan))
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -322,7 +322,7 @@ def test_the_command_and_the_function_agree(tmp_path, capsys):
     [path] = tmp_path.glob("out-*")
     written = pq.read_table(path)
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
-        found = dpbeam.select(
+        result = dpbeam.select(
             table,
             epsilon=2,
             delta=1e-3,
@@ -330,28 +330,28 @@ def test_the_command_and_the_function_agree(tmp_path, capsys):
             public_items=["item 0", "nobody's"],
             insecure_test_key=TEXT,
         )
-    assert found.table.to_pydict() == written.to_pydict()
-    assert written.schema.names == found.table.schema.names == ["item", "noisy_count", "noisy_count_sd"]
+    assert result.table.to_pydict() == written.to_pydict()
+    assert written.schema.names == result.table.schema.names == ["item", "noisy_count", "noisy_count_sd"]
     assert written.schema.field("noisy_count").type == pa.int64()
-    counts = dict(zip(found.items, found.table["noisy_count"].to_pylist()))
-    (deviation,) = set(found.table["noisy_count_sd"].to_pylist())
+    counts = dict(zip(result.items, result.table["noisy_count"].to_pylist()))
+    (deviation,) = set(result.table["noisy_count_sd"].to_pylist())
     true = Counter(item for _, item in set(PAIRS))
     assert len(counts) > 7 and {"item 0", "nobody's"} < counts.keys()
     assert all(abs(count - true[item]) < 7 * deviation for item, count in counts.items())
     parameters = json.loads((tmp_path / "out.ledger.json").read_text())["parameters"]
     assert parameters["noisy_counts"] is True and parameters["noisy_count_share"] == 0.2
     assert parameters["noisy_count_sd_per_sqrt_item"] == pytest.approx(
-        found.ledger.parameters["noisy_count_sd_per_sqrt_item"]
+        result.ledger.parameters["noisy_count_sd_per_sqrt_item"]
     )
     capsys.readouterr()
 
 
 def test_nothing_released():
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
-        found = dpbeam.select(
+        result = dpbeam.select(
             (["u"], ["i"]), epsilon=0.5, delta=1e-9, noisy_counts=True, insecure_test_key=TEXT
         )
-    assert found.items == [] and found.table.schema.names == ["item", "noisy_count", "noisy_count_sd"]
+    assert result.items == [] and result.table.schema.names == ["item", "noisy_count", "noisy_count_sd"]
 
 
 @pytest.mark.parametrize(

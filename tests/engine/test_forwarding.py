@@ -48,12 +48,12 @@ def test_whatever_a_program_has_is_forwarded(name):
 
 
 def wrappers() -> set[type]:
-    found, open_ = set(), [Program]
+    kinds, open_ = set(), [Program]
     while open_:
         for kind in open_.pop().__subclasses__():
-            found.add(kind)
+            kinds.add(kind)
             open_.append(kind)
-    return found
+    return kinds
 
 
 def test_whoever_holds_a_program_forwards():
@@ -111,8 +111,8 @@ PAIRS = random_pairs(2, users=150)
 def test_a_hub_inside_is_met(kind, wrapper):
     """A wrapped selection releases what it releases alone, which depends on what its hub said."""
     alone = release(selection(kind), PAIRS, key("hub"))
-    found = release(wrapper(selection(kind)), PAIRS, key("hub"), num_blocks=3, num_shards=2)
-    assert names(found) == names(alone)
+    released = release(wrapper(selection(kind)), PAIRS, key("hub"), num_blocks=3, num_shards=2)
+    assert names(released) == names(alone)
     deaf = type("Deaf", (kind,), {"decide": lambda *_: ({}, {"count": np.array([flipped(kind)])})})
     assert names(release(selection(deaf), PAIRS, key("hub"))) != names(alone)
 
@@ -150,8 +150,8 @@ def test_a_counted_selection_with_a_hub_counts_on():
     program = CountingSelection(selection(), CountNoises.calibrate(0.01, 3))
     check_trips(program)
     assert [program.meets(trip) for trip in range(program.trips)] == ["shards", "shards", "blocks", None]
-    found = release(program, PAIRS, key("hub"), num_blocks=2, num_shards=3)
-    assert names(found) == names(release(selection(), PAIRS, key("hub")))
+    released = release(program, PAIRS, key("hub"), num_blocks=2, num_shards=3)
+    assert names(released) == names(release(selection(), PAIRS, key("hub")))
     counted = CountedProgram(selection())
     keys = Keys(key("hub"))
     done = run_trips(
@@ -161,7 +161,7 @@ def test_a_counted_selection_with_a_hub_counts_on():
     for shard in done.shards:
         exact.update(zip(shard.items.to_pylist(), candidates(counted, shard)[1].tolist()))
     assert exact == {item.encode(): len({u for u, i in PAIRS if i == item}) for _, item in PAIRS}
-    noisy = dict(zip(found.items.to_pylist(), found.noisy_weight[:, 0]))
+    noisy = dict(zip(released.items.to_pylist(), released.noisy_weight[:, 0]))
     assert all(abs(noisy[item] - exact[item]) <= 2 for item in noisy)  # deviations of a tenth
     assert COUNT in done.shards[0].state
 

@@ -94,15 +94,15 @@ def pytest_collection_modifyitems(items) -> None:
 
 def tagged_processes(tag: str, only: str = "") -> dict[int, str]:
     """Processes that inherited a cluster's tag: id -> command line containing `only`."""
-    found = {}
+    processes = {}
     for folder in pathlib.Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         with contextlib.suppress(OSError):
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if command and only in command and f"{_TAG}={tag}".encode() in (folder / "environ").read_bytes():
-                found[int(folder.name)] = command
-    return found
+                processes[int(folder.name)] = command
+    return processes
 
 
 @dataclass
@@ -183,8 +183,8 @@ def _refuse(message: str) -> NoReturn:
 def java() -> str:
     """The Java that runs engines and job servers, as the scripts find it."""
     home = os.environ.get("JAVA_HOME", "")
-    found = shutil.which("java", path=f"{home}/bin") if home else None
-    return found or shutil.which("java") or _refuse("needs Java 17: install a runtime or set JAVA_HOME")
+    path = shutil.which("java", path=f"{home}/bin") if home else None
+    return path or shutil.which("java") or _refuse("needs Java 17: install a runtime or set JAVA_HOME")
 
 
 def _fetch(script: str) -> str:

@@ -172,7 +172,7 @@ def build(pipeline: beam.Pipeline, args: argparse.Namespace):
         lines
         | "One" >> beam.Map(lambda line: (0, line)).with_output_types(tuple[int, str])
         | "Gather" >> beam.GroupByKey()
-        | "Write" >> beam.MapTuple(lambda _, found: write_lines(args.output, sorted(found)))
+        | "Write" >> beam.MapTuple(lambda _, items: write_lines(args.output, sorted(items)))
     )
     _ = (
         lines

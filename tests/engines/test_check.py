@@ -33,8 +33,8 @@ def rows(argv, *paths, **settings):
     return {row.what: row for row in preflight(argv, paths, **settings)}
 
 
-def refused(found):
-    return [row for row in found.values() if not row.ok]
+def refused(checked):
+    return [row for row in checked.values() if not row.ok]
 
 
 def program(folder, name, text):
@@ -45,9 +45,9 @@ def program(folder, name, text):
 
 
 def test_the_default_runner_needs_nothing(tmp_path):
-    found = rows([], Path("--output", str(tmp_path / "new" / "out"), "output"))
-    assert not refused(found)
-    assert found["runner"].finding == "FnApiRunner"
+    checked = rows([], Path("--output", str(tmp_path / "new" / "out"), "output"))
+    assert not refused(checked)
+    assert checked["runner"].finding == "FnApiRunner"
 
 
 def test_every_refusal_says_how_to_mend_it():
@@ -65,13 +65,13 @@ def test_every_refusal_says_how_to_mend_it():
 
 def test_an_unreachable_cluster(listener):
     port = closed_port()
-    found = rows(["--runner=FlinkRunner", f"--flink_master=localhost:{port}"])
-    assert found["Flink cluster"].level == "refuse"
-    assert f"localhost:{port} does not answer" in found["Flink cluster"].finding
-    found = rows(["--runner=SparkRunner", f"--spark_master_url=spark://{listener}"])
-    assert found["Spark cluster"].finding == f"{listener} answers; must run Spark {matrix.SPARK}"
-    found = rows(["--runner=SparkRunner", "--spark_master_url=spark://localhost"])
-    assert "has no port" in found["Spark cluster"].finding
+    checked = rows(["--runner=FlinkRunner", f"--flink_master=localhost:{port}"])
+    assert checked["Flink cluster"].level == "refuse"
+    assert f"localhost:{port} does not answer" in checked["Flink cluster"].finding
+    checked = rows(["--runner=SparkRunner", f"--spark_master_url=spark://{listener}"])
+    assert checked["Spark cluster"].finding == f"{listener} answers; must run Spark {matrix.SPARK}"
+    checked = rows(["--runner=SparkRunner", "--spark_master_url=spark://localhost"])
+    assert "has no port" in checked["Spark cluster"].finding
 
 
 def test_flink_version_and_slots(monkeypatch):
@@ -101,8 +101,8 @@ def test_flink_version_and_slots(monkeypatch):
 )
 def test_java(version, level, tmp_path):
     java = program(tmp_path, "java", f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
-    found = rows(["--runner=FlinkRunner", f"--job_server_java_launcher={java}"])
-    assert found["Java"].level == level
+    checked = rows(["--runner=FlinkRunner", f"--job_server_java_launcher={java}"])
+    assert checked["Java"].level == level
 
 
 def test_java_that_is_missing_or_broken(tmp_path):
@@ -114,8 +114,8 @@ def test_java_that_is_missing_or_broken(tmp_path):
 
 
 def test_the_job_server_jar(tmp_path):
-    found = rows(["--runner=FlinkRunner"])["job server"]
-    assert (found.level, found.fix) == (
+    row = rows(["--runner=FlinkRunner"])["job server"]
+    assert (row.level, row.fix) == (
         "warn",
         "run scripts/flink fetch; without it Beam fetches its own job server at start",
     )
@@ -130,8 +130,8 @@ def test_prism(tmp_path):
     assert "scripts/prism" in rows(["--runner=PrismRunner"])["Prism"].fix
     plain = tmp_path / "prism"
     plain.write_text("")
-    found = rows(["--runner=PrismRunner", f"--prism_location={plain}"])["Prism"]
-    assert "not executable" in found.finding
+    row = rows(["--runner=PrismRunner", f"--prism_location={plain}"])["Prism"]
+    assert "not executable" in row.finding
 
 
 def test_workers(tmp_path):
@@ -218,5 +218,5 @@ def test_the_preflight_writes_nothing(tmp_path):
 
 
 def test_a_bad_address_is_a_row_not_a_crash():
-    found = rows(["--runner=SparkRunner", "--spark_master_url=spark://h:x"])
-    assert found["flags"].level == "refuse"
+    checked = rows(["--runner=SparkRunner", "--spark_master_url=spark://h:x"])
+    assert checked["flags"].level == "refuse"

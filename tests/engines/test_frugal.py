@@ -59,9 +59,9 @@ def plain(a, b=2, *rest, c, **others):
 @pytest.fixture
 def recall():
     read, reads = counted(READ)
-    found = remembering(read)
-    found.reads = reads
-    return found
+    known = remembering(read)
+    known.reads = reads
+    return known
 
 
 FUNCTIONS = [

@@ -34,10 +34,10 @@ FLINK = "launcher:8081"
 @pytest.fixture(scope="module")
 def network(tmp_path_factory) -> Iterator[Network]:
     """A launcher and two workers, which see this installation and the engines, and nothing else of this machine."""
-    if found := hosts.missing():
-        _refuse(found)
-    if found := hosts.refused():
-        pytest.skip(f"needs network namespaces, which this machine refuses: {found}")
+    if missing := hosts.missing():
+        _refuse(missing)
+    if missing := hosts.refused():
+        pytest.skip(f"needs network namespaces, which this machine refuses: {missing}")
     _fetch("flink")
     _fetch("spark")
     cache = pathlib.Path(options.cache_folder())
@@ -66,15 +66,15 @@ def objects(store) -> pathlib.Path:
 def environment(store, aws_keys) -> dict[str, str]:
     """What every host has in its environment: its programs, where the store is, and credentials."""
     home = os.path.dirname(os.path.dirname(os.path.realpath(java())))
-    found = {"JAVA_HOME": home, "DPBEAM_PYTHON": sys.executable, "DPBEAM_CACHE": hosts.CACHE}
-    return {"AWS_ENDPOINT_URL": f"http://{store.address}", **aws_keys, **found}
+    variables = {"JAVA_HOME": home, "DPBEAM_PYTHON": sys.executable, "DPBEAM_CACHE": hosts.CACHE}
+    return {"AWS_ENDPOINT_URL": f"http://{store.address}", **aws_keys, **variables}
 
 
 def start(engine: str, network: Network, name: str, environment: dict[str, str]) -> subprocess.Popen:
     """The engine's master on the launcher, one worker of it with one slot on each of the others."""
     own = {"HOST": name, "MASTER": "launcher", "WORKERS": str(int(name in WORKERS))}
-    found = environment | {f"{engine.upper()}_{key}": value for key, value in own.items()}
-    return network.host(name).start([f"scripts/{engine}", "up"], found, network.folder / f"{name}.log")
+    variables = environment | {f"{engine.upper()}_{key}": value for key, value in own.items()}
+    return network.host(name).start([f"scripts/{engine}", "up"], variables, network.folder / f"{name}.log")
 
 
 def started(network: Network, name: str, process: subprocess.Popen) -> None:
@@ -137,12 +137,12 @@ def task_managers(network: Network) -> list[str]:
 
 def steps_of(network: Network, job: str) -> list[dict[str, dict]]:
     """Of every step that is cut in two: task manager -> what it did there."""
-    found = []
+    steps = []
     for vertex in ask(network, f"jobs/{job}")["vertices"]:
         if vertex["parallelism"] == len(WORKERS):
             managers = ask(network, f"jobs/{job}/vertices/{vertex['id']}/taskmanagers")["taskmanagers"]
-            found.append({manager["taskmanager-id"]: manager for manager in managers})
-    return found
+            steps.append({manager["taskmanager-id"]: manager for manager in managers})
+    return steps
 
 
 def host_of(manager: str) -> str:

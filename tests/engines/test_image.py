@@ -22,15 +22,15 @@ DOCKERFILE = ROOT / "Dockerfile"
 def instructions(stage=None):
     """(instruction, arguments) in order, of one stage (0 is the first) or of all; continuation lines joined."""
     text = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
-    found, number = [], -1
+    lines, number = [], -1
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         word, rest = line.split(maxsplit=1)
         number += word == "FROM"
         if stage in (None, number):
-            found.append((word, " ".join(rest.split())))
-    return found
+            lines.append((word, " ".join(rest.split())))
+    return lines
 
 
 def test_the_linter_accepts_it():
@@ -132,9 +132,9 @@ def test_its_programs_start_as_another_user_would_start_them(image, tmp_path):
 @pytest.mark.slow
 def test_it_holds_what_the_lock_says_and_no_more(image, tmp_path):
     script = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
-    found = set(_run(f'python -c "{script}"', image, tmp_path).stdout.lower().replace("_", "-").split())
+    installed = set(_run(f'python -c "{script}"', image, tmp_path).stdout.lower().replace("_", "-").split())
     locked = {f"{name}=={version}" for lock in ("dpbeam", "budget") for name, version in pins(lock).items()}
-    assert found == {*locked, f"dpbeam=={dpbeam.__version__}"}
+    assert installed == {*locked, f"dpbeam=={dpbeam.__version__}"}
     assert not (image / "bin" / "pip").exists()
     packages = next((image / "lib").iterdir()) / "site-packages"
     assert not list(packages.rglob("tests")) and not list(packages.rglob("*_test.py"))

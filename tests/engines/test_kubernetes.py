@@ -68,9 +68,9 @@ def test_a_wrong_field_is_seen(place, value, flink_schema):
 def test_kustomize_builds_what_the_schemas_take(folder, kubernetes_tools, flink_schema):
     argv = [str(ROOT / "scripts" / "kubernetes"), "build", str(FOLDER / folder)]
     built = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = list(yaml.safe_load_all(built))
-    made = {r["metadata"]["name"] for r in found if r["kind"] == "ConfigMap"}
-    for one in found:
+    resources = list(yaml.safe_load_all(built))
+    made = {r["metadata"]["name"] for r in resources if r["kind"] == "ConfigMap"}
+    for one in resources:
         if one["kind"] == "FlinkDeployment":
             jsonschema.validate(one, flink_schema)
         else:
@@ -229,6 +229,6 @@ def test_the_settings_of_the_job_on_flink_and_s3(
 
 
 def released(files: dict[str, bytes]) -> dict[str, bytes]:
-    found = {name: data for name, data in files.items() if name.endswith(".parquet")}
-    assert found
-    return found
+    shards = {name: data for name, data in files.items() if name.endswith(".parquet")}
+    assert shards
+    return shards

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_the_scripts_fetch_the_tested_versions():
     text = (ROOT / "scripts/_engines/versions.sh").read_text()
-    found = dict(re.findall(r"^(\w+)=(\S+)", text, re.MULTILINE))
+    versions = dict(re.findall(r"^(\w+)=(\S+)", text, re.MULTILINE))
     tested = {
         "FLINK_VERSION": matrix.FLINK,
         "FLINK_MINOR": matrix.minor(matrix.FLINK),
@@ -21,7 +21,7 @@ def test_the_scripts_fetch_the_tested_versions():
         "JOB_SERVICE_VERSION": matrix.JOB_SERVICE,
         "PRISM_VERSION": matrix.PRISM,
     }
-    assert tested.items() <= found.items()
+    assert tested.items() <= versions.items()
 
 
 def test_the_docs_show_the_tested_matrix():

@@ -82,10 +82,10 @@ def test_prism_comes_from_the_cache(cache, tmp_path):
 
 
 def test_flink_cluster_gets_job_server_workers_and_its_own_parallelism(cache, flink_master):
-    found = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
-    name = found.pop("job_name")
+    flags_added = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
+    name = flags_added.pop("job_name")
     assert name.startswith("dpbeam-")
-    assert found == {
+    assert flags_added == {
         "flink_version": matrix.minor(matrix.FLINK),
         "flink_job_server_jar": options.flink_jar(cache),
         "parallelism": "6",
@@ -102,8 +102,8 @@ def test_flink_cluster_gets_job_server_workers_and_its_own_parallelism(cache, fl
 
 def test_one_slot_per_task_manager_needs_no_further_interpreter(cache, flink_master):
     flink_master.overview |= {"slots-total": 3}
-    found = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
-    assert "sdk_worker_parallelism" not in found
+    flags_added = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
+    assert "sdk_worker_parallelism" not in flags_added
 
 
 def test_every_flag_of_the_user_stays_alone(cache, flink_master):
@@ -133,8 +133,8 @@ def test_every_flag_of_the_user_stays_alone(cache, flink_master):
     ],
 )
 def test_another_kind_of_worker_is_left_alone(flags, cache, flink_master):
-    found = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}", *flags], cache)
-    assert not [name for name in found if name.startswith("environment")]
+    flags_added = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}", *flags], cache)
+    assert not [name for name in flags_added if name.startswith("environment")]
 
 
 def test_embedded_engines_keep_beams_own_workers(cache):
@@ -145,9 +145,9 @@ def test_embedded_engines_keep_beams_own_workers(cache):
 
 
 def test_spark_cluster_starts_workers_anew_for_every_stage(cache):
-    found = added(["--runner=SparkRunner", "--spark_master_url=spark://h:7077"], cache)
-    assert found.pop("job_name")
-    assert found == {
+    flags_added = added(["--runner=SparkRunner", "--spark_master_url=spark://h:7077"], cache)
+    assert flags_added.pop("job_name")
+    assert flags_added == {
         "spark_job_server_jar": options.spark_jar(cache),
         "environment_type": "PROCESS",
         "environment_option": f"process_command={options.worker_command()}",
@@ -157,15 +157,15 @@ def test_spark_cluster_starts_workers_anew_for_every_stage(cache):
 
 def test_the_cached_job_server_serves_its_own_flink_only(cache, flink_master):
     flink_master.overview |= {"flink-version": "1.20.1"}
-    found = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
-    assert found["flink_version"] == "1.20"
-    assert "flink_job_server_jar" not in found
+    flags_added = added(["--runner=FlinkRunner", f"--flink_master={flink_master.address}"], cache)
+    assert flags_added["flink_version"] == "1.20"
+    assert "flink_job_server_jar" not in flags_added
 
 
 def test_a_shared_job_server_brings_its_jar_itself(cache):
-    found = added(["--runner=FlinkRunner", "--job_endpoint=localhost:8099"], cache)
-    assert "flink_job_server_jar" not in found
-    assert found["environment_type"] == "PROCESS"
+    flags_added = added(["--runner=FlinkRunner", "--job_endpoint=localhost:8099"], cache)
+    assert "flink_job_server_jar" not in flags_added
+    assert flags_added["environment_type"] == "PROCESS"
 
 
 def test_refusals(cache, flink_master):

@@ -99,8 +99,8 @@ class Place:
 
     def files(self) -> dict[str, bytes]:
         """All that was released."""
-        found = (self.folder / "out").rglob("*")
-        return {str(path): path.read_bytes() for path in found if path.suffix in (".parquet", ".html")}
+        paths = (self.folder / "out").rglob("*")
+        return {str(path): path.read_bytes() for path in paths if path.suffix in (".parquet", ".html")}
 
     def kill_once(self, release_id: str, stop: threading.Event) -> bool:
         """kill -9 to the process of a release as soon as it has its reservation, half-way through its run."""
@@ -156,10 +156,10 @@ def test_airflow(tmp_path):
         stop.set()
         for thread in threads:
             thread.join()
-    found = json.loads(said.splitlines()[-1])
-    assert found["errors"] == {} and found["dags"] == [PLAIN, BEAM, SERIES]
-    check_series(place, found["runs"][:4])
-    *filled, again, refused = found["runs"][4:]
+    state = json.loads(said.splitlines()[-1])
+    assert state["errors"] == {} and state["dags"] == [PLAIN, BEAM, SERIES]
+    check_series(place, state["runs"][:4])
+    *filled, again, refused = state["runs"][4:]
     assert kills == [True, True] and {run["state"] for run in (*filled, again)} == {"success"}
 
     for run in filled:

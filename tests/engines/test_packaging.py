@@ -205,8 +205,8 @@ def test_it_runs_without_extras(installed, tmp_path):
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert sorted((tmp_path / "out" / "x-00000-of-00001.txt").read_text().split()) == ["i0", "i1", "i2"]
     assert (tmp_path / "out" / "x.report.html").stat().st_size > 10_000
-    found = uv("pip", "freeze", "--python", installed / "bin" / "python", cwd=tmp_path)
-    assert not re.search("^(pandas|matplotlib|pytest|hypothesis|sqlalchemy)==", found, re.M)
+    installed_packages = uv("pip", "freeze", "--python", installed / "bin" / "python", cwd=tmp_path)
+    assert not re.search("^(pandas|matplotlib|pytest|hypothesis|sqlalchemy)==", installed_packages, re.M)
     missing = run([program, "budget", "show", "--budget=sqlite:///x"], tmp_path)
     assert missing.returncode == 2 and "dpbeam[budget]" in missing.stderr, missing.stderr
 

@@ -48,10 +48,10 @@ def command(market, folder, *flags: str) -> list[str]:
 
 def output(folder) -> dict[str, bytes]:
     """Files by name; the ledger less times, and the revision, which may move while the tests run in a work tree."""
-    found = {path.name: path.read_bytes() for path in (folder / "out").glob("*")}
-    del found["x.ledger.json"]
+    files = {path.name: path.read_bytes() for path in (folder / "out").glob("*")}
+    del files["x.ledger.json"]
     ledger = without_times(folder / "out" / "x.ledger.json")
-    return {**found, "ledger": json.dumps({**ledger, "code_revision": ""}).encode()}
+    return {**files, "ledger": json.dumps({**ledger, "code_revision": ""}).encode()}
 
 
 @pytest.fixture(scope="module")

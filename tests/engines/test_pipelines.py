@@ -63,14 +63,14 @@ def combinations() -> list:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    found = [
+    pairs_to_run = [
         *dict.fromkeys(chosen),
         *((engine, name, 3) for name, engines in OTHERS.items() for engine in engines),
     ]
-    first = next(row for row in found if row[0] == "direct-2")
+    first = next(row for row in pairs_to_run if row[0] == "direct-2")
     return [
         pytest.param(*row, marks=pytest.mark.engines) if row[0] == "direct-2" and row != first else row
-        for row in found
+        for row in pairs_to_run
     ]
 
 
@@ -105,13 +105,13 @@ def command(pairs: str, folder: pathlib.Path, name: str, shards: int) -> list[st
 
 def output(folder: pathlib.Path) -> dict[str, bytes]:
     """Output files by name; the ledger less the commit, which may move while the tests run in a work tree."""
-    found = {}
+    files = {}
     for path in (folder / "out").glob("*"):
         data = path.read_bytes()
         if path.suffix == ".json":
             data = json.dumps({**without_times(path), "code_revision": ""}).encode()
-        found[path.name] = data
-    return found
+        files[path.name] = data
+    return files
 
 
 @pytest.fixture(scope="module")

@@ -113,9 +113,9 @@ class TestFlags:
         known = []
         monkeypatch.setattr(bundle.FileSystems, "set_options", known.append)
         bundle.use_options(options_text(PipelineOptions(flags)))
-        (found,) = known
-        assert found.view_as(S3Options).s3_endpoint_url == "http://127.0.0.1:9"
-        assert found.view_as(PySparkOptions).spark_conf == ["spark.a=1"]
+        (at_worker,) = known
+        assert at_worker.view_as(S3Options).s3_endpoint_url == "http://127.0.0.1:9"
+        assert at_worker.view_as(PySparkOptions).spark_conf == ["spark.a=1"]
 
     def test_streaming_is_refused(self):
         with pytest.raises(InputError, match="batch pipelines alone"):
@@ -165,10 +165,10 @@ class TestPreflight:
     def test_spark_connect(self, monkeypatch):
         pytest.importorskip("pyspark")
         monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
-        found = rows()
-        assert [row.finding for row in found.values() if not row.ok and "Spark Connect" in row.finding]
+        checked = rows()
+        assert [row.finding for row in checked.values() if not row.ok and "Spark Connect" in row.finding]
 
     def test_a_cluster_that_does_not_answer(self):
         pytest.importorskip("pyspark")
-        found = rows("--spark_master_url=spark://127.0.0.1:1")
-        assert not found["Spark cluster"].ok and found["workers"].ok
+        checked = rows("--spark_master_url=spark://127.0.0.1:1")
+        assert not checked["Spark cluster"].ok and checked["workers"].ok

@@ -176,8 +176,8 @@ def test_it_releases_what_the_in_process_run_releases(name, attempts, tmp_path, 
     users, items = test_stages.sample_pairs()
     plan = test_stages.plan_of(name)
     expected = test_stages.in_process(plan, users, items)
-    found = test_stages.released_by_beam(plan, test_stages.batches_of(users, items), str(tmp_path), 5, 4)
-    assert found == expected and len(found) > 10
+    released = test_stages.released_by_beam(plan, test_stages.batches_of(users, items), str(tmp_path), 5, 4)
+    assert released == expected and len(released) > 10
 
 
 def test_elements_go_where_their_bytes_say():
@@ -257,8 +257,8 @@ class TestJob:
 
     def test_groups_are_whole(self, job):
         pairs = [(b"%d" % (n % 7), b"%d" % n) for n in range(70)]
-        found = {key: sorted(values) for key, values in job._groups(512, iter(pairs))}
-        assert found == {b"%d" % k: sorted(b"%d" % n for n in range(70) if n % 7 == k) for k in range(7)}
+        groups = {key: sorted(values) for key, values in job._groups(512, iter(pairs))}
+        assert groups == {b"%d" % k: sorted(b"%d" % n for n in range(70) if n % 7 == k) for k in range(7)}
 
 
 def _one_key(element):

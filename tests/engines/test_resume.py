@@ -50,6 +50,6 @@ def test_a_killed_hitting_set_goes_on(name, engine, tmp_path):
     again = engine(name).run(argv, tmp_path / "again")
     assert again.code == 0, again.log[-4000:]
     assert main(["hitting-set", *flags, f"--output={tmp_path / 'whole'}"]) == 0
-    found, expected = (pq.read_table(glob.glob(f"{p}-*.parquet")[0]) for p in (out, tmp_path / "whole"))
-    assert found.to_pydict() == expected.to_pydict()
+    rankings, expected = (pq.read_table(glob.glob(f"{p}-*.parquet")[0]) for p in (out, tmp_path / "whole"))
+    assert rankings.to_pydict() == expected.to_pydict()
     assert os.listdir(kept) == []

@@ -63,9 +63,9 @@ def expected(pairs, tmp_path_factory) -> dict[str, bytes]:
     """What the same command writes on this machine."""
     folder = tmp_path_factory.mktemp("expected")
     assert main(flags(str(pairs), str(folder))) == 0
-    found = output(str(folder))
+    files = output(str(folder))
     assert pq.read_table(glob.glob(f"{folder}/out/*.parquet")).num_rows > 20
-    return found
+    return files
 
 
 @pytest.fixture(autouse=True)
@@ -102,11 +102,11 @@ OBJECT_STORES = pytest.mark.parametrize("object_store", ["s3", "azure"], indirec
 
 @pytest.mark.parametrize(("name", "store"), RUNS)
 def test_same_bytes_as_on_this_machine(name, store, engine, pairs, expected, request, tmp_path, monkeypatch):
-    found = request.getfixturevalue(f"{store}_store")
-    place = f"{found.url}/{name}"
+    remote = request.getfixturevalue(f"{store}_store")
+    place = f"{remote.url}/{name}"
     # The address goes with the job, the credentials never do: workers find them in their environment.
-    address = [f"--s3_endpoint_url=http://{found.address}"] if store == "s3" else []
-    for variable, text in found.variables().items():
+    address = [f"--s3_endpoint_url=http://{remote.address}"] if store == "s3" else []
+    for variable, text in remote.variables().items():
         monkeypatch.setenv(variable, text)
     put(pairs, place)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -114,7 +114,7 @@ def test_same_bytes_as_on_this_machine(name, store, engine, pairs, expected, req
     run = engine(name).run(argv, tmp_path / "log")
     assert run.code == 0, run.log[-4000:]
     if store == "s3":
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{found.address}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{remote.address}")
     assert output(place) == expected
     assert FileSystems.folders(f"{place}/temp", "", "") == [], "private intermediates were left behind"
     assert FileSystems.folders(f"{place}/out", "", "") == []
@@ -168,7 +168,7 @@ class TestCommands:
         for name, command in commands.items():
             named = [] if name == "pack" else ["--user_column=user", "--item_column=item", "--num_shards=2"]
             stem = "x.not_for_publication" if name == "pack" else "x"
-            found = []
+            files = []
             for where in (str(tmp_path), place):
                 argv = [part.format(where) if "{}" in part else part for part in command]
                 argv += [
@@ -180,14 +180,14 @@ class TestCommands:
                 ]
                 assert main(argv) == 0, (name, where)
                 if where == place:
-                    found.append(
+                    files.append(
                         sorted(map(FileSystems.read, FileSystems.list_prefix(f"{where}/{name}/{stem}-")))
                     )
                 else:
-                    found.append(
+                    files.append(
                         sorted(pathlib.Path(p).read_bytes() for p in glob.glob(f"{where}/{name}/{stem}-*"))
                     )
-            assert found[0] == found[1] and found[0], name
+            assert files[0] == files[1] and files[0], name
         assert FileSystems.folders(f"{place}/temp", "", "") == []
 
     def test_killed_runs_go_on_and_are_cleaned(self, s3, pairs, expected, capfd, tmp_path):
@@ -269,21 +269,21 @@ def test_credentials_are_nowhere(objects, pairs, tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    found: dict[str, bytes] = {}
+    leaks: dict[str, bytes] = {}
     while process.poll() is None:
         for entry in _objects(f"{place}/**"):
-            if entry.path not in found:
+            if entry.path not in leaks:
                 try:
-                    found[entry.path] = FileSystems.read(entry.path)
+                    leaks[entry.path] = FileSystems.read(entry.path)
                 except OSError:
                     continue  # renamed or removed meanwhile
         time.sleep(0.05)
     said = process.communicate()[0]
     assert process.returncode == 0, said
-    assert any("/kept/" in name for name in found) and any(name.endswith("ledger.json") for name in found)
+    assert any("/kept/" in name for name in leaks) and any(name.endswith("ledger.json") for name in leaks)
     secrets = [value.encode() for name, value in store.environment.items() if "KEY" in name]
     assert secrets
-    for text in (said.encode(), (tmp_path / "result").read_bytes(), *found.values()):
+    for text in (said.encode(), (tmp_path / "result").read_bytes(), *leaks.values()):
         assert not any(secret in text for secret in secrets)
 
 
@@ -491,10 +491,10 @@ def test_an_object_that_is_replaced_while_it_is_read(objects):
 @pytest.mark.parametrize("store", ["s3", "azure", "hdfs"])
 def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch):
     """What it writes after the end of the run would be private data that nobody removes."""
-    found = request.getfixturevalue(f"{store}_store")
-    for variable, text in found.variables().items():
+    remote = request.getfixturevalue(f"{store}_store")
+    for variable, text in remote.variables().items():
         monkeypatch.setenv(variable, text)
-    place = f"{found.url}/late"
+    place = f"{remote.url}/late"
     folder = RunFolder(place)
     assert owner.state_of(folder.path) == "alive"
     large, small = b"x" * (9 << 20), b"y"
@@ -517,10 +517,10 @@ def test_a_late_worker_does_not_bring_a_folder_back(store, request, monkeypatch)
 @pytest.mark.parametrize("store", ["s3", "azure", "hdfs"])
 def test_a_place_is_bound_once(store, request, monkeypatch):
     """What a run's noise is added to, by workers that know of each other through the store alone."""
-    found = request.getfixturevalue(f"{store}_store")
-    for variable, text in found.variables().items():
+    remote = request.getfixturevalue(f"{store}_store")
+    for variable, text in remote.variables().items():
         monkeypatch.setenv(variable, text)
-    with RunFolder(f"{found.url}/bound") as folder:
+    with RunFolder(f"{remote.url}/bound") as folder:
         assert folder.store.bind("a", b"1" * 32) and folder.store.bind("a", b"1" * 32)
         assert not folder.store.bind("a", b"2" * 32)
         with ThreadPoolExecutor(8) as pool:

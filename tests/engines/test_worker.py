@@ -113,14 +113,16 @@ def test_the_harness_environment(services):
     args = argparse.Namespace(
         id="w", control_endpoint="flag:9", logging_endpoint=None, artifact_endpoint=None
     )
-    found = worker.harness_environment(args, worker.provision_info(address, "w"), "/folder")
-    assert found["WORKER_ID"] == "w"
-    assert found["SEMI_PERSISTENT_DIRECTORY"] == "/folder"
-    assert found["RUNNER_CAPABILITIES"] == "a b"
-    assert json.loads(found["PIPELINE_OPTIONS"]) == {"beam:option:job_name:v1": "named"}
-    assert found["CONTROL_API_SERVICE_DESCRIPTOR"].strip() == 'url: "flag:9"', "a flag wins over the service"
-    assert found["LOGGING_API_SERVICE_DESCRIPTOR"].strip() == 'url: "logging:2"'
-    assert "STATUS_API_SERVICE_DESCRIPTOR" not in found
+    variables = worker.harness_environment(args, worker.provision_info(address, "w"), "/folder")
+    assert variables["WORKER_ID"] == "w"
+    assert variables["SEMI_PERSISTENT_DIRECTORY"] == "/folder"
+    assert variables["RUNNER_CAPABILITIES"] == "a b"
+    assert json.loads(variables["PIPELINE_OPTIONS"]) == {"beam:option:job_name:v1": "named"}
+    assert variables["CONTROL_API_SERVICE_DESCRIPTOR"].strip() == 'url: "flag:9"', (
+        "a flag wins over the service"
+    )
+    assert variables["LOGGING_API_SERVICE_DESCRIPTOR"].strip() == 'url: "logging:2"'
+    assert "STATUS_API_SERVICE_DESCRIPTOR" not in variables
 
 
 def test_started_by_hand_it_says_so(capsys):

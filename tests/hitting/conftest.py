@@ -25,16 +25,16 @@ def law(sets, size, k, epsilon0, peeling=peel):
       sets: one iterable of items 0..size - 1 per user.
       peeling: `peel`, or one with a fault.
     """
-    found: dict[tuple, float] = {}
-    _follow(sets, size, k, epsilon0, peeling, (), 1.0, found)
-    return found
+    outcomes: dict[tuple, float] = {}
+    _follow(sets, size, k, epsilon0, peeling, (), 1.0, outcomes)
+    return outcomes
 
 
 class _Asked(Exception):
     """A path ends where a choice is to be made that it does not hold."""
 
 
-def _follow(sets, size, k, epsilon0, peeling, path, weight, found):
+def _follow(sets, size, k, epsilon0, peeling, path, weight, outcomes):
     asked = {}
 
     def choose(number, counts, positions):
@@ -47,10 +47,10 @@ def _follow(sets, size, k, epsilon0, peeling, path, weight, found):
     cover = Cover.restricted(rows, np.arange(size))
     try:
         chosen = tuple(peeling([cover], cover.counts(size), k, choose))
-        found[chosen] = found.get(chosen, 0.0) + weight
+        outcomes[chosen] = outcomes.get(chosen, 0.0) + weight
     except _Asked:
         for item, chance in asked["odds"].items():
-            _follow(sets, size, k, epsilon0, peeling, (*path, item), weight * chance, found)
+            _follow(sets, size, k, epsilon0, peeling, (*path, item), weight * chance, outcomes)
 
 
 def softmax(logs):

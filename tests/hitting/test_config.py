@@ -83,8 +83,8 @@ def test_what_errs_least_is_taken():
     """Among rates of users, and against mere choices; a single choice is best with all of epsilon."""
     plan = planned()
     for rate in RATES:
-        found = largest_range(plan.config, plan.selection, rate)
-        assert found is None or spread(found[0].epsilon0, rate) >= spread(plan.epsilon0, plan.rate)
+        largest = largest_range(plan.config, plan.selection, rate)
+        assert largest is None or spread(largest[0].epsilon0, rate) >= spread(plan.epsilon0, plan.rate)
     assert spread(plan.ranges["zcdp"], 1.0) > spread(plan.epsilon0, plan.rate)
     plan = planned(k=1)
     assert plan.composition != "first-hit" and plan.epsilon0 == max(plan.ranges.values()) and plan.rate == 1

@@ -51,13 +51,13 @@ def test_counts_fall_as_users_leave(sets, order, inside):
 @settings(max_examples=60, deadline=None)
 def test_equal_sets_are_merged(sets):
     rows, users = merge_equal(csr(sets))
-    found = {
+    counted = {
         tuple(rows.links[rows.offsets[r] : rows.offsets[r + 1]].tolist()): int(users[r])
         for r in range(len(users))
     }
-    assert len(found) == len(users)
-    assert found == {held: list(map(tuple, map(sorted, sets))).count(held) for held in found}
-    assert sum(found.values()) == len(sets)
+    assert len(counted) == len(users)
+    assert counted == {held: list(map(tuple, map(sorted, sets))).count(held) for held in counted}
+    assert sum(counted.values()) == len(sets)
 
 
 @given(user_sets.map(lambda sets: [held for held in sets if held]))
@@ -66,12 +66,12 @@ def test_a_hash_that_always_collides_merges_nothing_wrong(sets):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cover_module, "_mixed", lambda links: np.zeros(len(links), np.uint64))
         rows, users = merge_equal(csr(sets))
-    found = [
+    merged = [
         tuple(rows.links[rows.offsets[r] : rows.offsets[r + 1]].tolist())
         for r in range(len(users))
         for _ in range(users[r])
     ]
-    assert sorted(found) == sorted(map(tuple, map(sorted, sets)))
+    assert sorted(merged) == sorted(map(tuple, map(sorted, sets)))
 
 
 def test_places_in_a_domain():

@@ -23,24 +23,24 @@ FP = np.random.default_rng(0).integers(0, 2**64, (ITEMS, 2), dtype=np.uint64)
 
 def by_definition(sets, size, k, epsilon0):
     """{sequence: product of softmax of the users left that hold an item}, from Python sets."""
-    found = {}
+    law = {}
     for chosen in itertools.permutations(range(size), min(k, size)):
         probability = 1.0
         for j, item in enumerate(chosen):
             left = [held for held in sets if not held & set(chosen[:j])]
             logs = {x: epsilon0 * sum(x in held for held in left) for x in range(size) if x not in chosen[:j]}
             probability *= math.exp(logs[item]) / sum(map(math.exp, logs.values()))
-        found[chosen] = probability
-    return found
+        law[chosen] = probability
+    return law
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 7])
 def test_the_kernels_follow_the_definition(k, tools):
     expected = by_definition(SETS, ITEMS, k, 0.7)
-    found = tools.law(SETS, ITEMS, k, 0.7)
-    assert found.keys() == expected.keys()
-    assert all(found[s] == pytest.approx(p, rel=1e-12) for s, p in expected.items())
-    assert sum(found.values()) == pytest.approx(1)
+    law = tools.law(SETS, ITEMS, k, 0.7)
+    assert law.keys() == expected.keys()
+    assert all(law[s] == pytest.approx(p, rel=1e-12) for s, p in expected.items())
+    assert sum(law.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("fault", [None, 0.6, 1.7])

@@ -35,8 +35,8 @@ def reference(plan, pairs, domain=None):
     """Selection, then peeling of Python sets restricted to the domain."""
     key = RunKey.insecure_fixed(KEY)
     if domain is None:
-        found = run_in_process(plan.selection.program, batches(pairs), key, num_blocks=2)
-        domain = [item.decode() for item in found.items.to_pylist()]
+        selected = run_in_process(plan.selection.program, batches(pairs), key, num_blocks=2)
+        domain = [item.decode() for item in selected.items.to_pylist()]
     names = sorted(domain)
     fp = fingerprints(Keys(key).pairs.item, pa.array([n.encode() for n in names], pa.large_binary()))
     held = {}
@@ -114,8 +114,8 @@ class TestPublicDomain:
     def test_nobody_and_nothing(self, gather, tools):
         plan = plan_of(k=3, public=True)
         listed = ["a", "b", "c", "d"]
-        found = tools.run_program(HittingSetProgram(plan, domain_of(*listed), gather=gather), [], KEY)
-        assert found == reference(plan, [], listed) and len(found) == 3
+        chosen = tools.run_program(HittingSetProgram(plan, domain_of(*listed), gather=gather), [], KEY)
+        assert chosen == reference(plan, [], listed) and len(chosen) == 3
         assert tools.run_program(HittingSetProgram(plan, domain_of(), gather=gather), PAIRS, KEY) == []
 
     def test_plan_and_domain_must_agree(self):
@@ -136,8 +136,8 @@ class TestHostile:
 
     def test_fewer_items_than_k(self, gather, tools):
         plan = plan_of(k=200)
-        found = tools.run_program(HittingSetProgram(plan, gather=gather), PAIRS, KEY, 2)
-        assert found == reference(plan, PAIRS) and 3 < len(found) < 41 and len(set(found)) == len(found)
+        chosen = tools.run_program(HittingSetProgram(plan, gather=gather), PAIRS, KEY, 2)
+        assert chosen == reference(plan, PAIRS) and 3 < len(chosen) < 41 and len(set(chosen)) == len(chosen)
 
     def test_no_item_at_all(self, gather, tools):
         pairs = [(f"u{n}", f"own {n}") for n in range(50)]
@@ -147,8 +147,8 @@ class TestHostile:
     def test_everybody_is_hit_at_once(self, gather, tools):
         """The rounds go on although nobody is left."""
         pairs = [(f"u{n}", item) for n in range(300) for item in ("x", "y", "z")]
-        found = tools.run_program(HittingSetProgram(plan_of(k=3), gather=gather), pairs, KEY)
-        assert sorted(found) == ["x", "y", "z"]
+        chosen = tools.run_program(HittingSetProgram(plan_of(k=3), gather=gather), pairs, KEY)
+        assert sorted(chosen) == ["x", "y", "z"]
 
     def test_repeated_rows_count_once(self, gather, tools):
         program = HittingSetProgram(plan_of(), gather=gather)
@@ -184,13 +184,13 @@ class StopsEarly(HittingSetProgram):
 
 def released(program, pairs, trials, tools):
     """(trials, items and rounds) bool: which item came first, and how many came."""
-    found = np.zeros((trials, len(ITEMS) + 3), bool)
+    indicators = np.zeros((trials, len(ITEMS) + 3), bool)
     for n in range(trials):
         items = tools.run_program(program, pairs, f"audit {n}")
         if items:
-            found[n, ITEMS.index(items[0])] = True
-        found[n, len(ITEMS) : len(ITEMS) + len(items)] = True
-    return found
+            indicators[n, ITEMS.index(items[0])] = True
+        indicators[n, len(ITEMS) : len(ITEMS) + len(items)] = True
+    return indicators
 
 
 def refuted(program, others, newcomer, tools):

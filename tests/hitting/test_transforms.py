@@ -72,15 +72,15 @@ def test_beam_equals_in_process(way, tmp_path, tools):
 def test_a_public_domain_on_beam(way, tmp_path):
     names = ["item 2", "item 0", "nobody"]
     domain = (pa.array([name.encode() for name in names], pa.large_binary()), STRINGS)
-    (found,) = on_beam(tmp_path, config(5, public=True), domain=domain, **WAYS[way])
-    assert [rank for rank, _ in found] == [1, 2, 3]
-    assert sorted(item for _, item in found) == sorted(names)
+    (ranking,) = on_beam(tmp_path, config(5, public=True), domain=domain, **WAYS[way])
+    assert [rank for rank, _ in ranking] == [1, 2, 3]
+    assert sorted(item for _, item in ranking) == sorted(names)
     frame = {"user": [user for user, _ in PAIRS], "item": [item for _, item in PAIRS]}
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         result = dpbeam.hitting_set(
             frame, epsilon=4.0, delta=1e-2, k=5, domain=names, insecure_test_key="hitting set"
         )
-    assert result.items == [item for _, item in found]
+    assert result.items == [item for _, item in ranking]
 
 
 @pytest.mark.parametrize("way", ["gathered", "trips"])

@@ -250,8 +250,8 @@ def test_other_delimiters_of_csv(write_file, read, refused, mark):
     path = write_file("a.csv", "".join(line.replace(",", mark) + "\n" for line in lines))
     assert refused(path, csv_delimiter=mark).startswith("FILE:4: a quote inside a value is not doubled")
     for split in (None, 5):
-        found = read(pairs_spec(path, csv_delimiter=mark, on_bad_row="skip"), split)
-        assert found == ({("u", f"a{mark}b"): 1, ("v", "c"): 1}, {"bad_rows": 2})
+        kept = read(pairs_spec(path, csv_delimiter=mark, on_bad_row="skip"), split)
+        assert kept == ({("u", f"a{mark}b"): 1, ("v", "c"): 1}, {"bad_rows": 2})
     for wrong in ("ab", '"', "\n", "é"):
         with pytest.raises(InputError, match="--csv_delimiter: expected one character of ASCII"):
             pairs_spec(path, csv_delimiter=wrong)
@@ -327,8 +327,8 @@ def test_parquet_nulls(tmp_path, read, refused):
     )
     assert refused(path) == "FILE: row 5: null in column 'user'; pass --on_null=drop to drop such rows"
     spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_null="drop")
-    found, counts = read(spec, 1)
-    assert sorted(u for u, _ in found) == ["u0", "u1", "u2", "u3", "u6", "u7"] and counts == {"null_rows": 3}
+    kept, counts = read(spec, 1)
+    assert sorted(u for u, _ in kept) == ["u0", "u1", "u2", "u3", "u6", "u7"] and counts == {"null_rows": 3}
     path = parquet(tmp_path, user=users, item=["i"] * 8 + [None])
     for split in (None, 1):
         assert refused(path, split) == (
@@ -348,9 +348,9 @@ def test_grouped_nulls(tmp_path, read, refused, user_column):
     message = "FILE: row 2: null in column 'item'; pass --on_null=drop to drop such rows"
     assert refused(path, **options) == message
     spec = InputSpec.create([path], item_columns=["item"], on_null="drop", **options)
-    found, counts = read(spec)
+    kept, counts = read(spec)
     assert counts == {"null_rows": 2}
-    assert found == (
+    assert kept == (
         [["a"], ["b", "c"]] if user_column is None else {("u", "a"): 1, ("w", "b"): 1, ("w", "c"): 1}
     )
     path = parquet(tmp_path, rows=4, user=["u", "v"], item=[["a"], ["b", None]])
@@ -362,8 +362,8 @@ def test_jsonl_nulls(write_file, read, refused):
     assert refused(path) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
     assert refused(path, 40) == "FILE:5: null in column 'user'; pass --on_null=drop to drop such rows"
     spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_null="drop")
-    found, counts = read(spec)
-    assert sum(found.values()) == 3 and counts == {"null_rows": 2}
+    kept, counts = read(spec)
+    assert sum(kept.values()) == 3 and counts == {"null_rows": 2}
     path = write_file("a.jsonl", jsonl(*({"items": v} for v in (["a"], ["b", None], None, ["c"]))))
     spec = InputSpec.create([path], layout="grouped", item_columns=["items"], on_null="drop")
     assert read(spec) == ([["a"], ["b"], ["c"]], {"null_rows": 2})
@@ -406,8 +406,8 @@ def test_malformed_csv_of_several_lines_a_row(write_file, read, refused):
     )
     options = {"csv_multiline": True, "on_bad_row": "skip"}
     assert refused(path, **options) == "FILE:9: null in column 'user'; pass --on_null=drop to drop such rows"
-    found = read(pairs_spec(path, on_null="drop", **options))
-    assert found == ({("a\n\nb", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
+    kept = read(pairs_spec(path, on_null="drop", **options))
+    assert kept == ({("a\n\nb", "i"): 1, ("v", "j"): 1}, {"bad_rows": 2, "null_rows": 1})
 
 
 @pytest.mark.parametrize("split", [None, 12])
@@ -461,8 +461,8 @@ def test_a_value_of_several_lines_forges_no_rows(write_file, read, refused, on_b
     forged = "".join(f"w{n},forged\n" for n in range(9))
     path = write_file("a.csv", f'user,item\nu,i\nv,"{SECRET}\n{forged}"\n')
     assert refused(path, on_bad_row=on_bad_row) == f"FILE:3: {UNEVEN}"
-    found, _ = read(pairs_spec(path, csv_multiline=True, on_bad_row=on_bad_row))
-    assert found == {("u", "i"): 1, ("v", f"{SECRET}\n{forged}"): 1}
+    kept, _ = read(pairs_spec(path, csv_multiline=True, on_bad_row=on_bad_row))
+    assert kept == {("u", "i"): 1, ("v", f"{SECRET}\n{forged}"): 1}
 
 
 @pytest.mark.parametrize(
@@ -489,8 +489,8 @@ def test_quotes_out_of_place_cost_their_own_row(write_file, read, refused, line,
         == f"FILE:3: {MISPLACED}fix the line, or pass --on_bad_row=skip"
     )
     for split in (None, 5):
-        found = read(pairs_spec(path, on_bad_row="skip", csv_multiline=multiline), split)
-        assert found == ({("u", "i"): 1, ("w", "j"): 1, ("x", "k"): 1}, {"bad_rows": 1})
+        kept = read(pairs_spec(path, on_bad_row="skip", csv_multiline=multiline), split)
+        assert kept == ({("u", "i"): 1, ("w", "j"): 1, ("x", "k"): 1}, {"bad_rows": 1})
 
 
 @pytest.mark.parametrize("on_bad_row", ["error", "skip"])
@@ -523,8 +523,8 @@ def test_a_carriage_return_ends_no_line_of_tsv(write_file, read, refused, split)
     assert refused(path, split) == (
         "FILE:3: a carriage return inside the line; fix the line, or pass --on_bad_row=skip"
     )
-    found = read(pairs_spec(path, on_bad_row="skip"), split)
-    assert found == ({("u", "i"): 1, ("x", "k"): 1}, {"bad_rows": 1})
+    kept = read(pairs_spec(path, on_bad_row="skip"), split)
+    assert kept == ({("u", "i"): 1, ("x", "k"): 1}, {"bad_rows": 1})
 
 
 def test_csv_quote_that_does_not_end_in_a_large_file(write_file, refused):
@@ -550,9 +550,9 @@ def test_no_line_of_csv_changes_how_others_are_read(tmp_path_factory, lines, spl
             read_all(spec, split)
         return
     alone = [csv_row(line) for line in lines]
-    found, counts = read_all(spec, split)
-    assert found == Counter([("first", "i"), ("last", "i"), *(row for row in alone if row)])
-    assert sum(found.values()) + sum(counts.values()) == 2 + sum(bool(line.strip("\r")) for line in lines)
+    kept, counts = read_all(spec, split)
+    assert kept == Counter([("first", "i"), ("last", "i"), *(row for row in alone if row)])
+    assert sum(kept.values()) + sum(counts.values()) == 2 + sum(bool(line.strip("\r")) for line in lines)
 
 
 def csv_row(line):
@@ -593,8 +593,8 @@ def test_malformed_jsonl(write_file, read, refused, line, problem, split):
     path = write_file("a.jsonl", jsonl(*good(2), "", line, *good(1)))
     assert refused(path, split) == f"FILE:4: {problem}; fix the line, or pass --on_bad_row=skip"
     spec = InputSpec.create([path], user_column="user", item_columns=["item"], on_bad_row="skip")
-    found, counts = read(spec, split)
-    assert sum(found.values()) == 3 and counts == {"bad_rows": 1}
+    kept, counts = read(spec, split)
+    assert sum(kept.values()) == 3 and counts == {"bad_rows": 1}
 
 
 @pytest.mark.parametrize("on_bad_row", ["error", "skip"])
@@ -644,9 +644,9 @@ def test_invalid_utf8(write_file, read, refused, name):
         message = "FILE:2: not valid UTF-8; fix the line, or pass --on_bad_row=skip"
     assert refused(path) == message
     columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
-    found, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
+    kept, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
     expected = [["one"], ["two"]] if name == "a.txt" else {("u", "one"): 1, ("u", "two"): 1}
-    assert found == expected and counts == {"bad_rows": 1}
+    assert kept == expected and counts == {"bad_rows": 1}
 
 
 @pytest.mark.parametrize("tokenizer", [None, "words"])
@@ -708,8 +708,8 @@ def test_an_empty_item_of_csv_is_a_null(write_file, read, refused, empty):
     # Of a composite all parts must be empty.
     columns = {"user_column": "user", "item_columns": ["item", "part"]}
     assert refused(path, **columns).startswith("FILE:4: empty item")
-    found, counts = read(InputSpec.create([path], on_null="drop", **columns))
-    assert found == {("u", ("i", "p")): 1, ("v", ("", "p")): 1} and counts == {"empty_items": 1}
+    kept, counts = read(InputSpec.create([path], on_null="drop", **columns))
+    assert kept == {("u", ("i", "p")): 1, ("v", ("", "p")): 1} and counts == {"empty_items": 1}
 
 
 def test_empty_composite_items(tmp_path, read):
@@ -742,8 +742,8 @@ def test_json_integers_are_declared(write_file, read, refused):
     assert refused(path, item_types=["int"]) == (
         "FILE:4: column 'item' holds a string where an integer is expected; fix the line, or pass --on_bad_row=skip"
     )
-    found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip"))
-    assert found == ({(n, n): 1 for n in range(3)}, {"bad_rows": 1})
+    kept = read(pairs_spec(path, item_types=["int"], on_bad_row="skip"))
+    assert kept == ({(n, n): 1 for n in range(3)}, {"bad_rows": 1})
     path = write_file("a.jsonl", jsonl(*({"user": n, "item": n} for n in range(3))))
     for on_bad_row in ("error", "skip"):
         assert refused(path, on_bad_row=on_bad_row) == (
@@ -765,17 +765,17 @@ def test_integers_of_delimited_files(write_file, read, refused, format):
         "FILE:8: column 'item' holds no 64-bit integer where one is expected; fix the line, or pass --on_bad_row=skip"
     )
     assert refused(path, item_types=["int"], on_bad_row="skip").startswith("FILE:7: null in column 'item'")
-    found = read(pairs_spec(path, item_types=["int"], on_bad_row="skip", on_null="drop"))
+    kept = read(pairs_spec(path, item_types=["int"], on_bad_row="skip", on_null="drop"))
     expected = {("u", 7): 2, ("u", -7): 1, ("u", 2**63 - 1): 1, ("u", -(2**63)): 1}
-    assert found == (expected, {"bad_rows": len(bad), "null_rows": 1})
+    assert kept == (expected, {"bad_rows": len(bad), "null_rows": 1})
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_items_as_bytes(write_file, read, name):
     text = b"user,item\nu,\xff\nu,\xc3\xbc\n" if name == "a.csv" else '{"user": "u", "item": "ü"}\n'
-    found, counts = read(pairs_spec(write_file(name, text), item_types=["bytes"]))
+    kept, counts = read(pairs_spec(write_file(name, text), item_types=["bytes"]))
     expected = {("u", "ü".encode()): 1} | ({("u", b"\xff"): 1} if name == "a.csv" else {})
-    assert found == expected and not counts
+    assert kept == expected and not counts
 
 
 def test_declared_types_and_parquet(tmp_path, read, refused):
@@ -810,5 +810,5 @@ def test_nothing_is_lost_at_random(tmp_path, read):
         [f"{tmp_path}/a.jsonl"], user_column="user", item_columns=["item"], on_null="drop", on_bad_row="skip"
     )
     for split in (None, 1000, 33):
-        found, counts = read(spec, split)
-        assert sum(found.values()) + sum(counts.values()) == 400 and len(counts) == 3
+        kept, counts = read(spec, split)
+        assert sum(kept.values()) + sum(counts.values()) == 400 and len(counts) == 3

@@ -77,8 +77,8 @@ def test_languages(read, tmp_path):
     languages = {A: "eng,fra", B: "fra", C: ""}
     (tmp_path / "x.wet.gz").write_bytes(wet(PAGES, languages=languages))
     assert read(spec(path, languages=["fra"])) == (pairs(PAGES[1:2], str), {"filtered_pages": 3})
-    found = read(spec(path, languages=["eng", "fra"]))
-    assert found == (pairs([PAGES[0], PAGES[1], PAGES[3]], str), {"filtered_pages": 1})
+    pages = read(spec(path, languages=["eng", "fra"]))
+    assert pages == (pairs([PAGES[0], PAGES[1], PAGES[3]], str), {"filtered_pages": 1})
 
 
 PLAIN = [("Content-Type", "text/plain")]
@@ -160,8 +160,8 @@ def test_a_bad_page_is_an_error_or_counted(read, tmp_path, name):
         read(spec(str(path), user="host"))
     assert f"x.{format}: record " in str(error.value) and problem in str(error.value)
     assert "secret" not in str(error.value) and "on_bad_row" in str(error.value)
-    found = read(spec(str(path), user="host", on_bad_row="skip"))
-    assert found == (Counter({("two.org", "blue"): 1}), {"bad_rows": 1})
+    pages = read(spec(str(path), user="host", on_bad_row="skip"))
+    assert pages == (Counter({("two.org", "blue"): 1}), {"bad_rows": 1})
 
 
 def test_a_page_too_large_is_passed_over_unread(read, tmp_path, monkeypatch):
@@ -170,8 +170,8 @@ def test_a_page_too_large_is_passed_over_unread(read, tmp_path, monkeypatch):
     path.write_bytes(wet([(A, "secret " * 200_000), (C, "blue")]))
     with pytest.raises(InputError, match="record 2: a page of more than"):
         read(spec(str(path)))
-    found = read(spec(str(path), on_bad_row="skip"))
-    assert found == (Counter({(C, "blue"): 1}), {"bad_rows": 1})
+    pages = read(spec(str(path), on_bad_row="skip"))
+    assert pages == (Counter({(C, "blue"): 1}), {"bad_rows": 1})
     bomb = gzip.compress(b"x" * (3 << 20))
     headers = [("Content-Type", "text/plain"), ("Content-Encoding", "gzip")]
     (tmp_path / "x.warc.gz").write_bytes(warc([(A, bomb)], headers=headers))

@@ -25,22 +25,22 @@ def files(tmp_path):
 
 
 def test_the_definition(files):
-    found = digest_input(files, KEY)
-    key = hmac.new(KEY, b"dpbeam input digest" + bytes.fromhex(found.nonce), hashlib.sha256).digest()
+    digest = digest_input(files, KEY)
+    key = hmac.new(KEY, b"dpbeam input digest" + bytes.fromhex(digest.nonce), hashlib.sha256).digest()
     parts = b"".join(hashlib.sha256(data).digest() for data in (b"one", b"two", b""))
-    assert found.hmac_sha256 == hmac.new(key, parts, hashlib.sha256).hexdigest()
-    assert digest_input(reversed(files), KEY, bytes.fromhex(found.nonce)) == found
+    assert digest.hmac_sha256 == hmac.new(key, parts, hashlib.sha256).hexdigest()
+    assert digest_input(reversed(files), KEY, bytes.fromhex(digest.nonce)) == digest
 
 
 def test_a_store_without_checksums_is_read(files, tmp_path):
     """`dpfake` gives the size for a checksum, as some of Beam's own do."""
     paths = ["dpfake://bucket/x", files[1]]
-    found = []
+    read_files = []
     for data in (b"one", b"two"):
         objects.STORE[paths[0]] = data
         (tmp_path / "a").write_bytes(data)
-        found.append([content_digest(path) for path in paths])
-    assert found == [[hashlib.sha256(data).hexdigest()] * 2 for data in (b"one", b"two")]
+        read_files.append([content_digest(path) for path in paths])
+    assert read_files == [[hashlib.sha256(data).hexdigest()] * 2 for data in (b"one", b"two")]
 
 
 def test_the_checksum_of_a_store_that_keeps_one_is_taken(monkeypatch):
@@ -49,8 +49,8 @@ def test_the_checksum_of_a_store_that_keeps_one_is_taken(monkeypatch):
 
 
 def test_two_runs_and_two_keys_differ(files):
-    found = [digest_input(files, key).hmac_sha256 for key in (KEY, KEY, bytes(32))]
-    assert len(set(found)) == 3
+    macs = [digest_input(files, key).hmac_sha256 for key in (KEY, KEY, bytes(32))]
+    assert len(set(macs)) == 3
     again = digest_input(files, bytes(32), bytes(32))
     assert digest_input(files, KEY, bytes(32)).hmac_sha256 != again.hmac_sha256
 

@@ -49,12 +49,12 @@ def refusal(read, spec):
 
 def test_the_registry():
     assert set(FILES) == set(NAMES)
-    found = list(formats.formats())
-    assert [format.name for format in found] == list(formats.names())
-    suffixes = [suffix for format in found for suffix in format.suffixes]
+    registered = list(formats.formats())
+    assert [format.name for format in registered] == list(formats.names())
+    suffixes = [suffix for format in registered for suffix in format.suffixes]
     assert len(set(suffixes)) == len(suffixes)
     fields = set(InputSpec.__dataclass_fields__)
-    for format in found:
+    for format in registered:
         assert format.title and set(format.options) | set(format.ledger_fields) <= fields
         assert format.is_table or format.has_columns == (FILES[format.name].pairs is not None)
         assert format.has_columns or all(format.instead)

@@ -22,8 +22,8 @@ BYTES = OutputColumns(("item",), ("bytes",))
 
 def test_text(write_file):
     path = write_file("a.txt", "\ufeffone\r\ntwo\n\none\nback\\\\slash\\t\n")
-    found = read_items(path, STRING, "--public_items").to_pylist()
-    assert found == [b"one", b"two", b"back\\slash\t"]
+    items = read_items(path, STRING, "--public_items").to_pylist()
+    assert items == [b"one", b"two", b"back\\slash\t"]
     assert read_items(write_file("a.txt.gz", "7\n-1\n"), INT, "--public_items").to_pylist() == [
         b"\0" * 7 + b"\x07",
         b"\xff" * 8,

@@ -30,11 +30,11 @@ def test_ranges_partition_the_lines(tmp_path, content, cuts, chunk_bytes):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     bounds = sorted({0, *(cut for cut in cuts if cut < len(content)), len(content)})
-    found = [line for a, b in pairwise(bounds) for line in lines_of(path, a, b, chunk_bytes)]
+    lines = [line for a, b in pairwise(bounds) for line in lines_of(path, a, b, chunk_bytes)]
     # (bytes.splitlines would also split at a lone \r)
     pieces = content.split(b"\n")
     expected = [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
-    assert found == list(enumerate(expected, start=1))
+    assert lines == list(enumerate(expected, start=1))
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 1 << 20])

@@ -189,9 +189,9 @@ def test_wildcards_in_a_local_prefix_are_plain_characters(tmp_path, stem):
 def test_the_ledger_names_the_output(tmp_path):
     prefix = f"{tmp_path}/out"
     commit(prefix, "a", 3, format="csv")
-    found = read_ledger(prefix)
-    assert found["parameters"]["output"] == {"format": "csv", "shards": 3}
-    assert shards_named(prefix, found) == [f"{prefix}-0000{n}-of-00003.csv" for n in range(3)]
+    stored = read_ledger(prefix)
+    assert stored["parameters"]["output"] == {"format": "csv", "shards": 3}
+    assert shards_named(prefix, stored) == [f"{prefix}-0000{n}-of-00003.csv" for n in range(3)]
     for broken in ({"shards": 3}, {"shards": "3", "format": "csv"}, {"shards": 1, "format": "exe"}, 3):
         assert shards_named(prefix, {"parameters": {"output": broken}}) == []
     assert read_ledger(f"{tmp_path}/none") is None

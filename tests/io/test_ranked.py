@@ -39,17 +39,17 @@ def write(tmp_path, batches, columns=STRING, format="parquet", noisy_counts=Fals
 
 def test_parquet_in_rank_order(tmp_path):
     """Order of rank, which is not the order of the items."""
-    found = pq.read_table(write(tmp_path, [ranking([b"z", b"a", "é".encode()])]))
-    assert found.to_pydict() == {"rank": [1, 2, 3], "item": ["z", "a", "é"]}
-    assert not any(field.nullable for field in found.schema)
+    table = pq.read_table(write(tmp_path, [ranking([b"z", b"a", "é".encode()])]))
+    assert table.to_pydict() == {"rank": [1, 2, 3], "item": ["z", "a", "é"]}
+    assert not any(field.nullable for field in table.schema)
 
 
 def test_noisy_counts(tmp_path):
     written = write(tmp_path, [ranking([b"z", b"a"], [-3, 2**40])], noisy_counts=True)
-    found = pq.read_table(written)
-    assert found.schema.names == ["rank", "item", "noisy_count"]
-    assert found.to_pydict() == {"rank": [1, 2], "item": ["z", "a"], "noisy_count": [-3, 2**40]}
-    assert found.schema.field("noisy_count").type == pa.int64()
+    table = pq.read_table(written)
+    assert table.schema.names == ["rank", "item", "noisy_count"]
+    assert table.to_pydict() == {"rank": [1, 2], "item": ["z", "a"], "noisy_count": [-3, 2**40]}
+    assert table.schema.field("noisy_count").type == pa.int64()
 
 
 def test_text_is_tab_separated_and_escaped(tmp_path):
@@ -69,10 +69,10 @@ def test_nothing_to_rank(format, batches, noisy_counts, tmp_path):
     if format == "text":
         assert written.read_bytes() == b""
     else:
-        found = pq.read_table(written)
-        assert found.num_rows == 0
-        assert found.schema.names == ["rank", "item", *(["noisy_count"] if noisy_counts else [])]
-        assert found.schema.field("item").type == pa.string()
+        table = pq.read_table(written)
+        assert table.num_rows == 0
+        assert table.schema.names == ["rank", "item", *(["noisy_count"] if noisy_counts else [])]
+        assert table.schema.field("item").type == pa.string()
 
 
 def test_kinds(tmp_path):
@@ -88,8 +88,8 @@ def test_kinds(tmp_path):
     )
     (tmp_path / "more").mkdir()
     columns = OutputColumns(("host", "port"), ("string", "int"))
-    found = pq.read_table(write(tmp_path / "more", [ranking(parts.to_pylist(), [1, 2])], columns))
-    assert found.to_pydict() == {"rank": [1, 2], "host": ["h", "g"], "port": [5, -1]}
+    table = pq.read_table(write(tmp_path / "more", [ranking(parts.to_pylist(), [1, 2])], columns))
+    assert table.to_pydict() == {"rank": [1, 2], "host": ["h", "g"], "port": [5, -1]}
 
 
 @pytest.mark.parametrize("name", ["rank", "noisy_count"])

@@ -317,20 +317,20 @@ def test_what_avro_has_besides(read, tmp_path):
         fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
     path.write_bytes(path.read_bytes().replace(b"\x02x", b"\x02\xff", 1))
 
-    def found(**options):
+    def avro(**options):
         return read(InputSpec.create([str(path)], on_null="drop", on_bad_row="skip", **options))
 
-    assert found(item_columns=["item", "second"]) == (
+    assert avro(item_columns=["item", "second"]) == (
         {(1, ("CLUBS", "HEARTS")): 1, (3, ("CLUBS", "HEARTS")): 1},
         {"null_rows": 1},
     )
-    assert found(item_columns=["text"]) == ({(3, "x"): 1}, {"null_rows": 1, "bad_rows": 1})
-    assert found(layout="grouped", item_columns=["items"]) == ([["a"]] * 3, {"null_rows": 3})
+    assert avro(item_columns=["text"]) == ({(3, "x"): 1}, {"null_rows": 1, "bad_rows": 1})
+    assert avro(layout="grouped", item_columns=["items"]) == ([["a"]] * 3, {"null_rows": 3})
     for column in ("both", "share"):
         with pytest.raises(InputError, match=f"column '{column}' has type "):
-            found(item_columns=[column])
+            avro(item_columns=[column])
     with pytest.raises(InputError, match=r"--item_column: .* has no column 'none', only user, item, second"):
-        found(item_columns=["none"])
+        avro(item_columns=["none"])
 
 
 def test_parquet_without_rows(read, tmp_path):

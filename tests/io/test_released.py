@@ -23,9 +23,9 @@ def test_rows_of_csv_are_those_of_a_reader(values, piece):
     data = text.getvalue().encode()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(released, "_CHUNK", piece)
-        found = describe(io.BytesIO(data), "x-00000-of-00001.csv")
+        described = describe(io.BytesIO(data), "x-00000-of-00001.csv")
     expected = sum(1 for _ in csv.reader(io.StringIO(text.getvalue(), newline=""))) - 1
-    assert (found.rows, found.sha256) == (expected, hashlib.sha256(data).hexdigest())
+    assert (described.rows, described.sha256) == (expected, hashlib.sha256(data).hexdigest())
 
 
 @pytest.mark.parametrize("extension", ["txt", "jsonl"])

@@ -32,10 +32,10 @@ def test_reading(read):
     )
     STORE["dpfake://b/in/c.parquet"] = sink.getvalue()
     spec = InputSpec.create(["dpfake://b/in/*.csv*"], format="csv", user_column="user", item_columns=["item"])
-    found, counts = read(spec)
-    assert not counts and len(found) == 3000 and set(found.values()) == {2}
+    rows, counts = read(spec)
+    assert not counts and len(rows) == 3000 and set(rows.values()) == {2}
     spec = InputSpec.create(["dpfake://b/in/c.parquet"], user_column="user", item_columns=["item"])
-    assert set(read(spec)[0]) == set(found)
+    assert set(read(spec)[0]) == set(rows)
     with pytest.raises(InputError) as error:
         read(InputSpec.create(["dpfake://b/none.csv"], user_column="user", item_columns=["item"]))
     assert str(error.value) == "--input: no such file: 'dpfake://b/none.csv'"

@@ -17,15 +17,15 @@ KINDS = Kinds(None, ("int",))
 def blocks_of(degrees, cuts, target):
     """Blocks of users with these numbers of items, added in batches cut at the given users."""
     maker = BlockMaker(0, KINDS, target)
-    found = []
+    made = []
     bounds = sorted({0, len(degrees), *(cut % (len(degrees) + 1) for cut in cuts)})
     item = 0
     for a, b in pairwise(bounds):
         row = np.repeat(np.arange(b - a), degrees[a:b])
         items = pa.array([str(item + k).encode() for k in range(len(row))], pa.large_binary())
         item += len(row)
-        found += maker.add(Pairs(row, items, None, b - a))
-    return found + list(maker.finish())
+        made += maker.add(Pairs(row, items, None, b - a))
+    return made + list(maker.finish())
 
 
 @settings(max_examples=200, deadline=None)

@@ -52,21 +52,24 @@ def table(data):
 
 
 def test_parquet_content():
-    found = table(written(binary("b", "ü", "a"), WEIGHTED, np.array([2.5, 3.0, 1.0])))
-    assert found.to_pylist() == [
+    written_table = table(written(binary("b", "ü", "a"), WEIGHTED, np.array([2.5, 3.0, 1.0])))
+    assert written_table.to_pylist() == [
         {"item": "a", "noisy_weight": 1.0},
         {"item": "b", "noisy_weight": 2.5},
         {"item": "ü", "noisy_weight": 3.0},
     ]
-    assert found.schema.types == [pa.string(), pa.float64()]
+    assert written_table.schema.types == [pa.string(), pa.float64()]
 
 
 def test_parquet_kinds_and_names():
     columns = OutputColumns(("name", "n", "raw"), ("string", "int", "bytes"))
     parts = [canonical.encode(pa.array(v))[0] for v in (["x", "a"], [1, -2], [b"\xff", b""])]
-    found = table(written(canonical.encode_parts(parts), columns))
-    assert found.to_pylist() == [{"name": "a", "n": -2, "raw": b""}, {"name": "x", "n": 1, "raw": b"\xff"}]
-    assert found.schema.types == [pa.string(), pa.int64(), pa.binary()]
+    written_table = table(written(canonical.encode_parts(parts), columns))
+    assert written_table.to_pylist() == [
+        {"name": "a", "n": -2, "raw": b""},
+        {"name": "x", "n": 1, "raw": b"\xff"},
+    ]
+    assert written_table.schema.types == [pa.string(), pa.int64(), pa.binary()]
 
 
 @pytest.mark.parametrize("format", OUTPUT_FORMATS)
@@ -154,8 +157,8 @@ def test_output_is_a_list_of_public_items(tmp_path_factory, format, extension, d
     if format == "text":  # a first item that looks like another format is refused
         assume(not path.read_bytes().startswith(tuple(other.magic for other in formats() if other.magic)))
     with open(path, "rb") as file:
-        found = describe(file, path.name)
-    assert (found.rows, found.sha256) == (len(rows), hashlib.sha256(path.read_bytes()).hexdigest())
+        described = describe(file, path.name)
+    assert (described.rows, described.sha256) == (len(rows), hashlib.sha256(path.read_bytes()).hexdigest())
     back = read_items(str(path), columns, "--public_items")
     assert sorted(back.to_pylist()) == sorted(items.to_pylist())
 
@@ -238,14 +241,14 @@ def test_write_on_beam(tmp_path, weighted):
     for folder, size in (("a", 100), ("b", 7)):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder, list(batches_of(100, size, weighted)), columns, shards=3)
-    found = contents(tmp_path / "a")
-    assert list(found) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
-    rows = [row for data in found.values() for row in table(data).to_pylist()]
+    files = contents(tmp_path / "a")
+    assert list(files) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
+    rows = [row for data in files.values() for row in table(data).to_pylist()]
     expected = [{"item": f"i{n}"} | ({"noisy_weight": n / 2} if weighted else {}) for n in range(100)]
     assert sorted(rows, key=str) == sorted(expected, key=str)
     # How items arrive does not show.
-    assert contents(tmp_path / "b") == found
-    for number, data in enumerate(found.values()):
+    assert contents(tmp_path / "b") == files
+    for number, data in enumerate(files.values()):
         items = table(data)["item"].to_pylist()
         assert items == sorted(items) and set(output_shard(binary(*items), 3)) == {number}
 
@@ -264,9 +267,9 @@ def test_long_items_travel_and_lie_in_more_pieces(tmp_path, monkeypatch):
     items = [f"{n:0500}" for n in range(200)]
     batch = pa.record_batch({"item": binary(*items)})
     write(tmp_path, [batch], STRINGS)
-    found = contents(tmp_path)
-    assert list(found) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
-    assert sorted(item for data in found.values() for item in table(data)["item"].to_pylist()) == items
+    files = contents(tmp_path)
+    assert list(files) == [f"shard-{shard_name(n, 3, 'parquet')}" for n in range(3)]
+    assert sorted(item for data in files.values() for item in table(data)["item"].to_pylist()) == items
     assert max(sent) <= 3_000 and len(sent) >= 34
 
 

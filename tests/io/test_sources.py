@@ -168,8 +168,8 @@ def test_bytes_of_an_item(items, settings, low, high, tmp_path):
         table = table.set_column(1, "item", pa.array([], pa.string()))
     pq.write_table(table, tmp_path / "a.parquet", compression="zstd")
     spec = pairs_spec(f"{tmp_path}/a.parquet", **settings)
-    found = preflight(spec).item_bytes
-    assert found is None if low is None else low <= found <= high
+    item_bytes = preflight(spec).item_bytes
+    assert item_bytes is None if low is None else low <= item_bytes <= high
 
 
 def test_bytes_of_an_item_of_two_columns(tmp_path):
@@ -262,7 +262,7 @@ def test_complete_on_beam(tmp_path):
     spec = InputSpec.create([f"{tmp_path}/a.parquet"], layout="grouped", item_columns=["items"])
 
     def run(**options):
-        found = []
+        users_seen = []
         with beam.Pipeline(runner="FnApiRunner") as pipeline:
             blocks = pipeline | ReadInput(spec, target_pairs=100, **options)
             assert blocks.element_type == beam.typehints.Tuple[int, pa.RecordBatch]
@@ -272,7 +272,7 @@ def test_complete_on_beam(tmp_path):
                 for block, user, item in elements:
                     users.setdefault((block, user), []).append(item)
                 assert sorted(map(sorted, users.values())) == sorted(sorted(v) for v in lists if v)
-                found.append(len(users))
+                users_seen.append(len(users))
 
             assert_that(blocks | beam.Reshuffle() | beam.FlatMap(block_values), check)
 
@@ -317,8 +317,8 @@ def test_long_items_make_smaller_blocks_of_complete_users(tmp_path, monkeypatch)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         sizes = pipeline | ReadInput(spec) | beam.MapTuple(lambda block, batch: batch.num_rows)
 
-        def check(found):
-            assert sum(found) == 2_000 and len(found) >= 20 and max(found) <= 105
+        def check(rows):
+            assert sum(rows) == 2_000 and len(rows) >= 20 and max(rows) <= 105
 
         assert_that(sizes, check)
 

@@ -108,14 +108,14 @@ def test_a_file_on_a_memory_disk_is_a_file():
     with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".csv") as file:
         file.write(CSV)
         file.flush()
-        assert [found.path for found in preflight(spec(file.name)).files] == [file.name]
+        assert [file_read.path for file_read in preflight(spec(file.name)).files] == [file.name]
 
 
 def test_text_on_stdin(stdin, tmp_path):
     stdin(b"to be or\nnot to be\n")
     summary = preflight(InputSpec.create(["-"], format="text"), temp_location=str(tmp_path))
-    found, _ = read(InputSpec.create([summary.files[0].path], format="text"))
-    assert found == [["be", "or", "to"], ["be", "not", "to"]]
+    rows, _ = read(InputSpec.create([summary.files[0].path], format="text"))
+    assert rows == [["be", "or", "to"], ["be", "not", "to"]]
     summary.release()
 
 

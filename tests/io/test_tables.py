@@ -87,14 +87,14 @@ def test_partitions_and_new_columns_of_a_delta_table(read, tmp_path):
     )
     more = rows(("u3", "c"), shop=["x/y %"], day=days[:1], n=[1], colour=["red"])
     write_deltalake(place, more, mode="append", schema_mode="merge")
-    found = read(spec_of(f"delta:{place}", item_columns=["item", "shop", "n"]))[0]
+    live = read(spec_of(f"delta:{place}", item_columns=["item", "shop", "n"]))[0]
     expected = [("u1", ("a", "x/y %", 1)), ("u2", ("b", "ü=1", 2)), ("u3", ("c", "x/y %", 1))]
-    assert found == Counter(expected)
+    assert live == Counter(expected)
     assert read(spec_of(f"delta:{place}", user_column="shop"))[0] == Counter(
         [("x/y %", "a"), ("x/y %", "c"), ("ü=1", "b")]
     )
-    found = read(spec_of(f"delta:{place}", item_columns=["colour"], on_null="drop"))
-    assert found == ({("u3", "red"): 1}, {"null_rows": 2})
+    live = read(spec_of(f"delta:{place}", item_columns=["colour"], on_null="drop"))
+    assert live == ({("u3", "red"): 1}, {"null_rows": 2})
     assert "null in column 'colour'" in refusal(read, f"delta:{place}", item_columns=["colour"])
 
 
@@ -159,9 +159,9 @@ def catalog(tmp_path, monkeypatch):
     for name, value in properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__SHOP__{name.upper()}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which read them when it was imported
-    found = load_catalog("shop")
-    found.create_namespace("ns")
-    return found
+    local = load_catalog("shop")
+    local.create_namespace("ns")
+    return local
 
 
 @pytest.fixture
@@ -185,10 +185,10 @@ def test_the_live_rows_of_an_iceberg_table(read, iceberg):
         assert read(spec_of(place, **named)) == (NOW, {})
     history = [entry.snapshot_id for entry in iceberg.history()]
     assert preflight(spec_of("iceberg:shop.ns.t", **named)).spec.table_version == history[-1]
-    found = read(spec_of("iceberg:shop.ns.t", table_version=history[0]))[0]  # by the names of that time
-    assert found == {("u1", "erased"): 1, ("u2", "old"): 1, ("u3", "c"): 1}
-    found = read(spec_of("iceberg:shop.ns.t", item_columns=["colour"], on_null="drop"))
-    assert found == ({("u4", "red"): 1}, {"null_rows": 2})
+    live = read(spec_of("iceberg:shop.ns.t", table_version=history[0]))[0]  # by the names of that time
+    assert live == {("u1", "erased"): 1, ("u2", "old"): 1, ("u3", "c"): 1}
+    live = read(spec_of("iceberg:shop.ns.t", item_columns=["colour"], on_null="drop"))
+    assert live == ({("u4", "red"): 1}, {"null_rows": 2})
 
 
 def test_a_column_is_renamed_and_nothing_is_written(read, iceberg):
@@ -266,9 +266,9 @@ def test_partitions_are_columns_and_filters(read, folders):
     days = ["day>=2026-11-01", "day<2026-12-01"]
     options = {"partitions": days, "item_columns": ["day", "shop", "item"], "on_null": "drop"}
     for split in (None, 1):
-        found = read(spec_of(place, **options), split)
+        kept = read(spec_of(place, **options), split)
         expected = {(f"u{day}", (day, "x/y", "x")): 1 for day in ("2026-11-01", "2026-11-02")}
-        assert found == (expected, {"null_rows": 2})
+        assert kept == (expected, {"null_rows": 2})
     assert len(preflight(spec_of(place, partitions=["day=2026-11-02"])).files) == 2
     assert len(preflight(spec_of(place, partitions=["day!=2026-12-01", "shop=x/y"])).files) == 3
     assert read(spec_of(place, partitions=days, item_columns=["day"], user_column="item"))[0].keys() == {
@@ -290,8 +290,8 @@ def test_filters_that_say_nothing(read, folders):
     [("n>9", "10"), ("n<=9", "9"), ("n=10", "10"), ("n = 09", "9"), ("n!=9", "10"), ("n>9x", "")],
 )
 def test_integers_are_compared_as_integers(text, kept):
-    found = [value for value in ("9", "10") if Filter.parse(text).keeps(value)]
-    assert found == ([kept] if kept else [])
+    values = [value for value in ("9", "10") if Filter.parse(text).keeps(value)]
+    assert values == ([kept] if kept else [])
     assert not Filter.parse(text).keeps(None)
 
 

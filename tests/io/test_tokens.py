@@ -58,9 +58,9 @@ def test_whitespace(documents):
 @settings(max_examples=200, deadline=None)
 @given(DOCUMENTS, st.sampled_from([r"\w+", r"a*", r"(\w)b?", r"[^ ]+$"]))
 def test_regex(documents, pattern):
-    found = [(d, token) for d, text in enumerate(documents) for token in re.findall(pattern, text)]
-    expected = [(d, token) for d, token in found if token]
-    assert tokenize(documents, token_pattern=pattern) == (expected, len(found) - len(expected))
+    by_hand = [(d, token) for d, text in enumerate(documents) for token in re.findall(pattern, text)]
+    expected = [(d, token) for d, token in by_hand if token]
+    assert tokenize(documents, token_pattern=pattern) == (expected, len(by_hand) - len(expected))
 
 
 def test_words_by_example():
@@ -108,8 +108,8 @@ def test_ngrams(documents, low, more):
         for i in range(len(tokens) - n + 1)
     ]
     texts = [" ".join(tokens) for tokens in documents]
-    found, _ = tokenize(texts, tokenizer="whitespace", ngrams=(low, low + more))
-    assert found == expected
+    grams, _ = tokenize(texts, tokenizer="whitespace", ngrams=(low, low + more))
+    assert grams == expected
 
 
 def test_one_group_gives_its_text():

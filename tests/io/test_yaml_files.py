@@ -70,16 +70,16 @@ def test_what_is_plain_is_read_as_everybody_reads_it(tmp_path):
     text += "--f: |\n  t\n0: -0.25\n"
     path = tmp_path / "x.yaml"
     path.write_text(text)
-    found = load(str(path), "--config")
+    loaded = load(str(path), "--config")
     expected = yaml.safe_load(text)
     expected["f"] = expected.pop("--f")
-    assert found == expected and found.lines == {"a": 1, "b": 2, "c": 3, "f": 4, 0: 6}
-    assert [type(value) for value in found["b"][:3]] == [Number, int, Number]
+    assert loaded == expected and loaded.lines == {"a": 1, "b": 2, "c": 3, "f": 4, 0: 6}
+    assert [type(value) for value in loaded["b"][:3]] == [Number, int, Number]
     path.write_text(json.dumps(values := {"r0": 1e-5, "r1": {"supply": 3, "max_demand": 0.5}}, indent=2))
     assert load(str(path), "--supplies") == values
     path.write_text("﻿delta: 1e-5\nid: 1.10\nday: 2026-01-31\n")
-    found = load(str(path), "--config")
-    assert found == {"delta": 1e-5, "id": 1.1, "day": "2026-01-31"} and found["id"].text == "1.10"
+    loaded = load(str(path), "--config")
+    assert loaded == {"delta": 1e-5, "id": 1.1, "day": "2026-01-31"} and loaded["id"].text == "1.10"
     path.write_text("")
     assert load(str(path), "--config") is None
 

@@ -30,8 +30,8 @@ def test_round_trip_and_injective(columns, skip):
     kinds, rows = columns
     parts = []
     for p, kind in enumerate(kinds):
-        encoded, found = canonical.encode(pa.array([row[p] for row in rows], ARROW[kind]))
-        assert found == kind and encoded.type == pa.large_binary()
+        encoded, said_kind = canonical.encode(pa.array([row[p] for row in rows], ARROW[kind]))
+        assert said_kind == kind and encoded.type == pa.large_binary()
         parts.append(encoded)
     items = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
     assert len(set(items.to_pylist())) == len(set(rows))
@@ -49,14 +49,14 @@ def test_documented_encoding():
 
 def test_one_as_string_integer_and_bytes():
     """The three have different (kind, bytes), and a byte string that spells an integer's bytes has another kind."""
-    found = {
+    encodings = {
         (kind, encoded[0].as_py())
         for encoded, kind in (
             canonical.encode(pa.array(values))
             for values in (["1"], [1], [b"1"], [b"\0" * 7 + b"\x01"], ["\0" * 7 + "\x01"])
         )
     }
-    assert len(found) == 5
+    assert len(encodings) == 5
 
 
 def test_parts_do_not_run_together():
@@ -106,8 +106,8 @@ def test_nested_dictionaries_and_runs():
         (runs, "int", [b"\0" * 7 + b"\x07"] * 2 + [None] * 2),
         (pa.DictionaryArray.from_arrays([0], pa.array(["a"], pa.string_view())), "string", [b"a"]),
     ):
-        encoded, found = canonical.encode(array)
-        assert found == kind and canonical.plain(encoded).to_pylist() == values
+        encoded, said_kind = canonical.encode(array)
+        assert said_kind == kind and canonical.plain(encoded).to_pylist() == values
     with pytest.raises(InputError, match="has type dictionary"):
         canonical.encode(pa.DictionaryArray.from_arrays([0], pa.array([1.5]).dictionary_encode()))
 

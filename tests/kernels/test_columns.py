@@ -30,12 +30,12 @@ pairs = hnp.arrays(np.uint64, st.tuples(st.integers(0, 20), st.just(2)))
 @settings(max_examples=60)
 @given(st.dictionaries(st.text("abc.", min_size=1, max_size=6), st.one_of(arrays, pairs), max_size=6))
 def test_numpy_columns_survive(columns):
-    found = decode(encode(columns))
-    assert list(found) == list(columns)
+    decoded = decode(encode(columns))
+    assert list(decoded) == list(columns)
     for name, values in columns.items():
-        assert found[name].dtype == values.dtype
-        assert found[name].shape == values.shape
-        assert np.array_equal(found[name], values)
+        assert decoded[name].dtype == values.dtype
+        assert decoded[name].shape == values.shape
+        assert np.array_equal(decoded[name], values)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20), st.integers(0, 3), st.integers(1, 200))
@@ -43,10 +43,10 @@ def test_byte_strings_survive(values, start, times):
     """Short and long enough to be compressed; slices too. They decode as large_binary."""
     expected = pa.array(values * times, pa.large_binary())[start:]
     for kind in (pa.binary(), pa.large_binary()):
-        found = decode(encode({"x": pa.array(values * times, kind)[start:], "n": np.arange(3)}))
-        found["x"].validate(full=True)
-        assert found["x"].equals(expected)
-        assert np.array_equal(found["n"], np.arange(3))
+        decoded = decode(encode({"x": pa.array(values * times, kind)[start:], "n": np.arange(3)}))
+        decoded["x"].validate(full=True)
+        assert decoded["x"].equals(expected)
+        assert np.array_equal(decoded["n"], np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ integers = st.one_of(
 @given(st.lists(integers, max_size=50), st.sampled_from([0, 1, 7]))
 def test_packed_integers_survive(values, default):
     column = np.array(values, np.int64)
-    found = unpack("w", decode(encode(pack("w", column, default))), np.int64, default)
-    assert found.dtype == np.int64
-    assert np.array_equal(found, column)
-    found[:] = 5  # a new, writable array
+    unpacked = unpack("w", decode(encode(pack("w", column, default))), np.int64, default)
+    assert unpacked.dtype == np.int64
+    assert np.array_equal(unpacked, column)
+    unpacked[:] = 5  # a new, writable array
 
 
 @given(hnp.arrays(np.uint16, st.integers(0, 70), elements=st.sampled_from([0, 1, 32768, 65535])))
@@ -148,6 +148,6 @@ def test_words_survive_in_as_many_bytes_as_the_largest_needs(values):
 def test_words_of_narrower_types_survive():
     column = np.array([0, 1, 2**23, 2**31 - 1], np.int32)
     for part in (column, column[:3], column[:0]):
-        found = unpack_words("w", {**pack_words("w", part), **pack_words("w2", column)}, np.int32)
-        assert found.dtype == np.int32
-        assert np.array_equal(found, part)
+        unpacked = unpack_words("w", {**pack_words("w", part), **pack_words("w2", column)}, np.int32)
+        assert unpacked.dtype == np.int32
+        assert np.array_equal(unpacked, part)

@@ -39,11 +39,11 @@ KEYS = PairKeys(user=bytes([1]) * 32, item=bytes([2]) * 32, sample=bytes([3]) * 
 
 
 def messages_of(pairs, *, num_blocks=1, cap=100, size=None, keys=KEYS):
-    found: dict[int, list] = {}
+    by_block: dict[int, list] = {}
     for users, items in batches(pairs, size):
         for block, columns in partition_pairs(users, items, keys, num_blocks, cap):
-            found.setdefault(block, []).append(columns)
-    return found
+            by_block.setdefault(block, []).append(columns)
+    return by_block
 
 
 def messages_by_groups(pairs, *, num_blocks, group, cap=100, size=None, chunk=3):
@@ -53,13 +53,13 @@ def messages_by_groups(pairs, *, num_blocks, group, cap=100, size=None, chunk=3)
         for number, columns in partition_pairs(users, items, KEYS, num_blocks, cap, group=group):
             groups.setdefault(number, []).append(columns)
     assert max(groups) * group < num_blocks
-    found: dict[int, list] = {}
+    by_block: dict[int, list] = {}
     for number, messages in groups.items():
         for start in range(0, len(messages), chunk):
             for block, columns in partition_again(messages[start : start + chunk], KEYS, num_blocks, cap):
                 assert block // group == number
-                found.setdefault(block, []).append(columns)
-    return found
+                by_block.setdefault(block, []).append(columns)
+    return by_block
 
 
 def block_sets(block: Block) -> dict[tuple, set[str]]:
@@ -113,10 +113,10 @@ def test_two_splits_make_the_blocks_of_one(group, cap):
     pairs = random_pairs(8, users=60, max_degree=20) + [("whale", f"own {n}") for n in range(30)]
     pairs = pairs + pairs[::3]
     direct = messages_of(pairs, num_blocks=17, cap=cap)
-    found = messages_by_groups(pairs, num_blocks=17, group=group, cap=cap, size=50)
-    assert found.keys() == direct.keys()
+    in_two_steps = messages_by_groups(pairs, num_blocks=17, group=group, cap=cap, size=50)
+    assert in_two_steps.keys() == direct.keys()
     for number, messages in direct.items():
-        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, found[number]))
+        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, in_two_steps[number]))
         assert block_sets(one) == block_sets(two)
         assert one.items.equals(two.items) and np.array_equal(one.links, two.links)
         assert np.array_equal(one.user_fp, two.user_fp)
@@ -144,11 +144,11 @@ def test_a_second_split_refuses_mixed_kinds_and_takes_nothing():
 def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):
     """Both ways to restrict a dictionary name the same items in the same order."""
     pairs = random_pairs(4, users=200)
-    found = []
+    sizes = []
     for few in (0, 10**9):
         monkeypatch.setattr(pairs_module, "_FEW", few)
         messages = messages_of(pairs, num_blocks=40)
-        found.append(
+        sizes.append(
             {
                 block: [(m["item"].tolist(), m["dictionary"].to_pylist()) for m in part]
                 for block, part in messages.items()
@@ -158,7 +158,7 @@ def test_a_message_of_few_rows_has_a_small_dictionary(monkeypatch):
             sorted(set(m["item"].tolist())) == list(range(len(m["dictionary"])))
             for m in itertools.chain(*messages.values())
         )
-    assert found[0] == found[1]
+    assert sizes[0] == sizes[1]
 
 
 def test_a_block_does_not_depend_on_the_order_of_its_messages():
@@ -167,9 +167,9 @@ def test_a_block_does_not_depend_on_the_order_of_its_messages():
     wanted = build_block(0, messages, KEYS, 3, 5)
     rng = np.random.default_rng(0)
     for _ in range(4):
-        found = build_block(0, [messages[i] for i in rng.permutation(len(messages))], KEYS, 3, 5)
+        again = build_block(0, [messages[i] for i in rng.permutation(len(messages))], KEYS, 3, 5)
         for name, values in wanted.to_columns(with_items=True).items():
-            other = found.to_columns(with_items=True)[name]
+            other = again.to_columns(with_items=True)[name]
             assert other.equals(values) if isinstance(values, pa.Array) else np.array_equal(other, values)
 
 
@@ -351,7 +351,9 @@ def test_ties_of_the_sampling_order_go_to_the_smaller_fingerprint(constant, monk
     smallest = {name for _, name in by_fingerprint[:6]}
     for rows in (pairs, pairs[::-1], pairs + pairs):
         for size in (None, 4, 13):
-            assert all(found == smallest for found in all_sets(rows, cap=6, size=size).values())
+            assert all(
+                smallest_left == smallest for smallest_left in all_sets(rows, cap=6, size=size).values()
+            )
 
 
 def test_ties_of_the_leading_bits_are_decided_by_all_bits(monkeypatch):
@@ -446,10 +448,10 @@ def test_how_users_are_laid_out_does_not_matter(layout, together, cap):
     numbers = np.sort(numbers) if together else numbers
     users = pa.array([b"user %d" % n for n in numbers], pa.large_binary())
     items = pa.array([b"item %d" % n for n in rng.integers(0, 500, 6_000)], pa.large_binary())
-    found = list(partition_pairs(layout(users), items, KEYS, 7, cap, b"kinds"))
+    messages = list(partition_pairs(layout(users), items, KEYS, 7, cap, b"kinds"))
     each = UserRows(fingerprints(KEYS.user, users))
     expected = list(partition_pairs(each, items, KEYS, 7, cap, b"kinds"))
-    assert [(block, encode(columns)) for block, columns in found] == [(b, encode(c)) for b, c in expected]
+    assert [(block, encode(columns)) for block, columns in messages] == [(b, encode(c)) for b, c in expected]
 
 
 def test_users_that_lie_together_are_hashed_once_a_run():
@@ -485,21 +487,21 @@ def test_a_message_in_fewer_bytes_keeps_every_bit():
     message = {"user_fp": fp, "rows": rows, "item": index, "dictionary": items, "kinds": kinds_column(b"k")}
     data = encode(pack_pairs(message))
     assert len(data) < 14.5 * len(fp) + index.nbytes
-    found = unpack_pairs(decode(data))
-    assert found.keys() == message.keys()
+    unpacked = unpack_pairs(decode(data))
+    assert unpacked.keys() == message.keys()
     for name in ("user_fp", "rows", "item"):
-        assert np.array_equal(found[name], message[name])
-    assert found["user_fp"].dtype == np.uint64
-    assert found["dictionary"].equals(items)
+        assert np.array_equal(unpacked[name], message[name])
+    assert unpacked["user_fp"].dtype == np.uint64
+    assert unpacked["dictionary"].equals(items)
 
 
 def test_a_block_finds_its_fingerprints_when_it_is_asked():
     block = build_block(3, messages_of(random_pairs(4))[0], KEYS, 4, 100)
     columns, asked = block.to_columns(with_items=False, with_identity=False), []
-    found = Block.from_columns(columns, lambda: asked.append(1) or block.item_fp)
-    assert np.array_equal(found.links, block.links)
+    read_block = Block.from_columns(columns, lambda: asked.append(1) or block.item_fp)
+    assert np.array_equal(read_block.links, block.links)
     assert not asked
-    other = dataclasses.replace(found, id=5)
+    other = dataclasses.replace(read_block, id=5)
     assert np.array_equal(other.item_fp, block.item_fp)
     assert np.array_equal(other.item_fp, block.item_fp)
     assert asked == [1]

@@ -88,8 +88,8 @@ def test_shards_do_not_depend_on_the_order_of_messages(shards):
     one = build_shard(0, [3, 8], arrays, KEYS.item)
     other = build_shard(0, [8, 3], arrays[::-1], KEYS.item)
     for name, values in one.to_columns().items():
-        found = other.to_columns()[name]
-        assert found.equals(values) if isinstance(values, pa.Array) else np.array_equal(found, values)
+        column = other.to_columns()[name]
+        assert column.equals(values) if isinstance(values, pa.Array) else np.array_equal(column, values)
 
 
 def test_shards_survive_their_encoding(shards):

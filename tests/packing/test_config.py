@@ -47,8 +47,8 @@ def test_the_sensitivity_is_reached():
 
 def test_the_events_cost_the_budget():
     made = plan(market([100], 1_000), epsilon=0.7, delta=1e-7)
-    found = account(made.event)
-    assert found.epsilon == 0.7 and 0.999e-7 < found.delta <= 1e-7
+    guarantee = account(made.event)
+    assert guarantee.epsilon == 0.7 and 0.999e-7 < guarantee.delta <= 1e-7
     assert made.noise.sigma == gaussian_sigma(0.7, 1e-7)
 
 
@@ -87,7 +87,7 @@ def test_the_start_and_the_averaged_rounds_share_the_filter():
 
 def test_too_small_a_supply_is_refused_with_what_would_do():
     config = PackingConfig(1.0, 1e-6)
-    found = make_plan(config, market([300, 900], 10_000))
+    enough = make_plan(config, market([300, 900], 10_000))
     with pytest.raises(InputError, match=r"^--supplies: 1 of 'r0' are too few") as error:
         make_plan(config, market([1, 900], 10_000)).check_supply()
     assert "allow_small_supply" not in str(error.value)
@@ -102,7 +102,7 @@ def test_too_small_a_supply_is_refused_with_what_would_do():
     for corrected in (replace(config, alpha=alpha), replace(config, epsilon=epsilon)):
         make_plan(corrected, market([100, 900], 10_000)).check_supply()
     make_plan(replace(config, allow_small_supply=True), market([100, 900], 10_000)).check_supply()
-    assert found.supply_needed == pytest.approx(found.overuse_margin / 0.1)
+    assert enough.supply_needed == pytest.approx(enough.overuse_margin / 0.1)
 
 
 def test_noise_that_no_integer_holds_is_refused():

@@ -73,8 +73,8 @@ def test_allocations_are_the_weighted_share_of_rounds_times_the_smallest_factor(
 
 def test_an_agent_without_demands_gets_all():
     rows = Rows(np.float32([0, 5]), np.zeros((2, 3), np.float32), BITS)
-    found = rows.allocate(np.full((2, 3), 1 << 28), np.array([1, 2]), np.array([1, 1, 1]))
-    assert found.tolist() == [1.0, 1.0]
+    fractions = rows.allocate(np.full((2, 3), 1 << 28), np.array([1, 2]), np.array([1, 1, 1]))
+    assert fractions.tolist() == [1.0, 1.0]
 
 
 def test_demands_are_rounded_up_and_values_down():

@@ -17,21 +17,21 @@ ONE = 1 << 40
 def test_prices_are_those_of_multiplicative_weights(theta, largest):
     largest = Fraction(largest)
     bits = price_bits(largest)
-    found = prices_of(np.array([round(t * ONE) for t in theta]), largest, bits)
+    prices = prices_of(np.array([round(t * ONE) for t in theta]), largest, bits)
     weights = np.exp(np.array([*theta, 0.0]) - max([*theta, 0.0]))
     expected = float(largest) * weights[:-1] / weights.sum()
-    assert found * 2.0**-bits == pytest.approx(expected, rel=1e-9, abs=2.0 ** (1 - bits))
-    assert found.min() >= 0 and found.sum() <= largest * 2**bits <= 2**31
+    assert prices * 2.0**-bits == pytest.approx(expected, rel=1e-9, abs=2.0 ** (1 - bits))
+    assert prices.min() >= 0 and prices.sum() <= largest * 2**bits <= 2**31
 
 
 def test_the_first_prices_are_equal_shares_with_the_dummy():
-    found = prices_of(np.zeros(3, np.int64), Fraction(20), 10)
-    assert found.tolist() == [5 << 10] * 3
+    prices = prices_of(np.zeros(3, np.int64), Fraction(20), 10)
+    assert prices.tolist() == [5 << 10] * 3
 
 
 def test_log_weights_far_apart_do_not_overflow():
-    found = prices_of(np.array([1 << 60, -(1 << 60), 0]), Fraction(1), 30)
-    assert found.tolist() == [(1 << 30), 0, 0] or found.tolist() == [(1 << 30) - 1, 0, 0]
+    prices = prices_of(np.array([1 << 60, -(1 << 60), 0]), Fraction(1), 30)
+    assert prices.tolist() == [(1 << 30), 0, 0] or prices.tolist() == [(1 << 30) - 1, 0, 0]
 
 
 def test_prices_that_no_grid_holds_are_refused():
@@ -44,7 +44,7 @@ def test_prices_that_no_grid_holds_are_refused():
     st.lists(st.integers(-(2**55), 2**55), min_size=1, max_size=4), st.fractions(0, 1, max_denominator=10**6)
 )
 def test_steps_are_exact_and_rounded_down(gradient, size):
-    found = step(np.zeros(len(gradient), np.int64), np.array(gradient), size / 2**55)
-    for theta, g in zip(found, gradient):
+    moved = step(np.zeros(len(gradient), np.int64), np.array(gradient), size / 2**55)
+    for theta, g in zip(moved, gradient):
         exact = Fraction(g) * size * ONE / 2**55
         assert theta == -(exact // 1)

@@ -25,7 +25,7 @@ def rows_of(made, values, demands):
 def transcript(made, rows, name):
     """(prices, exact demand, noisy demand, share) of every round of a run."""
     program, keys = PackingProgram(made), Keys(key(name))
-    state, said, spent, found = {}, None, (), []
+    state, said, spent, rounds = {}, None, (), []
     for trip in range(program.trips):
         prices = program._prices(program._first) if said is None else said[PRICES]
         exact = rows.total_demand(prices)
@@ -33,9 +33,9 @@ def transcript(made, rows, name):
         draw = keys.hub(program.hub_noise(trip), trip, spent)
         state, said = program.decide(trip, state, [summary], draw)
         spent = draw.spent
-        found.append((prices, exact / 2**22, state["noisy"] / ONE, spent[-1]))
+        rounds.append((prices, exact / 2**22, state["noisy"] / ONE, spent[-1]))
         if program.done(trip, said):
-            return found
+            return rounds
     raise AssertionError
 
 
@@ -48,11 +48,11 @@ def test_replay_one_agent_moves_the_demand_by_less_than_the_noise_is_made_for(se
     if most is not None:
         demands *= np.eye(3)[rng.integers(0, 3, 60)]
     made = plan(market([6, 9, 30], 60), epsilon=20.0, alpha=0.5, start_rounds=5, max_resources_per_agent=most)
-    found = transcript(made, rows_of(made, values, demands), str(seed))
+    rounds = transcript(made, rows_of(made, values, demands), str(seed))
     values[7], demands[7] = rng.choice([0, 1]), np.eye(3)[rng.integers(3)] if most else rng.choice([0, 1], 3)
     other = rows_of(made, values, demands)
     cost = 0.0
-    for prices, exact, _, share in found:
+    for prices, exact, _, share in rounds:
         moved = np.linalg.norm(other.total_demand(prices) / 2**22 - exact)
         assert moved <= made.noise.sensitivity
         cost += (moved / made.noise.scale_of(share)) ** 2
@@ -74,14 +74,14 @@ WORST = {"epsilon": 2.0, "delta": 1e-3, "alpha": 0.6, "start_rounds": 2}
 
 def losses(made, trials):
     """Privacy loss of transcripts where one agent moves every sum by all that the sensitivity allows."""
-    found = []
+    each = []
     for trial in range(trials):
         loss = 0.0
         for _, exact, noisy, share in transcript(made, Always(), f"loss {trial}"):
             scale = made.noise.scale_of(share)
             loss += ((noisy - (exact - 1)) ** 2 - (noisy - exact) ** 2).item() / (2 * scale**2)
-        found.append(loss)
-    return np.array(found)
+        each.append(loss)
+    return np.array(each)
 
 
 def test_the_loss_has_the_law_of_one_gaussian_mechanism():
@@ -91,13 +91,13 @@ def test_the_loss_has_the_law_of_one_gaussian_mechanism():
     """
     made = plan(market([3], 40), **WORST)
     mu = 1 / made.noise.sigma
-    found = losses(made, 600)
-    assert stats.kstest((found - mu**2 / 2) / mu, "norm").pvalue > 1e-6
+    losses_seen = losses(made, 600)
+    assert stats.kstest((losses_seen - mu**2 / 2) / mu, "norm").pvalue > 1e-6
     for wrong in (mu * 1.5, mu / 1.5):
-        assert stats.kstest((found - wrong**2 / 2) / wrong, "norm").pvalue < 1e-6
+        assert stats.kstest((losses_seen - wrong**2 / 2) / wrong, "norm").pvalue < 1e-6
     # The hockey-stick divergence at epsilon: at most delta, and near it.
-    excess = np.maximum(0.0, 1 - np.exp(made.config.epsilon - found))
-    assert excess.mean() <= 1e-3 + 5 * excess.std() / math.sqrt(len(found)) + 1e-3
+    excess = np.maximum(0.0, 1 - np.exp(made.config.epsilon - losses_seen))
+    assert excess.mean() <= 1e-3 + 5 * excess.std() / math.sqrt(len(losses_seen)) + 1e-3
 
 
 def test_rounds_that_look_at_noise_take_different_shares():

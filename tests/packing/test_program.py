@@ -67,11 +67,11 @@ def slow_rounds(made, values, demands, noise):
     """The loop in floating point, from docs/packing.md: noisy demands of every round, prices, factors."""
     config, n, m = made.config, made.market.num_agents, made.size
     b, target = float(made.market.supply), made.target
-    theta, taken, noisy, found = np.zeros(m), 0.0, None, []
+    theta, taken, noisy, posted = np.zeros(m), 0.0, None, []
     rest = 1 - made.start_units * config.start_rounds / WHOLE
     settled, use, weight = made.settled_units / WHOLE, np.zeros(m), 0.0
     while taken < 1 - 1e-12:
-        t = len(found)
+        t = len(posted)
         prices = 2 * n / b * np.exp(theta) / (np.exp(theta).sum() + 1)
         demand = demands.T @ (values >= demands @ prices)
         if t < config.start_rounds:
@@ -87,9 +87,9 @@ def slow_rounds(made, values, demands, noise):
             use, weight = use + share * noisy, weight + share
         theta = theta - size / max(b, min(n, np.abs(target - noisy).max())) * (target - noisy)
         taken += share
-        found.append((prices, noisy))
+        posted.append((prices, noisy))
     factors = np.minimum(1, made.usable / (np.maximum(use / weight, 0) + made.overuse_margin))
-    return found, factors
+    return posted, factors
 
 
 @pytest.mark.parametrize("start,margin", [(0, True), (8, True), (8, False)])
@@ -141,8 +141,8 @@ def standard():
 @pytest.mark.parametrize("blocks", [2, 7])
 def test_blocks_and_order_change_nothing(blocks):
     made, values, demands, shares, posted = standard()
-    found, prices = packed(made, values, demands, num_blocks=blocks)
-    assert (found == shares).all() and (prices.prices == posted.prices).all()
+    allocation, prices = packed(made, values, demands, num_blocks=blocks)
+    assert (allocation == shares).all() and (prices.prices == posted.prices).all()
 
 
 def test_an_allocation_is_a_function_of_the_posted_prices_and_the_own_row():
@@ -178,11 +178,11 @@ def test_value_grows_with_supply_towards_the_optimum():
 
 def test_value_grows_with_epsilon():
     values, demands = random_rows(2_000, 3, 4)
-    found = []
+    values_packed = []
     for epsilon in (0.3, 1.0, 4.0):
         made = plan(market([200] * 3, 2_000), epsilon=epsilon, **QUICK)
-        found.append(np.mean([values @ packed(made, values, demands, f"{k}")[0] for k in range(3)]))
-    assert found == sorted(found)
+        values_packed.append(np.mean([values @ packed(made, values, demands, f"{k}")[0] for k in range(3)]))
+    assert values_packed == sorted(values_packed)
 
 
 def test_overuse_is_as_rare_as_beta_says():
@@ -229,8 +229,8 @@ def test_public_bounds_scale_the_market():
     from dpbeam.packing.config import Market, Resource
 
     other = Market((Resource("r0", 80 * 8.0, 8.0), Resource("r1", 120 / 4, 0.25)), 800, max_value=16.0)
-    found, _ = packed(plan(other, epsilon=4.0, **QUICK), values * 16, demands * [8, 0.25])
-    assert (found == shares).all()
+    allocation, _ = packed(plan(other, epsilon=4.0, **QUICK), values * 16, demands * [8, 0.25])
+    assert (allocation == shares).all()
 
 
 def test_more_agents_than_said_are_refused():

@@ -53,9 +53,9 @@ def test_peeling_is_the_order_of_the_exact_keys(epsilon, stop):
     counts = np.sort(rng.integers(0, 220, 60))
     bits = item_bits(61)
     for k in (1, 5, 60):
-        found = gumbel_peel(counts, epsilon, bits, k, stop)
-        assert found.dtype == np.int64
-        assert found.tolist() == slow_peel(counts, epsilon, bits, k, stop)
+        order = gumbel_peel(counts, epsilon, bits, k, stop)
+        assert order.dtype == np.int64
+        assert order.tolist() == slow_peel(counts, epsilon, bits, k, stop)
 
 
 def rival(word: int, gap: int, epsilon: float) -> int:
@@ -78,12 +78,12 @@ def test_keys_closer_than_any_float_are_ordered_right(epsilon, gap, step):
         word = int.from_bytes(rng.bytes(16), "little")
         bits = ChosenBits(3, {0: {0: word, 1: rival(word, gap, epsilon) + step, 2: 1}})
         counts = np.array([50 + gap, 50, 0])
-        found = gumbel_peel(counts, epsilon, bits, 2).tolist()
+        chosen = gumbel_peel(counts, epsilon, bits, 2).tolist()
         assert (1, [0]) in bits.asked or step  # a tie within one step asks for more digits
-        assert found == slow_peel(counts, epsilon, bits, 2)
-        orders.add(tuple(found))
+        assert chosen == slow_peel(counts, epsilon, bits, 2)
+        orders.add(tuple(chosen))
         keys = epsilon * counts + gumbel(bits(0, np.arange(3)))
-        wrong += found != np.argsort(-keys, kind="stable")[:2].tolist()
+        wrong += chosen != np.argsort(-keys, kind="stable")[:2].tolist()
     assert orders == {(0, 1), (1, 0)} if step == 0 else len(orders) == 1
     assert wrong or step == -1  # floats alone have some of these orders wrong
 
@@ -106,8 +106,8 @@ def test_words_at_both_ends(word):
         if other == word:
             continue
         bits = ChosenBits(2, {0: {0: word, 1: other}})
-        found = gumbel_peel(np.array([3, 3]), 1.0, bits, 2).tolist()
-        assert found == ([0, 1] if word > other else [1, 0])
+        chosen = gumbel_peel(np.array([3, 3]), 1.0, bits, 2).tolist()
+        assert chosen == ([0, 1] if word > other else [1, 0])
 
 
 extreme_words = st.one_of(
@@ -159,11 +159,11 @@ def test_the_sieve_leaves_every_choice_as_it_is(monkeypatch, epsilon, kind):
     for bits in (item_bits(n + 1), ChosenBits(n + 1, {0: ends})):
         for k in (1, 7, 100, n // 8):
             for stop in (None, Fraction(int(counts.max())) + 1):
-                found = []
+                orders = []
                 for start in (0, 10**9):
                     monkeypatch.setattr(choices, "_SIEVE_FROM", start)
-                    found.append(gumbel_peel(counts, epsilon, bits, k, stop).tolist())
-                assert found[0] == found[1]
+                    orders.append(gumbel_peel(counts, epsilon, bits, k, stop).tolist())
+                assert orders[0] == orders[1]
     if kind == "power law" and epsilon == 0.02:  # and it does leave out most
         monkeypatch.setattr(choices, "_SIEVE_FROM", 0)
         gumbel_peel(counts, epsilon, item_bits(n), 5)
@@ -217,10 +217,10 @@ def test_an_answer_does_not_depend_on_the_order_of_items():
     rng = np.random.default_rng(5)
     counts = rng.integers(0, 40, 3000)
     bits = item_bits(3000)
-    found = gumbel_peel(counts, 0.2, bits, 50)
+    chosen = gumbel_peel(counts, 0.2, bits, 50)
     order = rng.permutation(3000)
     again = gumbel_peel(counts[order], 0.2, lambda use, rows: bits(use, order[rows]), 50)
-    assert (order[again] == found).all()
+    assert (order[again] == chosen).all()
 
 
 def ordered_pairs(counts, epsilon) -> dict[tuple[int, int], float]:
@@ -232,22 +232,22 @@ def ordered_pairs(counts, epsilon) -> dict[tuple[int, int], float]:
     return law
 
 
-def law_p(found: list, law: dict) -> float:
-    counts = [found.count(outcome) for outcome in law]
-    return float(stats.chisquare(counts, np.array(list(law.values())) * len(found)).pvalue)
+def law_p(outcomes: list, law: dict) -> float:
+    counts = [outcomes.count(outcome) for outcome in law]
+    return float(stats.chisquare(counts, np.array(list(law.values())) * len(outcomes)).pvalue)
 
 
 def test_two_rounds_have_the_law_of_the_exponential_mechanism():
     """12 outcomes on 8,000 runs; false alarm below 1e-9. Epsilon x 0.7 and x 1.3 fail."""
     counts, epsilon, runs = np.array([5, 4, 4, 1]), 0.9, 8000
     bits = item_bits(4 * runs)
-    found = []
+    pairs = []
     for r in range(runs):
         chosen = gumbel_peel(counts, epsilon, lambda use, rows, r=r: bits(use, 4 * r + np.asarray(rows)), 2)
-        found.append(tuple(chosen.tolist()))
-    assert law_p(found, ordered_pairs(counts, epsilon)) > FALSE_ALARM
+        pairs.append(tuple(chosen.tolist()))
+    assert law_p(pairs, ordered_pairs(counts, epsilon)) > FALSE_ALARM
     for scale in (0.7, 1.3):
-        assert law_p(found, ordered_pairs(counts, scale * epsilon)) < FALSE_ALARM
+        assert law_p(pairs, ordered_pairs(counts, scale * epsilon)) < FALSE_ALARM
 
 
 def permute_and_flip(counts, epsilon) -> np.ndarray:
@@ -267,14 +267,14 @@ def test_a_round_by_groups_has_the_law_of_permute_and_flip():
     """Groups {9}, {7, 7, 7}, {6, 6}, and an empty one; false alarm below 1e-9. Epsilon x 0.7 and x 1.3 fail."""
     values, members, epsilon, runs = np.array([9, 8, 7, 6]), np.array([1, 0, 3, 2]), 0.6, 10_000
     bits = item_bits(4 * runs)
-    found = [
+    winners = [
         largest_of_groups(values, members, epsilon, bits, np.arange(4 * r, 4 * r + 4)) for r in range(runs)
     ]
-    assert 1 not in found
+    assert 1 not in winners
 
     def p_value(scale: float) -> float:
         each = permute_and_flip([9, 7, 7, 7, 6, 6], scale * epsilon)
-        return law_p(found, {0: each[0], 2: each[1:4].sum(), 3: each[4:].sum()})
+        return law_p(winners, {0: each[0], 2: each[1:4].sum(), 3: each[4:].sum()})
 
     assert p_value(1) > FALSE_ALARM
     assert p_value(0.7) < FALSE_ALARM
@@ -300,8 +300,8 @@ def test_groups_closer_than_any_float_are_decided_right(step, members, gap):
                 -mpmath.log(1 - mpmath.power(number(bits, 1), mpmath.mpf(1) / members)),
             ]
             bits.asked.clear()
-        found = largest_of_groups(np.array([1 + gap, 1]), np.array([1, members]), 0.25, bits, np.arange(2))
-        assert found == int(keys[1] > keys[0])
+        winner = largest_of_groups(np.array([1 + gap, 1]), np.array([1, members]), 0.25, bits, np.arange(2))
+        assert winner == int(keys[1] > keys[0])
         asked += (1, [0]) in bits.asked
     assert asked == 10 or step
 

@@ -35,8 +35,8 @@ def law_of_parts(parts) -> dict[int, int]:
 
 def distance(parts, variance: Fraction) -> float:
     """Exact total variation of the sum of these parts' tables from the discrete Gaussian of a variance."""
-    found = law_of_parts(parts)
-    return variation(found, gaussian_law(variance, max(max(found), half_width(variance))))
+    law = law_of_parts(parts)
+    return variation(law, gaussian_law(variance, max(max(law), half_width(variance))))
 
 
 def smoothed(parts) -> mpmath.mpf:
@@ -59,9 +59,9 @@ def test_full_convolution_of_two_tables(sigma):
     """The distance is below the claim, and is the smoothing term to within 1 %: nothing else adds up."""
     parts = gaussian_parts(sigma)
     assert len(parts) == 2
-    found = distance(parts, sigma**2)
-    assert found <= CLAIM
-    assert found == pytest.approx(float(smoothed(parts)), rel=0.01)
+    off = distance(parts, sigma**2)
+    assert off <= CLAIM
+    assert off == pytest.approx(float(smoothed(parts)), rel=0.01)
 
 
 def test_full_convolution_of_three_tables():
@@ -167,8 +167,8 @@ def test_tables_of_all_sigmas_but_their_own_are_few_and_shared():
 )
 def test_tables_in_use_are_the_definition(variance):
     """Read back from the columns: a shift, a wrong scale or a swapped column would show at 2^-60 of what it is."""
-    found = scaled(part_table(variance).masses(), MASS_BITS)
-    assert variation(found, gaussian_law(variance, half_width(variance))) <= 2.0**-144
+    law = scaled(part_table(variance).masses(), MASS_BITS)
+    assert variation(law, gaussian_law(variance, half_width(variance))) <= 2.0**-144
 
 
 @pytest.mark.parametrize("sigma", SIGMAS[6:])

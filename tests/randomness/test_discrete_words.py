@@ -41,8 +41,8 @@ def test_words_are_the_prf_of_label_use_and_fingerprint():
 
 @given(st.lists(st.tuples(words_128, words_128), max_size=8))
 def test_comparison_is_that_of_128_bit_integers(pairs):
-    found = below(rows([a for a, _ in pairs]), rows([b for _, b in pairs]))
-    assert found.tolist() == [a < b for a, b in pairs]
+    smaller = below(rows([a for a, _ in pairs]), rows([b for _, b in pairs]))
+    assert smaller.tolist() == [a < b for a, b in pairs]
 
 
 @given(words_128, st.one_of(words_128, st.just(CERTAIN)))

@@ -50,9 +50,9 @@ def test_fingerprints_equal_cbc_mac_at_every_length():
 
 @given(st.lists(st.binary(max_size=80), max_size=12), st.binary(min_size=32, max_size=32))
 def test_fingerprints_equal_cbc_mac(texts, key):
-    found = fingerprints(key, pa.array(texts, pa.large_binary()))
-    assert found.shape == (len(texts), 2)
-    assert as_tuples(found) == [slow_fingerprint(key, text) for text in texts]
+    hashed = fingerprints(key, pa.array(texts, pa.large_binary()))
+    assert hashed.shape == (len(texts), 2)
+    assert as_tuples(hashed) == [slow_fingerprint(key, text) for text in texts]
 
 
 def test_strings_and_bytes_share_fingerprints_in_all_four_types():
@@ -78,13 +78,13 @@ def test_long_strings_depend_on_key_and_every_byte():
     text = text_of(5000)
     changed = [text[:i] + bytes([text[i] ^ 1]) + text[i + 1 :] for i in (0, 999, 1024, 4999)]
     texts = [text, text[:-1], text + b"\0", text[:1024], text[:1025], *changed]
-    found = as_tuples(fingerprints(KEY, pa.array(texts, pa.binary())))
-    assert len(set(found)) == len(texts)
-    assert found[0] == as_tuples(fingerprints(KEY, pa.array([text], pa.large_binary())))[0]
-    assert found[0] != as_tuples(fingerprints(bytes(32), pa.array([text])))[0]
+    hashed = as_tuples(fingerprints(KEY, pa.array(texts, pa.binary())))
+    assert len(set(hashed)) == len(texts)
+    assert hashed[0] == as_tuples(fingerprints(KEY, pa.array([text], pa.large_binary())))[0]
+    assert hashed[0] != as_tuples(fingerprints(bytes(32), pa.array([text])))[0]
     # Not the AES key itself: two primitives never share one.
     shared = hashlib.blake2b(text, digest_size=16, key=KEY, person=b"dpbeam long").digest()
-    assert np.frombuffer(shared, np.uint64).tolist() != list(found[0])
+    assert np.frombuffer(shared, np.uint64).tolist() != list(hashed[0])
 
 
 def test_prefixes_and_zero_padding_do_not_collide():

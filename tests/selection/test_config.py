@@ -96,9 +96,9 @@ GSU8 = {
     ],
 )
 def test_defaults(options, expected):
-    found = {n: v for n, v in given(resolve(**options)).items() if v is not None}
-    fractions = found.pop("gsu_fractions", None)
-    assert found == expected
+    resolved = {n: v for n, v in given(resolve(**options)).items() if v is not None}
+    fractions = resolved.pop("gsu_fractions", None)
+    assert resolved == expected
     if fractions is not None:
         assert len(fractions) == 8
         assert fractions[0] == pytest.approx(0.04, rel=1e-12)

@@ -92,10 +92,10 @@ WEIGHTED = [
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 def test_noise_and_thresholds_equal_an_independent_recomputation(options, epsilon, delta):
     """Rounded in the safe direction: never below the recomputed value but for the oracle's own error."""
-    found = plan(epsilon, delta, **options)
-    expected = expected_rounds(found.config)
-    assert len(found.rounds) == len(expected)
-    for number, (row, (sigma, rho)) in enumerate(zip(found.rounds, expected), start=1):
+    made = plan(epsilon, delta, **options)
+    expected = expected_rounds(made.config)
+    assert len(made.rounds) == len(expected)
+    for number, (row, (sigma, rho)) in enumerate(zip(made.rounds, expected), start=1):
         assert row.number == number
         assert sigma * (1 - 1e-11) <= row.sigma <= sigma * (1 + 1e-9)
         assert rho * (1 - 1e-11) <= row.threshold <= rho * (1 + 1e-9)
@@ -122,10 +122,10 @@ def test_sigma_agrees_with_dp_accounting(epsilon, delta):
 )
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 def test_events_verify_and_never_exceed_the_budget(options, epsilon, delta):
-    found = plan(epsilon, delta, **options)
+    made = plan(epsilon, delta, **options)
 
     def ledger(epsilon, delta):
-        return Ledger("select", epsilon, delta, found.accounting, found.event)
+        return Ledger("select", epsilon, delta, made.accounting, made.event)
 
     spent = ledger(epsilon, delta).verify()
     assert epsilon * 0.99 < spent.epsilon <= epsilon * (1 + 1e-12)
@@ -140,30 +140,30 @@ def test_events_verify_and_never_exceed_the_budget(options, epsilon, delta):
 def test_parts_of_a_basic_split_never_add_up_to_more_than_the_whole():
     for options in ({"method": "mad2r", "accounting": "basic"}, {"method": "dp-sips", "accounting": "basic"}):
         for epsilon, delta in BUDGETS:
-            found = plan(epsilon, delta, **options)
-            parts = found.event.parts
+            made = plan(epsilon, delta, **options)
+            parts = made.event.parts
             assert sum(Fraction(p.epsilon) for p in parts) <= Fraction(epsilon)
-            deltas = [Fraction(r.delta_threshold) for r in found.rounds]
+            deltas = [Fraction(r.delta_threshold) for r in made.rounds]
             assert 2 * sum(deltas) <= Fraction(delta)
 
 
 def test_thresholds_use_the_share_of_their_round():
     """Not delta, not delta / 2: a share of a tenth moves the threshold by more than the tolerance above."""
-    found = plan(method="mad2r")
-    for row, share in zip(found.rounds, (0.3, 0.7)):
+    made = plan(method="mad2r")
+    for row, share in zip(made.rounds, (0.3, 0.7)):
         assert row.delta_threshold == pytest.approx(share * 5e-6, rel=1e-12)
         assert row.threshold > 1.01 * threshold(row.sigma, 1e-5, 100)
 
 
 def test_events_record_what_the_program_does():
     for options in WEIGHTED:
-        found = plan(**options)
-        flat = [leaf for e in found.event.parts for leaf in getattr(e, "parts", (e,))]
+        made = plan(**options)
+        flat = [leaf for e in made.event.parts for leaf in getattr(e, "parts", (e,))]
         gaussians = [e for e in flat if isinstance(e, GaussianEvent)]
         thresholds = [e for e in flat if isinstance(e, ThresholdEvent)]
-        assert [e.sigma for e in gaussians] == [r.sigma for r in found.rounds]
-        assert [e.threshold for e in thresholds] == [r.threshold for r in found.rounds]
-        assert {e.max_items for e in thresholds} == {found.config.max_items_per_user}
+        assert [e.sigma for e in gaussians] == [r.sigma for r in made.rounds]
+        assert [e.threshold for e in thresholds] == [r.threshold for r in made.rounds]
+        assert {e.max_items for e in thresholds} == {made.config.max_items_per_user}
 
 
 @pytest.mark.parametrize("method", ["dp-sips", "mad2r"])
@@ -177,8 +177,8 @@ def test_gaussian_accounting_needs_less_noise_than_basic(method):
 
 
 def test_group_sequential_numbers_follow_the_definition():
-    found = plan(method="gsu", rounds=4)
-    program, c = found.program, found.config.settings
+    made = plan(method="gsu", rounds=4)
+    program, c = made.program, made.config.settings
     f = np.array(program.fractions)
     middle = np.cumsum(f) - f / 2
     a = np.exp(c.gsu_growth * middle)
@@ -203,7 +203,7 @@ def test_group_sequential_numbers_follow_the_definition():
         assert cap == 1.0 or crossing(cap) > allowance * (1 - 1e-6)
     assert program.caps[300] == pytest.approx(c.gsu_cap, rel=1e-6)
     assert program.caps[301:].size == 0
-    for row, k in zip(found.rounds, range(4)):
+    for row, k in zip(made.rounds, range(4)):
         assert (row.sigma, row.threshold) == (program.round_sigmas[k], program.thresholds[k])
         assert row.statistic_sigma == pytest.approx(deviations[k], rel=1e-12)
         assert row.weight_factor == program.drifts[k]
@@ -233,9 +233,9 @@ def test_programs_carry_the_numbers_of_their_plan():
     assert (gsu.score, gsu.cap, gsu.trips) == (None, 300, 8)
 
 
-def recalibrated(found: SelectionPlan, program) -> SelectionPlan:
+def recalibrated(made: SelectionPlan, program) -> SelectionPlan:
     """The plan anew, with another program in its calibration."""
-    return SelectionPlan(found.config, replace(found.calibration, program=program))
+    return SelectionPlan(made.config, replace(made.calibration, program=program))
 
 
 def with_cap(program, degree: int, factor: float):
@@ -278,39 +278,39 @@ class TestTouches:
             recalibrated(few, stated)
 
     def test_coins_hold_for_the_weights_of_every_number_of_items(self):
-        found = plan(method="bits", max_items_per_user=200, budget_split=(1.0,))
-        (event,) = found.event.parts
+        made = plan(method="bits", max_items_per_user=200, budget_split=(1.0,))
+        (event,) = made.event.parts
         assert len(event.moves) > 2
-        program = copy.copy(found.program)
+        program = copy.copy(made.program)
         program.moves = (tuple((n, event.curve.grid) for n, _ in event.moves),)
         with pytest.raises(NoiseMismatchError, match=f"add up to 1 to each of {event.moves[1][0]} items"):
-            recalibrated(found, program)
+            recalibrated(made, program)
 
     @pytest.mark.parametrize("degree", [1, 2, 37, 150, 299, 300])
     def test_the_caps_of_every_degree_are_held_against_the_event(self, degree):
-        found = plan(method="gsu")
-        recalibrated(found, with_cap(found.program, degree, 0.9))
-        event = "Cumulative" if found.program.caps[degree] < 1 else "Gaussian"  # more than 1 is nobody's
+        made = plan(method="gsu")
+        recalibrated(made, with_cap(made.program, degree, 0.9))
+        event = "Cumulative" if made.program.caps[degree] < 1 else "Gaussian"  # more than 1 is nobody's
         with pytest.raises(
             NoiseMismatchError, match=f"to each of {degree} items, which an event of type {event}"
         ):
-            recalibrated(found, with_cap(found.program, degree, 1.001))
+            recalibrated(made, with_cap(made.program, degree, 1.001))
 
     def test_what_a_program_does_not_say_is_all_that_it_keeps(self):
         """Count noise holds for one count of one item."""
-        found = plan(method="vote")
-        program = recast(found.program, Votes)
+        made = plan(method="vote")
+        program = recast(made.program, Votes)
         with pytest.raises(
             NoiseMismatchError, match="to each of 100 items, which an event of type CountEvent"
         ):
-            recalibrated(found, program)
+            recalibrated(made, program)
 
     def test_an_event_that_does_not_say_it_is_refused(self, monkeypatch):
-        found = plan(method="basic")
+        made = plan(method="basic")
         monkeypatch.setattr(GaussianEvent, "noisy_rounds", (1,))
         monkeypatch.setattr(NoiseSpec, "admits", StatedNoise.admits)
         with pytest.raises(NotStatedError, match="'gaussian' does not say for how many items of a user"):
-            recalibrated(found, found.program)
+            recalibrated(made, made.program)
 
 
 # Golden numbers: roots of Balle and Wang's equation and the closed form of the thresholds, computed with 40 digits.
@@ -333,9 +333,9 @@ GOLDEN = {
 def test_golden_numbers(key, expected):
     """Not below the exact value, and above it by less than 1e-11."""
     method, preset = key
-    found = plan(method=method, preset=preset)
-    assert len(found.rounds) == len(expected)
-    for row, (sigma, rho) in zip(found.rounds, expected):
+    made = plan(method=method, preset=preset)
+    assert len(made.rounds) == len(expected)
+    for row, (sigma, rho) in zip(made.rounds, expected):
         assert sigma <= row.sigma <= sigma * (1 + 1e-11)
         assert rho <= row.threshold <= rho * (1 + 1e-11)
 
@@ -345,10 +345,10 @@ def test_golden_numbers(key, expected):
 def test_the_adaptive_threshold_is_at_least_one_at_every_budget(epsilon, delta):
     """A precondition of MAD's proof: the threshold of a single item is at least 1 as long as delta / 2 < 1/2."""
     for method in ("mad", "mad2r"):
-        found = plan(
+        made = plan(
             epsilon, delta, method=method, max_items_per_user=4, max_adaptive_degree=4, adaptive_excess=0.0
         )
-        rounds = [found.program.round] if method == "mad" else [found.program.first, found.program.second]
+        rounds = [made.program.round] if method == "mad" else [made.program.first, made.program.second]
         assert all(part.tables.tau_units >= 1 << 30 for part in rounds)
 
 

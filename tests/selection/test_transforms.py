@@ -33,10 +33,10 @@ KEY = "library"
 
 def pairs(kind=str):
     """60 users hold item 1, 40 item 2, and so on down; users hold up to 5 items, twice each."""
-    found = []
+    held = []
     for item, holders in ((1, 60), (2, 40), (3, 20), (4, 2), (5, 1)):
-        found += [(make(kind, user), make(kind, item)) for user in range(holders)] * 2
-    return found
+        held += [(make(kind, user), make(kind, item)) for user in range(holders)] * 2
+    return held
 
 
 def make(kind, number):
@@ -130,10 +130,10 @@ def test_dictionaries_of_users_and_items(encoded, tmp_path):
         )
         size = len(first.dictionary)
         places = [size - i if n % 2 else 1 + size + i for n, i in enumerate(first.indices.to_pylist())]
-        found = pa.DictionaryArray.from_arrays(pa.array(places, pa.int16()), names)
+        dictionary = pa.DictionaryArray.from_arrays(pa.array(places, pa.int16()), names)
         if encoded != "nested":
-            return found
-        return pa.DictionaryArray.from_arrays(pa.array(range(len(found)), pa.int32()), found)
+            return dictionary
+        return pa.DictionaryArray.from_arrays(pa.array(range(len(dictionary)), pa.int32()), dictionary)
 
     batches = []
     for number, start in enumerate(range(0, len(pairs()), 60)):
@@ -142,8 +142,8 @@ def test_dictionaries_of_users_and_items(encoded, tmp_path):
             pa.record_batch({"user": column("user", users, number), "item": column("item", items, number)})
         )
     assert len(batches) == 5
-    found = sorted(run(tmp_path, batches, coder=pa.RecordBatch, num_shards=3))
-    assert found == sorted(run(tmp_path, pairs()))
+    released = sorted(run(tmp_path, batches, coder=pa.RecordBatch, num_shards=3))
+    assert released == sorted(run(tmp_path, pairs()))
 
 
 def test_noisy_weights_lie_on_the_public_grid(tmp_path):
@@ -340,9 +340,9 @@ def test_unbounded_input_is_refused(tmp_path):
 
 
 def test_display_data_holds_public_settings_alone():
-    found = {item.key: item.value for item in DisplayData.create_from(SelectPartitions(CONFIG)).items}
-    assert found["method"] == "basic" and found["epsilon"] == 2.0 and found["max_items_per_user"] == 5
-    assert set(found) == {"method", "epsilon", "delta", "max_items_per_user", "num_blocks", "num_shards"}
+    shown = {item.key: item.value for item in DisplayData.create_from(SelectPartitions(CONFIG)).items}
+    assert shown["method"] == "basic" and shown["epsilon"] == 2.0 and shown["max_items_per_user"] == 5
+    assert set(shown) == {"method", "epsilon", "delta", "max_items_per_user", "num_blocks", "num_shards"}
 
 
 def test_the_ledger_of_a_pipeline():

@@ -45,9 +45,9 @@ class SelectorCase:
 @functools.cache
 def cases() -> dict[str, SelectorCase]:
     """The case of every method of the registry."""
-    found = {}
+    by_method = {}
     for method, selector in selectors().items():
         folder = type(selector).__module__.split(".")[2]
         module = importlib.import_module(f"tests.selectors.{folder}.case")
-        found[method] = next(case for case in module.CASES if case.method == method)
-    return found
+        by_method[method] = next(case for case in module.CASES if case.method == method)
+    return by_method

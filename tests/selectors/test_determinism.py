@@ -12,9 +12,9 @@ from tests.support.variants import VARIANTS, program
 
 
 def outcome(released) -> dict[bytes, float]:
-    found = dict(zip(released.items.to_pylist(), released.noisy_weight.tolist()))
-    assert len(found) == len(released)  # nothing twice
-    return found
+    weights = dict(zip(released.items.to_pylist(), released.noisy_weight.tolist()))
+    assert len(weights) == len(released)  # nothing twice
+    return weights
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,17 @@ def test_order_duplicates_batches_and_array_types_leave_no_trace(name, data):
     one_by_one = run_in_process(chosen, batches(few, 1), key("d"), num_blocks=3)
     assert outcome(one_by_one) == outcome(release(chosen, few, key("d")))
     for kind in kinds:
-        found = run_in_process(chosen, batches(doubled, 101, kind), key("d"), num_blocks=2, num_shards=2)
-        assert outcome(found) == wanted, kind
+        again = run_in_process(chosen, batches(doubled, 101, kind), key("d"), num_blocks=2, num_shards=2)
+        assert outcome(again) == wanted, kind
 
 
 def test_output_order_is_that_of_the_keyed_fingerprints(data):
     """It follows neither the input nor the alphabet, and shards do not change it."""
-    found = [
+    orders = [
         release(program("basic"), data, key("d"), num_shards=shards).items.to_pylist() for shards in (1, 5)
     ]
-    assert found[0] == found[1]
-    assert found[0] != sorted(found[0])
+    assert orders[0] == orders[1]
+    assert orders[0] != sorted(orders[0])
     other = release(program("basic", epsilon=50.0), data, key("e")).items.to_pylist()
     again = release(program("basic", epsilon=50.0), data, key("d")).items.to_pylist()
     both = set(other) & set(again)
@@ -79,8 +79,8 @@ def test_shard_and_block_choice_by_few_bits_merges_nothing(bits, data, monkeypat
 
     monkeypatch.setattr(pairs_module, "range_bucket", coarse)
     for name, expected in wanted.items():
-        found = release(program(name), data, key("d"), num_blocks=9, num_shards=11)
-        assert outcome(found) == expected
+        other = release(program(name), data, key("d"), num_blocks=9, num_shards=11)
+        assert outcome(other) == expected
 
 
 def test_another_key_gives_other_noise(data):

@@ -91,8 +91,8 @@ class TestNeverReleased:
         few = [(f"{item} {user}", f"few {item}") for item in range(400) for user in range(4)]
         many = [(f"many {user}", "many") for user in range(60)]
         for number in range(8):
-            found = release(plan(method, 5, epsilon=1.0).program, few + many, key(number), num_shards=3)
-            assert names(found) == {"many"}
+            released = release(plan(method, 5, epsilon=1.0).program, few + many, key(number), num_shards=3)
+            assert names(released) == {"many"}
 
     def test_without_a_floor_some_of_them_are_released(self):
         few = [(f"{item} {user}", f"few {item}") for item in range(400) for user in range(4)]
@@ -112,9 +112,9 @@ class TestNeverReleased:
                 total = 0
                 for seed in range(3):
                     pairs = random_pairs(seed, users=200)
-                    found = names(release(chosen, pairs, key(seed), num_blocks=2, num_shards=3))
-                    assert all(users_of(pairs)[item] >= floor for item in found), name
-                    total += len(found)
+                    released = names(release(chosen, pairs, key(seed), num_blocks=2, num_shards=3))
+                    assert all(users_of(pairs)[item] >= floor for item in released), name
+                    total += len(released)
                 sizes.append(total)
             assert sizes[0] > sizes[-1] > 0, name
 
@@ -149,9 +149,9 @@ class TestWhatIsLeft:
         return [u + Fraction(int(f), 1 << exact.fraction_bits) for u, f in zip(exact.units, exact.fraction)]
 
     def test_needs_no_fraction(self):
-        found = lowered(Exact(np.array([1, 5, 9])), 5)
-        assert found.units.tolist() == [0, 0, 4] and found.present.tolist() == [False, False, True]
-        assert found.fraction is None
+        rest = lowered(Exact(np.array([1, 5, 9])), 5)
+        assert rest.units.tolist() == [0, 0, 4] and rest.present.tolist() == [False, False, True]
+        assert rest.fraction is None
 
     @pytest.mark.parametrize("method", METHODS)
     @settings(max_examples=12, deadline=None)
@@ -172,9 +172,9 @@ class TestWhatIsLeft:
     @pytest.mark.parametrize("method", METHODS)
     def test_is_what_one_user_more_gives(self, method):
         """Of K users of one item each the last counts alone: the floor is no higher than it must be."""
-        found = plan(method, 5)
-        first = exact_sums(found.program, [(f"{user}", "item") for user in range(5)], key("tight"))[0]
-        assert first[b"item"] / ONE == pytest.approx(found.weight(1), abs=1e-8)
+        made = plan(method, 5)
+        first = exact_sums(made.program, [(f"{user}", "item") for user in range(5)], key("tight"))[0]
+        assert first[b"item"] / ONE == pytest.approx(made.weight(1), abs=1e-8)
 
     @pytest.mark.parametrize("method", ["mad", "mad2r"])
     def test_no_item_of_k_users_has_excess(self, method):
@@ -234,13 +234,13 @@ class TestPlan:
     @pytest.mark.parametrize("method", METHODS)
     def test_said_is_what_is_released(self, method):
         """Of items whose users hold one item each, at three levels: within six standard deviations of what is said."""
-        found, items = plan(method, 4, epsilon=2.0), 600
+        made, items = plan(method, 4, epsilon=2.0), 600
         for holders in (8, 11, 14):
             pairs = [(f"{i} {u}", f"{i}") for i in range(items) for u in range(holders)]
-            said = found.keep_probability(holders, 1)
-            seen = len(release(found.program, pairs, key(holders))) / items
-            assert abs(seen - said) < 6 * 0.5 / np.sqrt(items) + 0.05 * (len(found.rounds) > 1)
-        assert found.keep_probability(3, 1) == 0
+            said = made.keep_probability(holders, 1)
+            seen = len(release(made.program, pairs, key(holders))) / items
+            assert abs(seen - said) < 6 * 0.5 / np.sqrt(items) + 0.05 * (len(made.rounds) > 1)
+        assert made.keep_probability(3, 1) == 0
 
     def test_one_user_is_no_floor(self):
         assert not isinstance(plan("basic", 1).program, Floored)
@@ -268,8 +268,8 @@ class TestPlan:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_audit_passes(method):
-    found = plan_of(method, min_users=3)
-    result = audit(found, trials=1_000)
+    floored = plan_of(method, min_users=3)
+    result = audit(floored, trials=1_000)
     assert result.passed, markdown([(method, result)])
     assert {f.case for f in result.findings if f.kind == "floor"} == {f.case for f in result.findings}
 
@@ -278,8 +278,8 @@ def test_the_audit_passes(method):
 def test_noisy_counts_come_for_what_is_released(method):
     """The rounds of the counts have no floor: a count near the true one, of no item below."""
     pairs = [(f"{i} {u}", f"{i}") for i, holders in enumerate((3, 4, 500, 900)) for u in range(holders)]
-    found = release(plan(method, 5, noisy_counts=True).program, pairs, key(method))
-    counts = dict(zip(found.items.to_pylist(), found.noisy_weight[:, 0]))
+    released = release(plan(method, 5, noisy_counts=True).program, pairs, key(method))
+    counts = dict(zip(released.items.to_pylist(), released.noisy_weight[:, 0]))
     assert set(counts) == {b"2", b"3"}
     assert abs(counts[b"2"] - 500) < 60 and abs(counts[b"3"] - 900) < 60
 
@@ -301,9 +301,9 @@ def test_domains_have_a_floor_too(command):
     users, items = zip(*pairs)
 
     def least(**options) -> int:
-        found = command((users, items), k=39, epsilon=8.0, delta=1e-2, selector="gsu", **options)
-        assert len(found) > 5
-        return min(map(int, found.items))
+        domain = command((users, items), k=39, epsilon=8.0, delta=1e-2, selector="gsu", **options)
+        assert len(domain) > 5
+        return min(map(int, domain.items))
 
     assert least() < 12
     assert least(min_users=20) >= 20

@@ -17,10 +17,10 @@ def test_program_equals_slow_reference(name):
         chosen = program(name)
         pairs = random_pairs(seed, users=100)
         expected = reference_trace(method, chosen, pairs, key(seed))
-        found = watch(chosen, pairs, key(seed), num_blocks=3, num_shards=2)
-        assert len(found.rounds) == len(expected.rounds)
-        for trip, wanted in zip(sorted(found.rounds), expected.rounds):
-            got = found.rounds[trip].state[case.statistic]
+        watched = watch(chosen, pairs, key(seed), num_blocks=3, num_shards=2)
+        assert len(watched.rounds) == len(expected.rounds)
+        for trip, wanted in zip(sorted(watched.rounds), expected.rounds):
+            got = watched.rounds[trip].state[case.statistic]
             scale = 1.0 if case.statistic == "z" else 2.0**-30
             assert {i.decode() for i in got} == set(wanted)  # also items that nobody sends to
             for item, value in got.items():

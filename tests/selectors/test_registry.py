@@ -36,8 +36,8 @@ _EXPECTED = (
 def named_together(text: str, names: list[str]) -> set[str]:
     """The largest set of method names that stand as strings within `_WITHIN` characters."""
     pattern = re.compile(rf"""["'](?:--method=|--selector=)?({"|".join(map(re.escape, names))})["']""")
-    found = [(m.start(), m.group(1)) for m in pattern.finditer(text)]
-    sets = ({name for at, name in found if start <= at < start + _WITHIN} for start, _ in found)
+    mentions = [(m.start(), m.group(1)) for m in pattern.finditer(text)]
+    sets = ({name for at, name in mentions if start <= at < start + _WITHIN} for start, _ in mentions)
     return max(sets, key=len, default=set())
 
 
@@ -150,10 +150,10 @@ def test_a_selector_without_variants_is_not_registered(monkeypatch):
 def orphans(folder: Path) -> set[str]:
     """Selectors that a folder's packages define and no line of the registry names."""
     listed = set(registry._BUILT_IN)
-    found = set()
+    missing = set()
     for path in folder.glob("*/__init__.py"):
         module = importlib.import_module(f"dpbeam.selectors.{path.parent.name}")
-        found |= {
+        missing |= {
             f"{module.__name__}:{name}"
             for name, value in vars(module).items()
             if isinstance(value, type)
@@ -161,7 +161,7 @@ def orphans(folder: Path) -> set[str]:
             and value.__module__ == module.__name__
             and not inspect.isabstract(value)
         }
-    return {entry for entry in found if not entry.rpartition(":")[2].startswith("_")} - listed
+    return {entry for entry in missing if not entry.rpartition(":")[2].startswith("_")} - listed
 
 
 def test_every_folder_has_its_line():
@@ -177,20 +177,20 @@ def test_a_forgotten_line_is_seen(monkeypatch):
 
 @pytest.mark.parametrize("name", ["trips", "norm", "cap", "weight_grid", "reply_columns"])
 def test_a_program_that_does_not_say_enough_is_noticed_by_the_plan(name):
-    found = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
-    program = copy.copy(found.program)
+    made = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
+    program = copy.copy(made.program)
     delattr(program, name)
     with pytest.raises(ValueError, match=f"^UniformProgram does not say its {name}: None$"):
-        SelectionPlan(found.config, replace(found.calibration, program=program))
+        SelectionPlan(made.config, replace(made.calibration, program=program))
 
 
 @pytest.mark.parametrize(("name", "value"), [("cap", 0), ("trips", 0), ("weight_grid", 0.0)])
 def test_nothing_is_kept_of_nobody(name, value):
-    found = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
-    program = copy.copy(found.program)
+    made = make_plan(SelectionConfig(1.0, 1e-5, "basic"))
+    program = copy.copy(made.program)
     setattr(program, name, value)
     with pytest.raises(ValueError, match="of UniformProgram must be positive"):
-        SelectionPlan(found.config, replace(found.calibration, program=program))
+        SelectionPlan(made.config, replace(made.calibration, program=program))
 
 
 def test_the_registry_is_cheap_to_import():

@@ -28,10 +28,10 @@ def test_only_items_of_samples_are_released(name):
     """One user with 2,000 items of its own and D0 = 8: even without a threshold only its sample comes out."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(2_000)]
     chosen = low_thresholds(program(name))
-    found = names(release(chosen, pairs, key("traps"), num_blocks=2, num_shards=3))
+    released = names(release(chosen, pairs, key("traps"), num_blocks=2, num_shards=3))
     samples = Data(pairs, Keys(key("traps"))).capped(8)
     assert len(samples["whale"]) == 8
-    assert found == {item for items in samples.values() for item in items}
+    assert released == {item for items in samples.values() for item in items}
 
 
 @pytest.mark.parametrize("name", ["dp-sips basic resampled", "dp-sips gaussian resampled"])
@@ -39,10 +39,10 @@ def test_only_items_of_the_rounds_samples_are_released(name):
     """With fresh samples: an item that no sample of any round held stays out, though its user's pool holds it."""
     pairs = random_pairs(1) + [("whale", f"own {i}") for i in range(500)]
     chosen = low_thresholds(program(name))
-    found = names(release(chosen, pairs, key("traps"), num_blocks=2))
+    released = names(release(chosen, pairs, key("traps"), num_blocks=2))
     trace = reference_trace("dp-sips", chosen, pairs, key("traps"))
-    assert found == trace.released
-    assert sum(item.startswith("own") for item in found) == 8 * chosen.trips
+    assert released == trace.released
+    assert sum(item.startswith("own") for item in released) == 8 * chosen.trips
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -205,6 +205,6 @@ def test_released_weights_lie_on_the_public_grid(name):
     sigma = sigma_of(chosen) if sigma_of else max(spec.deviation for spec in chosen.noises())
     assert 0.5 < chosen.weight_grid / (sigma / 1024) < 2
     assert np.log2(chosen.weight_grid) % 1 == 0
-    found = release(chosen, random_pairs(8, users=200), key(8)).noisy_weight / chosen.weight_grid
-    assert len(found)
-    assert (found == np.rint(found)).all()
+    steps = release(chosen, random_pairs(8, users=200), key(8)).noisy_weight / chosen.weight_grid
+    assert len(steps)
+    assert (steps == np.rint(steps)).all()

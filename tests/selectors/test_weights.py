@@ -33,11 +33,11 @@ def plan(name: str) -> SelectionPlan:
     return make_plan(SelectionConfig(EPSILON, DELTA, max_items_per_user=D0, **variants()[name]))
 
 
-def check_weight(found: SelectionPlan) -> None:
+def check_weight(made: SelectionPlan) -> None:
     """In one of the noisy rounds each of 40 lone users gives to its items, on average, what the selector says."""
     for degree in (1, 2, 3, D0):
         pairs = [(f"{user}", f"{user} {item}") for user in range(40) for item in range(degree)]
-        rounds = watch(found.program, pairs, key(degree)).rounds.values()
+        rounds = watch(made.program, pairs, key(degree)).rounds.values()
         given = []
         for number, row in enumerate(rounds):
             gone = {item for before in list(rounds)[:number] for item in before.released}
@@ -48,15 +48,15 @@ def check_weight(found: SelectionPlan) -> None:
                 if gone.isdisjoint(items)
             ]
             given.append(means)
-        said = found.weight(degree)
+        said = made.weight(degree)
         assert any(means and np.allclose(means, said, rtol=1e-6) for means in given), (
             f"{degree} items: {said:.6g} is said, {[sorted(set(means)) for means in given]} are given"
         )
 
 
-def shares(found: SelectionPlan, degree: int) -> tuple[np.ndarray, np.ndarray]:
+def shares(made: SelectionPlan, degree: int) -> tuple[np.ndarray, np.ndarray]:
     """What is said and what is seen: the probability of release of items at three levels, all users of one degree."""
-    needed = [users_for(level, lambda users: found.keep_probability(users, degree)) for level in LEVELS]
+    needed = [users_for(level, lambda users: made.keep_probability(users, degree)) for level in LEVELS]
     rng = np.random.default_rng(degree)
     users, items, start = [], [], 0
     for level, holders in enumerate(needed):
@@ -68,16 +68,16 @@ def shares(found: SelectionPlan, degree: int) -> tuple[np.ndarray, np.ndarray]:
             items.append(level * ITEMS + (first + step) % ITEMS)
         start += len(members)
     batch = (pa.array(np.concatenate(users).astype("U")), pa.array(np.concatenate(items).astype("U")))
-    released = run_in_process(found.program, [batch], key(f"shares {degree}"), num_blocks=2, num_shards=2)
+    released = run_in_process(made.program, [batch], key(f"shares {degree}"), num_blocks=2, num_shards=2)
     levels = np.array([int(item) for item in released.items.to_pylist()]) // ITEMS
-    said = np.array([found.keep_probability(holders, degree) for holders in needed])
+    said = np.array([made.keep_probability(holders, degree) for holders in needed])
     return said, np.bincount(levels, minlength=len(LEVELS)) / ITEMS
 
 
-def check_shares(found: SelectionPlan) -> None:
-    said, seen = shares(found, 1)
+def check_shares(made: SelectionPlan) -> None:
+    said, seen = shares(made, 1)
     assert (np.abs(seen - said) < SURE + ADAPTS).all(), f"one item: {said} is said, {seen} are released"
-    said, seen = shares(found, 4)
+    said, seen = shares(made, 4)
     assert (seen > said - SURE - ADAPTS).all(), f"four items: {said} is said, {seen} are released"
 
 

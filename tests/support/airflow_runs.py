@@ -20,8 +20,8 @@ def returned(task: Any) -> Any:
     """What a task has pushed to XCom."""
     of = {name: getattr(task, name) for name in ("dag_id", "run_id", "task_id")}
     with create_session() as session:
-        found = session.scalar(sa.select(XComModel.value).filter_by(**of, key="return_value"))
-    return json.loads(found) if isinstance(found, str) else found
+        value = session.scalar(sa.select(XComModel.value).filter_by(**of, key="return_value"))
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def run(dag: Any, day: str) -> dict[str, Any]:

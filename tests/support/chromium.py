@@ -124,9 +124,9 @@ class Chromium:
 
     def value(self, script: str) -> Any:
         """What an expression is on the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]
-        assert found.get("subtype") != "error", found
-        return found.get("value")
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]
+        assert result.get("subtype") != "error", result
+        return result.get("value")
 
     def screenshot(self, height: int | None = None) -> bytes:
         """The visible part as PNG; or the top of the page, so many pixels."""
@@ -147,13 +147,13 @@ class Chromium:
         """(role, name) of what a screen reader meets, in its order."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         by_id = {node["nodeId"]: node for node in nodes}
-        found: list[tuple[str, str]] = []
+        spoken: list[tuple[str, str]] = []
 
         def walk(node: Mapping[str, Any]) -> None:
             if not node.get("ignored"):
-                found.append((node["role"]["value"], str(node.get("name", {}).get("value", ""))))
+                spoken.append((node["role"]["value"], str(node.get("name", {}).get("value", ""))))
             for child in node.get("childIds", []):
                 walk(by_id[child])
 
         walk(nodes[0])
-        return found
+        return spoken

@@ -60,13 +60,15 @@ def blocks(text: str) -> list[Block]:
       ValueError: a comment speaks of running but is no mark, no code block follows a mark, or an output follows no
         block that runs.
     """
-    found: list[Block] = []
+    examples: list[Block] = []
     mark: str | None = None
     for token in MarkdownIt().parse(text):
         if token.type in ("code_block", "fence") and token.map:
-            if mark == "output" and not (found and found[-1].mark in ("run", "output")):
+            if mark == "output" and not (examples and examples[-1].mark in ("run", "output")):
                 raise ValueError(f"line {token.map[0] + 1}: an output, and no block above it that runs")
-            found.append(Block(token.map[0] + 1, _language(token.info, token.content), token.content, mark))
+            examples.append(
+                Block(token.map[0] + 1, _language(token.info, token.content), token.content, mark)
+            )
             mark = None
             continue
         if mark:
@@ -80,7 +82,7 @@ def blocks(text: str) -> list[Block]:
             mark = known[1]
     if mark:
         raise ValueError(f"no code block follows <!-- {mark} -->")
-    return found
+    return examples
 
 
 def prints(expected: str, printed: str) -> bool:
@@ -91,7 +93,7 @@ def prints(expected: str, printed: str) -> bool:
 
 def dpbeam_commands(code: str) -> list[list[str]] | None:
     """The arguments of each line's `dpbeam`; None if anything in the code is for a shell."""
-    found = []
+    commands = []
     for line in code.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -103,8 +105,8 @@ def dpbeam_commands(code: str) -> list[list[str]] | None:
             return None
         if words and words[0] != "dpbeam":
             return None
-        found += [words[1:]] if words else []
-    return found
+        commands += [words[1:]] if words else []
+    return commands
 
 
 @contextlib.contextmanager

@@ -242,9 +242,9 @@ class Host(_Namespace):
 
 def programs(java: str, cache: str, names: Sequence[str]) -> dict[str, str]:
     """What hosts with the same image have: the system, this program with its Python, Java, and parts of the cache."""
-    found = ["/usr", "/etc", str(ROOT), sys.base_prefix, sys.prefix, os.path.dirname(os.path.dirname(java))]
+    folders = ["/usr", "/etc", str(ROOT), sys.base_prefix, sys.prefix, os.path.dirname(os.path.dirname(java))]
     kept: list[str] = []
-    for path in sorted({*found, *map(os.path.realpath, found)}):
+    for path in sorted({*folders, *map(os.path.realpath, folders)}):
         if not any(path == other or path.startswith(f"{other}/") for other in kept):
             kept.append(path)
     parts = {os.path.realpath(os.path.join(cache, name)): f"{CACHE}/{name}" for name in names}

@@ -86,13 +86,13 @@ def in_child(work: Callable[[], int]) -> int:
 
 def readable() -> list[str]:
     """Lines that were drawn and that others than the owner can read, wherever they lie."""
-    found: set[bytes] = set()
+    names: set[bytes] = set()
     for folder, folders, files in os.walk("."):
         folders[:] = [name for name in folders if os.stat(f"{folder}/{name}").st_mode & 0o001]
         for name in files:
             if os.stat(f"{folder}/{name}").st_mode & 0o004:
-                found |= set(_DRAWN.findall(pathlib.Path(folder, name).read_bytes()))
-    return sorted(line.decode() for line in found)
+                names |= set(_DRAWN.findall(pathlib.Path(folder, name).read_bytes()))
+    return sorted(line.decode() for line in names)
 
 
 def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
@@ -144,14 +144,14 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
     code = in_child(killed)
     if code == 0:
         return None
-    found = {"step": step, "killed": code, "old": old, "before": before, "after": state(store, name, name)}
-    found["retry"] = in_child(lambda: main(charged))
-    found["retried"] = state(store, name, name)
+    outcome = {"step": step, "killed": code, "old": old, "before": before, "after": state(store, name, name)}
+    outcome["retry"] = in_child(lambda: main(charged))
+    outcome["retried"] = state(store, name, name)
     result = pathlib.Path(f"{name}.json")
-    found["result"] = json.loads(result.read_text()) if result.exists() else None
-    found["again"] = in_child(lambda: main(charged))
-    found["at_last"] = state(store, name, name)
-    return found
+    outcome["result"] = json.loads(result.read_text()) if result.exists() else None
+    outcome["again"] = in_child(lambda: main(charged))
+    outcome["at_last"] = state(store, name, name)
+    return outcome
 
 
 if __name__ == "__main__":

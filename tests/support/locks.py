@@ -28,9 +28,9 @@ def entries(name: str, python: str | None = None) -> Iterator[tuple[Requirement,
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             requirement, *hashes = re.split(r"\s+--hash=", line.rstrip())
-            found = Requirement(requirement)
-            if found.marker is None or found.marker.evaluate(environment(python)):
-                yield found, hashes
+            wanted = Requirement(requirement)
+            if wanted.marker is None or wanted.marker.evaluate(environment(python)):
+                yield wanted, hashes
 
 
 def pins(name: str, python: str | None = None) -> dict[str, str]:
@@ -39,10 +39,10 @@ def pins(name: str, python: str | None = None) -> dict[str, str]:
     Raises:
       ValueError: a project that is there twice, or not pinned to one release.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for requirement, _ in entries(name, python):
         project, (only,) = canonicalize_name(requirement.name), requirement.specifier
-        if project in found or only.operator != "==":
+        if project in versions or only.operator != "==":
             raise ValueError(f"{name}: {requirement}")
-        found[project] = only.version
-    return found
+        versions[project] = only.version
+    return versions

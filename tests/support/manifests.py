@@ -25,8 +25,8 @@ def resources() -> Iterator[tuple[Path, dict]]:
 
 def resource(kind: str, name: str | None = None) -> dict:
     """The one resource of this kind and name."""
-    (found,) = (r for _, r in resources() if r["kind"] == kind and name in (None, r["metadata"]["name"]))
-    return found
+    (matching,) = (r for _, r in resources() if r["kind"] == kind and name in (None, r["metadata"]["name"]))
+    return matching
 
 
 def settings(folder: str) -> dict:

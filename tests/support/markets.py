@@ -30,9 +30,9 @@ def random_rows(agents: int, resources: int, seed: int, filled: float = 0.5) -> 
     return rng.random(agents), demands
 
 
-def plan(found: Market, epsilon=1.0, delta=1e-6, **settings) -> PackingPlan:
+def plan(size: Market, epsilon=1.0, delta=1e-6, **settings) -> PackingPlan:
     settings.setdefault("allow_small_supply", True)
-    return make_plan(PackingConfig(epsilon, delta, **settings), found)
+    return make_plan(PackingConfig(epsilon, delta, **settings), size)
 
 
 def batch_of(values, demands) -> pa.RecordBatch:
@@ -48,9 +48,9 @@ def packed(made: PackingPlan, values, demands, name="pack", **more) -> tuple[np.
 
 def optimum(values, demands, supplies) -> float:
     """Of the linear program, by HiGHS."""
-    found = linprog(-values, A_ub=demands.T, b_ub=supplies, bounds=(0, 1), method="highs")
-    assert found.status == 0
-    return -found.fun
+    solution = linprog(-values, A_ub=demands.T, b_ub=supplies, bounds=(0, 1), method="highs")
+    assert solution.status == 0
+    return -solution.fun
 
 
 def slow_share(value: float, demand, posted: Posted) -> Fraction:

@@ -87,5 +87,5 @@ def above(
     weight: Mapping[str, float], items: Iterable[str], min_users: int, most: float = 1.0
 ) -> dict[str, float]:
     """What items keep above a floor, one user giving `most`; all of it where there is no floor."""
-    found = {item: weight.get(item, 0.0) - (min_users - 1) * most for item in items}
-    return {item: value if value > NOTHING else 0.0 for item, value in found.items()}
+    shifted = {item: weight.get(item, 0.0) - (min_users - 1) * most for item in items}
+    return {item: value if value > NOTHING else 0.0 for item, value in shifted.items()}

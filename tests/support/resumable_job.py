@@ -33,8 +33,8 @@ def program():
     return make_plan(SelectionConfig(2.0, 1e-2, "gsu", rounds=4, max_items_per_user=8)).program
 
 
-def save(found, path: str) -> None:
-    rows = sorted(row["item"] for batch in found for row in batch.to_pylist())
+def save(items, path: str) -> None:
+    rows = sorted(row["item"] for batch in items for row in batch.to_pylist())
     with open(f"{path}.part", "w") as file:
         file.write(repr(rows))
     os.replace(f"{path}.part", path)
@@ -43,8 +43,8 @@ def save(found, path: str) -> None:
 def main(folder: str, flags: list[str]) -> None:
     die = "--die" in flags
     arguments = complete([flag for flag in flags if flag != "--die"])
-    found = glob.glob(os.path.join(folder, "dpbeam-run-*"))
-    run = RunFolder.resume(found[0]) if found else RunFolder(folder, key(KEY))
+    folders = glob.glob(os.path.join(folder, "dpbeam-run-*"))
+    run = RunFolder.resume(folders[0]) if folders else RunFolder(folder, key(KEY))
     chosen, out = program(), os.path.join(folder, "out")
     schema = pa.schema([("user", pa.large_string()), ("item", pa.large_string())])
     rows = [pa.RecordBatch.from_arrays(list(columns), schema=schema) for columns in batches(PAIRS)]

@@ -57,13 +57,13 @@ def put(folder: pathlib.Path, place: str) -> None:
             file.write(path.read_bytes())
 
 
-def comparable(found: dict[str, bytes]) -> dict[str, bytes]:
+def comparable(files: dict[str, bytes]) -> dict[str, bytes]:
     """The files of a release with prefix `x`, its ledger less times and names."""
-    if "x.ledger.json" not in found:
-        return found
-    values = json.loads(found["x.ledger.json"])
+    if "x.ledger.json" not in files:
+        return files
+    values = json.loads(files["x.ledger.json"])
     values |= {"release": {**values["release"], "started": "", "date": ""}, "code_revision": ""}
-    return {**found, "x.ledger.json": json.dumps(values).encode()}
+    return {**files, "x.ledger.json": json.dumps(values).encode()}
 
 
 def azurite(cache: str) -> str:

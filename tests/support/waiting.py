@@ -12,8 +12,8 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str):
     """The first true value of `condition`; fails the test after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         time.sleep(0.2)
     pytest.fail(f"{what}: not within {seconds} s")

@@ -48,12 +48,12 @@ class ScriptedDraws:
 
 def enumerate_outcomes(run):
     """The exact distribution {tuple: probability} of run(draws), which may reject and start again."""
-    found, path, accepted = {}, [], 0.0
+    outcomes, path, accepted = {}, [], 0.0
     while path is not None:
         draws = ScriptedDraws(path)
         try:
             outcome = tuple(int(x) for x in run(draws))
-            found[outcome] = found.get(outcome, 0.0) + draws.weight
+            outcomes[outcome] = outcomes.get(outcome, 0.0) + draws.weight
             accepted += draws.weight
         except Rejected:
             pass
@@ -64,7 +64,7 @@ def enumerate_outcomes(run):
             path[-1] += 1
         else:
             path = None
-    return {outcome: weight / accepted for outcome, weight in found.items()}
+    return {outcome: weight / accepted for outcome, weight in outcomes.items()}
 
 
 def joint_distribution(descending, k, epsilon, tau=math.inf):
@@ -98,11 +98,11 @@ def chi_square_p(observed, expected):
 
 def count_outcomes(run, n):
     """{outcome: number} of run(key) over n fixed keys."""
-    found = {}
+    outcomes = {}
     for i in range(n):
         outcome = tuple(int(x) for x in run(RunKey.insecure_fixed(f"outcome {i}")))
-        found[outcome] = found.get(outcome, 0) + 1
-    return found
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    return outcomes
 
 
 def fingerprints_of(n, seed=0):

@@ -35,12 +35,12 @@ def test_choice_follows_its_weights():
     draws, weights, n = Draws(KEY, "choice"), np.array([0.1, 0.0, 0.4, 0.5]), 20_000
     with np.errstate(divide="ignore"):
         logs = np.log(weights) + 700.0
-    found = np.bincount([draws.choice(logs) for _ in range(n)], minlength=4)
-    assert found[1] == 0
+    counts = np.bincount([draws.choice(logs) for _ in range(n)], minlength=4)
+    assert counts[1] == 0
     live = weights > 0
-    assert stats.chisquare(found[live], n * weights[live]).pvalue > 1e-7
+    assert stats.chisquare(counts[live], n * weights[live]).pvalue > 1e-7
     wrong = np.where(live, weights * [1, 1, 0.85, 1], 0)[live]
-    assert stats.chisquare(found[live], n * wrong / wrong.sum()).pvalue < 1e-7
+    assert stats.chisquare(counts[live], n * wrong / wrong.sum()).pvalue < 1e-7
 
 
 def test_choice_reaches_over_chunks():
@@ -72,8 +72,8 @@ def test_choice_refuses(logs, message):
 def test_below_is_uniform():
     """30,000 integers below 7, false alarm 1e-7; huge ranges stay in range."""
     draws = Draws(KEY, "below")
-    found = np.bincount([draws.below(7) for _ in range(30_000)], minlength=7)
-    assert len(found) == 7 and stats.chisquare(found).pvalue > 1e-7
+    counts = np.bincount([draws.below(7) for _ in range(30_000)], minlength=7)
+    assert len(counts) == 7 and stats.chisquare(counts).pvalue > 1e-7
     large = [draws.below(2**60) for _ in range(100)]
     assert min(large) >= 0 and max(large) < 2**60 and max(large) > 2**59
     assert draws.below(1) == 0
@@ -92,9 +92,9 @@ def test_accept_has_its_probability():
 def test_sequences_are_uniform_among_those_allowed(tools):
     """All orders of draws: position j uniform over the free ranks of its range."""
     low, high = np.array([0, 2, 0, 0]), np.array([2, 4, 5, 5])
-    found = tools.enumerate_outcomes(lambda draws: draw_sequence(low, high, draws))
-    assert len(found) == 2 * 2 * 3 * 2
-    for s, probability in found.items():
+    law = tools.enumerate_outcomes(lambda draws: draw_sequence(low, high, draws))
+    assert len(law) == 2 * 2 * 3 * 2
+    for s, probability in law.items():
         assert len(set(s)) == 4
         assert all(low[j] <= x < high[j] for j, x in enumerate(s))
         assert probability == pytest.approx(1 / 24)

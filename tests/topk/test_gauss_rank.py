@@ -108,8 +108,8 @@ def ranked(plan, pairs, domain=None, blocks=1, shards=1):
     program, keys = topk_program(plan, public), Keys(KEY)
     built = list(build_blocks(batches(pairs), keys, program.cap, num_blocks=blocks, num_shards=shards))
     finished = run_trips(program, built, keys)
-    found = list(output_batches(program, finished))
-    return [item.decode() for batch in found for item in batch.column("item").to_pylist()]
+    output = list(output_batches(program, finished))
+    return [item.decode() for batch in output for item in batch.column("item").to_pylist()]
 
 
 CASES = {
@@ -222,8 +222,8 @@ def test_buckets(d):
     assert edges.tolist() == sorted(
         {math.ceil(2 ** (b / 2) - 1e-9) for b in range(40)} & set(range(1, d + 1))
     )
-    found = items_per_user(np.arange(d + 1), d)
-    assert found.sum() == d and np.all(found > 0)
+    users = items_per_user(np.arange(d + 1), d)
+    assert users.sum() == d and np.all(users > 0)
 
 
 def test_losses_of_clips_by_their_definition():

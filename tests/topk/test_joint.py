@@ -43,9 +43,9 @@ def fast_ranks(descending, k, epsilon, tau, draws, width=6.0):
     return fast_joint_ranks(near, len(descending), k, epsilon, tau, draws, width)
 
 
-def assert_same(found, wanted):
-    assert set(found) == {s for s in wanted if wanted[s] > 0}
-    for outcome, probability in found.items():
+def assert_same(outcomes, wanted):
+    assert set(outcomes) == {s for s in wanted if wanted[s] > 0}
+    for outcome, probability in outcomes.items():
         assert probability == pytest.approx(wanted[outcome], rel=1e-9)
 
 
@@ -56,26 +56,26 @@ class TestWholeDistribution:
 
     def test_joint(self, tools, descending, k, epsilon):
         h = np.array(descending, np.int64)
-        found = tools.enumerate_outcomes(lambda draws: joint_ranks(h, k, epsilon, draws))
-        assert_same(found, tools.joint_distribution(descending, k, epsilon))
+        law = tools.enumerate_outcomes(lambda draws: joint_ranks(h, k, epsilon, draws))
+        assert_same(law, tools.joint_distribution(descending, k, epsilon))
 
     def test_fast_joint_without_pruning_is_joint(self, tools, descending, k, epsilon):
-        found = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, 1000, draws))
-        assert_same(found, tools.joint_distribution(descending, k, epsilon))
+        law = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, 1000, draws))
+        assert_same(law, tools.joint_distribution(descending, k, epsilon))
 
     @pytest.mark.parametrize("tau", [1, 2, 3, 6])
     @pytest.mark.parametrize("width", [0.1, 1.0, 6.0])
     def test_pruned(self, tools, descending, k, epsilon, tau, width):
         """Width 0.1 is the published algorithm, one loss per segment; the others reject."""
-        found = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, tau, draws, width))
-        assert_same(found, tools.joint_distribution(descending, k, epsilon, tau))
+        law = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, tau, draws, width))
+        assert_same(law, tools.joint_distribution(descending, k, epsilon, tau))
 
 
 def test_the_comparison_has_power(tools):
     """A budget off by 2 % changes a probability by far more than the tolerance."""
-    found = tools.enumerate_outcomes(lambda draws: fast_ranks([5, 3, 3, 1, 0], 3, 0.5 * 1.02, 4, draws))
+    law = tools.enumerate_outcomes(lambda draws: fast_ranks([5, 3, 3, 1, 0], 3, 0.5 * 1.02, 4, draws))
     with pytest.raises(AssertionError):
-        assert_same(found, tools.joint_distribution([5, 3, 3, 1, 0], 3, 0.5, 4))
+        assert_same(law, tools.joint_distribution([5, 3, 3, 1, 0], 3, 0.5, 4))
 
 
 small_histograms = st.lists(st.integers(0, 9), min_size=2, max_size=6).map(
@@ -143,12 +143,12 @@ def exact_logs(descending, k, places):
     d = len(descending)
     differences = (descending[k - 1 :: -1][:k, None] - descending[None, :]).ravel()
     rows = k - 1 - np.argsort(differences, kind="stable") // d
-    found = []
+    logs = []
     for place in places:
         factors = np.bincount(rows[: place + 1], minlength=k) - np.arange(k)
         others = np.delete(factors, rows[place])
-        found.append(math.fsum(map(math.log, others)) if (others > 0).all() else -math.inf)
-    return np.array(found)
+        logs.append(math.fsum(map(math.log, others)) if (others > 0).all() else -math.inf)
+    return np.array(logs)
 
 
 @pytest.mark.parametrize(("k", "d", "bound"), [(100, 3000, 4e-13), (1000, 1500, 2.5e-12)])
@@ -179,14 +179,14 @@ def test_fast_joint_weighs_groups_to_the_last_place(k, bound):
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(-math.inf), max_size=40))
 def test_running_sums(values):
-    found = running_sums(np.array([values, values], np.float64))
+    sums = running_sums(np.array([values, values], np.float64))
     expected = [
         math.fsum(values[: n + 1]) if math.isfinite(sum(values[: n + 1])) else -math.inf
         for n in range(len(values))
     ]
-    assert found.shape == (2, len(values)) and np.array_equal(found[0], found[1])
+    assert sums.shape == (2, len(values)) and np.array_equal(sums[0], sums[1])
     largest = sum(abs(v) for v in values if math.isfinite(v))
-    np.testing.assert_allclose(found[0], expected, rtol=4e-16, atol=4e-16 * largest)
+    np.testing.assert_allclose(sums[0], expected, rtol=4e-16, atol=4e-16 * largest)
 
 
 def test_masses_sum_to_all_sequences():
@@ -215,9 +215,9 @@ def test_pruning_keeps_its_failure_probability(tools):
     descending, k, epsilon, beta = [60, 0, 0, 0, 0, 0], 2, 1.0, 0.25
     tau = pruning_loss(6, k, epsilon, beta)
     assert tau < 60
-    found = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, tau, draws))
+    law = tools.enumerate_outcomes(lambda draws: fast_ranks(descending, k, epsilon, tau, draws))
     lost = sum(
-        p for s, p in found.items() if max(descending[j] - descending[x] for j, x in enumerate(s)) >= tau
+        p for s, p in law.items() if max(descending[j] - descending[x] for j, x in enumerate(s)) >= tau
     )
     assert 0 < lost <= beta
 
@@ -230,14 +230,14 @@ def test_privacy_of_neighbours(tools, epsilon):
     for _ in range(25):
         h = rng.integers(0, 6, 5)
         bigger = h + rng.integers(0, 2, 5)
-        found = []
+        laws = []
         for counts in (h, bigger):
             order = np.argsort(-counts, kind="stable")
             ranks = tools.enumerate_outcomes(
                 lambda draws, c=counts[order]: fast_ranks(c, 2, epsilon, 3, draws)
             )
-            found.append({tuple(order[list(s)]): p for s, p in ranks.items()})
-        logs = [math.log(found[0][s] / found[1][s]) for s in found[0]]
+            laws.append({tuple(order[list(s)]): p for s, p in ranks.items()})
+        logs = [math.log(laws[0][s] / laws[1][s]) for s in laws[0]]
         assert max(logs) - min(logs) <= epsilon + 1e-9  # bounded range, hence epsilon^2/8-zCDP
         worst = max(worst, max(logs), -min(logs))
     assert worst <= epsilon + 1e-9

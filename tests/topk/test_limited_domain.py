@@ -19,22 +19,22 @@ def exact_distribution(counts, kbar, k, epsilon0, gap):
     kbar = len(order) if kbar is None else kbar
     beyond = counts[order[kbar]] if kbar < len(order) else 0
     scores = {x: counts[x] for x in order[:kbar]} | {STOP: beyond + gap}
-    found = {}
+    law = {}
 
     def go(outcome, probability):
         if len(outcome) == k:
-            found[outcome] = found.get(outcome, 0.0) + probability
+            law[outcome] = law.get(outcome, 0.0) + probability
             return
         left = {x: math.exp(epsilon0 * (s - beyond - gap)) for x, s in scores.items() if x not in outcome}
         total = sum(left.values())
         for x, weight in left.items():
             if x == STOP:
-                found[outcome] = found.get(outcome, 0.0) + probability * weight / total
+                law[outcome] = law.get(outcome, 0.0) + probability * weight / total
             else:
                 go((*outcome, x), probability * weight / total)
 
     go((), 1.0)
-    return found
+    return law
 
 
 def hockey_stick(p, q, epsilon):
@@ -114,10 +114,10 @@ def test_ties_at_the_border_go_by_fingerprint_and_not_by_place(tools):
 @pytest.mark.parametrize("kbar", [5, None])
 def test_small_domains_give_short_answers(tools, counts, kbar):
     """Fewer than k or kbar items: no index error, nothing that nobody holds, nothing near the mark."""
-    found = limited_domain(
+    answer = limited_domain(
         np.array(counts, np.int64), tools.fingerprints_of(len(counts)), 5, 2.0, 40.0, KEY, kbar
     )
-    assert found.tolist() == [] and found.dtype == np.int64
+    assert answer.tolist() == [] and answer.dtype == np.int64
 
 
 def test_items_that_nobody_holds_are_never_returned(tools):

@@ -15,14 +15,14 @@ KEY = RunKey.insecure_fixed("peel")
 
 def peel_distribution(counts, k, choose):
     """Product of k choices without replacement; choose(counts, left) -> {item: probability}."""
-    found = {}
+    law = {}
     for s in itertools.permutations(range(len(counts)), k):
         probability, left = 1.0, set(range(len(counts)))
         for x in s:
             probability *= choose(counts, left)[x]
             left.remove(x)
-        found[s] = probability
-    return found
+        law[s] = probability
+    return law
 
 
 def exponential_mechanism(epsilon0):
@@ -39,13 +39,13 @@ def permute_and_flip(epsilon0):
     def choose(counts, left):
         top = max(counts[x] for x in left)
         accept = {x: math.exp(epsilon0 * (counts[x] - top)) for x in left}
-        found, orders = dict.fromkeys(left, 0.0), list(itertools.permutations(left))
+        chances, orders = dict.fromkeys(left, 0.0), list(itertools.permutations(left))
         for order in orders:
             passed = 1.0
             for x in order:
-                found[x] += passed * accept[x] / len(orders)
+                chances[x] += passed * accept[x] / len(orders)
                 passed *= 1 - accept[x]
-        return found
+        return chances
 
     return choose
 
@@ -108,8 +108,8 @@ class TestEveryPeel:
     def test_all_items(self, tools, mechanism, counts):
         """k = d: every item, once."""
         n = len(counts)
-        found = mechanism(np.array(counts), tools.fingerprints_of(n), n, 1.0, KEY)
-        assert sorted(found.tolist()) == list(range(n)) and found.dtype == np.int64
+        answer = mechanism(np.array(counts), tools.fingerprints_of(n), n, 1.0, KEY)
+        assert sorted(answer.tolist()) == list(range(n)) and answer.dtype == np.int64
 
     def test_large_budgets_find_the_truth(self, tools, mechanism):
         counts = np.array([10, 50, 20, 40, 30])
@@ -155,5 +155,5 @@ def test_far_items_change_nothing_in_pnf(tools):
     """A million items far below the k-th count are never chosen, and cost no rounds."""
     counts = np.zeros(1_000_000, np.int64)
     counts[:50] = 10**6 + np.arange(50)
-    found = pnf_peel(counts, tools.fingerprints_of(len(counts)), 50, 50.0, KEY)
-    assert sorted(found.tolist()) == list(range(50))
+    answer = pnf_peel(counts, tools.fingerprints_of(len(counts)), 50, 50.0, KEY)
+    assert sorted(answer.tolist()) == list(range(50))

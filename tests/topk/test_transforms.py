@@ -143,8 +143,8 @@ def test_record_batches_and_dictionaries_equal_tuples(tmp_path):
         [pa.array(users), pa.array(items).dictionary_encode()], ["user", "item"]
     )
     source = beam.Create([plain.slice(0, 700), coded.slice(700)]).with_output_types(pa.RecordBatch)
-    found = run(tmp_path, source, lambda s, folder: s | TopKItems(settings, run=folder, num_shards=2))
-    assert found == [reference(plan_topk(settings), PAIRS)]
+    rankings = run(tmp_path, source, lambda s, folder: s | TopKItems(settings, run=folder, num_shards=2))
+    assert rankings == [reference(plan_topk(settings), PAIRS)]
 
 
 def complete_batches(sets):
@@ -229,8 +229,8 @@ def test_public_domain(mechanism, tmp_path):
     source = beam.Create([pa.RecordBatch.from_arrays([users, items], schema=schema)])
     expected = reference(plan_topk(settings), PAIRS, domain)
     assert len(expected) == 12 and any(item.startswith(b"nobody") for _, item, _ in expected)
-    found = run(tmp_path, source.with_output_types(pa.RecordBatch), build)
-    assert found == [expected]
+    rankings = run(tmp_path, source.with_output_types(pa.RecordBatch), build)
+    assert rankings == [expected]
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -245,17 +245,17 @@ def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
         for column in (items, items.dictionary_encode(), items.slice(1), items.dictionary_encode().slice(1)):
             user = pa.array(np.arange(len(column)))
             batch = pa.RecordBatch.from_arrays([user, column], ["user", "item"])
-            [found] = fn.process((7, batch) if complete else batch)
+            [element] = fn.process((7, batch) if complete else batch)
             if complete:
-                assert found[0] == 7
-                found = found[1]
+                assert element[0] == 7
+                element = element[1]
             listed = [(u, i) for u, i in zip(user.to_pylist(), column.to_pylist()) if (i in b"ac") == keep]
-            assert list(zip(found["user"].to_pylist(), found["item"].to_pylist())) == listed
+            assert list(zip(element["user"].to_pylist(), element["item"].to_pylist())) == listed
         nothing = pa.RecordBatch.from_arrays(
             [pa.array([1]), pa.array([b"b" if keep else b"a"])], ["user", "item"]
         )
-        [found] = fn.process((7, nothing) if complete else nothing)
-        assert (found[1] if complete else found).num_rows == 0
+        [element] = fn.process((7, nothing) if complete else nothing)
+        assert (element[1] if complete else element).num_rows == 0
 
 
 def choose_from(tmp_path, settings, items, counts):
@@ -270,20 +270,20 @@ def choose_from(tmp_path, settings, items, counts):
 def test_choice_from_a_given_histogram(tmp_path):
     counts = [int(1e6 / (i + 1)) for i in range(50)] + [0, 0, COUNT_LIMIT]
     items = [f"item {i}".encode() for i in range(53)]
-    plan, [found] = choose_from(tmp_path, config(k=10, selector=None, public_domain=True), items, counts)
+    plan, [ranking] = choose_from(tmp_path, config(k=10, selector=None, public_domain=True), items, counts)
     fp = fingerprints(Keys(KEY).pairs.item, pa.array(items, pa.large_binary()))
     chosen = plan.mechanism.select(np.array(counts), fp, KEY)
-    assert found == [(rank, items[p], None) for rank, p in enumerate(chosen, start=1)]
-    assert found[0][1] == b"item 52"
+    assert ranking == [(rank, items[p], None) for rank, p in enumerate(chosen, start=1)]
+    assert ranking[0][1] == b"item 52"
 
 
 @pytest.mark.parametrize("mechanism,size", list(zip(UNKNOWN, [1, 3, 1, 3])))
 def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size, tmp_path):
     items = [f"item {i}".encode() for i in range(size)]
     settings = config(mechanism, 50, None, public_domain=True, noisy_counts=True)
-    _, [found] = choose_from(tmp_path, settings, items, [9] * size)
-    assert [rank for rank, *_ in found] == list(range(1, size + 1))
-    assert {item for _, item, _ in found} == set(items)
+    _, [ranking] = choose_from(tmp_path, settings, items, [9] * size)
+    assert [rank for rank, *_ in ranking] == list(range(1, size + 1))
+    assert {item for _, item, _ in ranking} == set(items)
 
 
 def test_an_empty_domain_gives_no_ranking(tmp_path):

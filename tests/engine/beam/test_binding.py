@@ -50,14 +50,14 @@ class TestPipelineThatRunsTwice:
         """Reads (user, item) of the file `in`, writes `out`; its folder stays while the test runs."""
         with RunFolder(str(tmp_path / "temp")) as folder:
             made = beam.Pipeline(options=options())
-            found = (
+            released = (
                 made
                 | beam.Create([str(tmp_path / "in")])
                 | beam.FlatMap(rows_of)
                 | SelectPartitions(CONFIG, run=folder, **WAYS[request.param])
                 | beam.combiners.ToList()
             )
-            _ = found | beam.Map(lambda rows, path: write(path, sorted(rows)), str(tmp_path / "out"))
+            _ = released | beam.Map(lambda rows, path: write(path, sorted(rows)), str(tmp_path / "out"))
             yield made
 
     def run(self, pipeline, folder, rows) -> list:

@@ -93,39 +93,39 @@ def test_the_run_ends_with_the_filter():
     assert len(set(rows[0]["heard"])) == 4
 
 
-_FOUND: list = []
+_ROWS: list = []
 
 
 @pytest.fixture
-def found():
-    _FOUND.clear()
-    return _FOUND
+def rows():
+    _ROWS.clear()
+    return _ROWS
 
 
 def keep(batch):
-    _FOUND.extend(batch.to_pylist())
+    _ROWS.extend(batch.to_pylist())
 
 
-def test_one_job_skips_the_trips_that_are_left(tmp_path, found):
+def test_one_job_skips_the_trips_that_are_left(tmp_path, rows):
     with RunFolder(str(tmp_path), key("ends")) as folder:
         run(lambda p: given(p) | RunProgram(folder.store, Heads()) | beam.Map(keep))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
-    assert sorted(found, key=str) == in_process()[1]
+    assert sorted(rows, key=str) == in_process()[1]
 
 
-def test_one_step(tmp_path, found):
+def test_one_step(tmp_path, rows):
     with RunFolder(str(tmp_path), key("ends")) as folder:
         run(lambda p: given(p) | RunProgram(folder.store, Heads(), one_step=True) | beam.Map(keep))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
-    assert sorted(found, key=str) == in_process()[1]
+    assert sorted(rows, key=str) == in_process()[1]
 
 
 @pytest.mark.parametrize("per_job,jobs", [(3, 3), (1, 5)])
-def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, found, per_job, jobs):
+def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, rows, per_job, jobs):
     made = []
 
     def execute(build):
@@ -141,7 +141,7 @@ def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, found, per_job, j
             run=execute,
             trips_per_job=per_job,
         )
-    assert sorted(found, key=str) == in_process()[1]
+    assert sorted(rows, key=str) == in_process()[1]
     assert len(made) == jobs
 
 

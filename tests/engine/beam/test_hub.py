@@ -53,8 +53,8 @@ def in_process(program, pairs, num_blocks=3, num_shards=2) -> list:
     return rows(output_batches(program, run_trips(program, blocks, keys)))
 
 
-def rows(found) -> list:
-    return sorted(tuple(row.items()) for batch in found for row in batch.to_pylist())
+def rows(results) -> list:
+    return sorted(tuple(row.items()) for batch in results for row in batch.to_pylist())
 
 
 def record_batches(pairs):
@@ -74,9 +74,9 @@ def saved(result, path):
     return result | beam.combiners.ToList() | beam.Map(_save, path)
 
 
-def _save(found, path):
+def _save(results, path):
     with open(path, "w") as file:
-        file.write(repr(rows(found)))
+        file.write(repr(rows(results)))
 
 
 def on_beam(program, pairs, folder, *, one_step=False, relays=None, **sizes) -> list:

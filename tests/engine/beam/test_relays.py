@@ -93,10 +93,10 @@ class Road:
 
 
 def by_receiver(elements) -> dict[int, list[bytes]]:
-    found: dict[int, list[bytes]] = {}
+    messages: dict[int, list[bytes]] = {}
     for receiver, data in elements:
-        found.setdefault(receiver, []).append(data)
-    return found
+        messages.setdefault(receiver, []).append(data)
+    return messages
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_lost_doubled_and_strange_replies_stop_the_run(road):
     replies = dict(stage.process((relay, elements)))
     assert sorted(replies) == kept.block_ids.tolist()
     for position, block in enumerate(kept.block_ids):
-        found = trips.unpack(name, decode(replies[block]), column.dtype, column.default)
-        assert np.array_equal(found, values[kept.links_of(position)])
+        received = trips.unpack(name, decode(replies[block]), column.dtype, column.default)
+        assert np.array_equal(received, values[kept.links_of(position)])
     with pytest.raises(RuntimeError, match="lacks the replies of 1 shards"):
         list(stage.process((relay, elements[1:])))
     with pytest.raises(RuntimeError, match="received a reply twice"):

@@ -231,8 +231,8 @@ class TestGoingOn:
         (tmp_path / "whole").mkdir()
         assert main(command(pairs, tmp_path / "whole")) == 0
         assert main(argv) == 0
-        found, whole = released(tmp_path), released(tmp_path / "whole")
-        assert {k: v for k, v in found.items() if k.endswith("parquet")} == {
+        files, whole = released(tmp_path), released(tmp_path / "whole")
+        assert {k: v for k, v in files.items() if k.endswith("parquet")} == {
             k: v for k, v in whole.items() if k.endswith("parquet")
         }
         assert list((tmp_path / "kept").iterdir()) == []

@@ -125,8 +125,8 @@ def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     monkeypatch.setattr(messages, "INLINE_BYTES", 0)
     users, items = sample_pairs()
     plan = plan_of(name)
-    found = released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4)
-    assert found == in_process(plan, users, items)
+    released = released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4)
+    assert released == in_process(plan, users, items)
 
 
 @pytest.mark.parametrize("groups", [4, 20])
@@ -145,8 +145,8 @@ def test_many_blocks_are_split_in_two_steps(groups, inline_bytes, tmp_path, monk
     monkeypatch.setattr(block_stages, "partition_again", counted)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
-    found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
-    assert found == in_process(plan, users, items)
+    released = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
+    assert released == in_process(plan, users, items)
     assert len(parts) > 1 and max(parts) > 1
 
 
@@ -219,8 +219,8 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
         monkeypatch.setattr(block_stages, name, value)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
-    found = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 3, 2)
-    assert found == in_process(plan, users, items)
+    released = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 3, 2)
+    assert released == in_process(plan, users, items)
     assert sum(partitioned) == len(users)
     assert max(partitioned) <= 3_000
 
@@ -376,9 +376,9 @@ def test_no_metrics_tell_about_the_data(tmp_path):
         _ = release(pipeline, plan, users, items, run)
         result = pipeline.run()
         result.wait_until_finish()
-        found = result.metrics().query()
-    assert not [m for kind in found.values() for m in kind if m.key.metric.namespace.startswith("dpbeam")]
-    assert found["counters"] == found["distributions"] == found["gauges"] == []
+        metrics = result.metrics().query()
+    assert not [m for kind in metrics.values() for m in kind if m.key.metric.namespace.startswith("dpbeam")]
+    assert metrics["counters"] == metrics["distributions"] == metrics["gauges"] == []
 
 
 def test_empty_input_releases_nothing(tmp_path):

@@ -80,11 +80,11 @@ def test_transcript_statistic_of_one_gaussian_is_its_exact_delta(direction):
     sigma = plan.rounds[0].sigma
     case = Neighbours("far above", ((0,),) * 40, (0,))
     result = audit(plan, trials=20_000, cases=(case,))
-    found = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
+    finding = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
     low, high = gaussian_delta(1.0, 1.02 * sigma), gaussian_delta(1.0, sigma)
     assert high == pytest.approx(0.025)
     margin = 5.5 * np.sqrt(0.3 * high / 20_000)
-    assert low - margin < found.estimate < high + margin
+    assert low - margin < finding.estimate < high + margin
     assert gaussian_delta(1.0, 0.9 * sigma) > high + margin  # noise too small by a tenth would show
 
 
@@ -104,8 +104,8 @@ def test_transcript_statistic_of_one_novel_item_is_its_integral(direction):
     crossing = stats.norm.sf(rho - weight, scale=sigma)
     exact = crossing + integrate.quad(gain, -12 * sigma, rho - weight, limit=500)[0]
     result = audit(plan, trials=20_000, cases=(all_novel(1),))
-    found = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
-    assert abs(found.estimate - exact) < 5.5 * np.sqrt(exact / 20_000) + 0.02 * exact
+    finding = next(f for f in result.findings if f.kind == "transcript" and f.direction == direction)
+    assert abs(finding.estimate - exact) < 5.5 * np.sqrt(exact / 20_000) + 0.02 * exact
 
 
 def test_noise_is_measured_not_believed():

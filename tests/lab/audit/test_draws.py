@@ -33,8 +33,8 @@ def running():
 
 
 def least(drawn: Drawn) -> float:
-    found = drawn.p_values()
-    return min(found.values()) * len(found)
+    p_values = drawn.p_values()
+    return min(p_values.values()) * len(p_values)
 
 
 def test_every_selector_and_every_family_is_there():

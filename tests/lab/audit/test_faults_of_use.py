@@ -89,13 +89,13 @@ def chosen_secret(domain_kept: bool, monkeypatch, runs: int = 80) -> tuple[int, 
     others = [(f"user {u}", f"item {u % 2}") for u in range(20)]
     hits = []
     for pairs in ([*others, ("one more", "secret")], others):
-        found = 0
+        times = 0
         for number in range(runs):
             keys = Keys(RunKey.insecure_fixed(f"domain {number}"))
             blocks = list(build_blocks(batches(pairs), keys, program.cap, num_blocks=1, num_shards=1))
             [ranking] = output_batches(program, run_trips(program, blocks, keys))
-            found += b"secret" in ranking.column("item").to_pylist()
-        hits.append(found)
+            times += b"secret" in ranking.column("item").to_pylist()
+        hits.append(times)
     return hits[0], hits[1]
 
 

@@ -93,8 +93,8 @@ def test_log_ratio_is_that_of_the_densities(kind):
     else:
         expected = (np.abs(drawn + moved) - np.abs(drawn)) / scale
     there = rng.normal(0, 9, (2, 50))
-    found = measured.log_ratio(drawn + there + moved, there + moved, there)
-    np.testing.assert_allclose(found, expected.sum(axis=0), rtol=0.03, atol=0.03)
+    ratio = measured.log_ratio(drawn + there + moved, there + moved, there)
+    np.testing.assert_allclose(ratio, expected.sum(axis=0), rtol=0.03, atol=0.03)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
@@ -129,11 +129,11 @@ def test_log_ratio_of_count_noise_is_that_of_its_masses():
     assert len(drawn) == len(mass)
     for step in (1, -1):
         here, there = (np.full((1, len(drawn)), float(n)) for n in (max(step, 0), max(-step, 0)))
-        found = measured.log_ratio(drawn[None] + here, here, there)
-        for z, value in zip(drawn.astype(int), found):
+        ratio = measured.log_ratio(drawn[None] + here, here, there)
+        for z, value in zip(drawn.astype(int), ratio):
             wanted = mass[z] / mass[z + step] if z + step in mass else math.inf
             assert math.exp(value) == pytest.approx(wanted, rel=1e-9)
-        assert np.isinf(found).sum() == 1  # where only one of the two can have come from
+        assert np.isinf(ratio).sum() == 1  # where only one of the two can have come from
     assert not measured.fault
 
 

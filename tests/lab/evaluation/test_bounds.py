@@ -97,10 +97,10 @@ def test_bounds_follow_the_proofs(counts, largest, max_items, failure, budget):
         tau = max(2 * reach, 8 * math.log(3 * law.held(total) / failure)) / kept / total
         edge = (law.factor / tau) ** (1 / exponent)
         integral = edge * tau + law.factor * edge ** (1 - exponent) / (exponent - 1)
-        found = theorem_3_3(masses, wgm, law, failure)
-        assert found == pytest.approx(integral)
+        bounds = theorem_3_3(masses, wgm, law, failure)
+        assert bounds == pytest.approx(integral)
         capped = np.minimum(tau, law.factor * np.arange(1, len(counts) + 1.0) ** -exponent)
-        assert capped.sum() <= found * (1 + 1e-9)
+        assert capped.sum() <= bounds * (1 + 1e-9)
         power = (exponent - 1) / exponent
         inner = max(reach, math.log(3 * law.held(total) / failure))
         assert theorem_3_3_printed(masses, wgm, law, failure) == pytest.approx(
@@ -233,9 +233,9 @@ def test_arguments_out_of_range_are_refused():
 def test_bounds_hold_on_real_data(name):
     indexed = index_pairs(entries(name))
     masses, wgm = Masses.of(indexed), Wgm.of(1.0, 1e-5, 100)
-    found = missing_mass(
+    missing = missing_mass(
         indexed.holders, run_wgm(indexed.sets, indexed.num_items, wgm, np.random.default_rng(0))
     )
-    assert found["pinf"] <= theorem_3_6(masses, wgm)
+    assert missing["pinf"] <= theorem_3_6(masses, wgm)
     bound = theorem_3_3(masses, wgm, best_law(masses, wgm))
-    assert missing_mass_floor(masses, 1.0, 1e-5) < found["p1"] <= rare_items(masses, wgm) <= bound
+    assert missing_mass_floor(masses, 1.0, 1e-5) < missing["p1"] <= rare_items(masses, wgm) <= bound

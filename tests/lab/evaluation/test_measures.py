@@ -35,9 +35,9 @@ def values(case: Case, kind: str) -> dict:
 
 
 def test_a_selection_by_hand():
-    found = values(case(["y", "nobody's"]), SELECTION)
+    numbers = values(case(["y", "nobody's"]), SELECTION)
     limits = {b: float(release_probability_limit(b, 1.0, 1e-3)) for b in (1, 2, 3)}
-    assert found == {
+    assert numbers == {
         "released": 1,
         "outside": 1,
         "missing_mass_0": 2,
@@ -57,19 +57,23 @@ def test_a_selection_by_hand():
 
 def test_bins_by_rank_and_by_set_size_end_where_the_data_end():
     """Item i of 6 is held by users i..8, so that user u holds items 0..u, at most 6."""
-    found = values(
+    numbers = values(
         case([], pair_data([(f"{u}", f"{i}") for u in range(9) for i in range(min(u + 1, 6))])), SELECTION
     )
-    assert found["users_by_rank"] == {(1, 1): 9, (2, 2): 8, (3, 4): 6, (5, 6): 4}
-    assert found["users_by_set_size"] == {(1, 1): 1 / 9, (2, 2): 2 / 9, (3, 4): 4 / 9, (5, 6): 1}
+    assert numbers["users_by_rank"] == {(1, 1): 9, (2, 2): 8, (3, 4): 6, (5, 6): 4}
+    assert numbers["users_by_set_size"] == {(1, 1): 1 / 9, (2, 2): 2 / 9, (3, 4): 4 / 9, (5, 6): 1}
     alone = values(case([], pair_data([("u", "i")])), SELECTION)
     assert alone["users_by_rank"] == {(1, 1): 1} and alone["users_by_set_size"] == {(1, 1): 1}
 
 
 def test_a_ranking_by_hand():
-    found = values(case(["y", "x"], k=3), TOP_K)
+    numbers = values(case(["y", "x"], k=3), TOP_K)
     # true counts 3, 2, 1; the answer has 2, 3 and ends
-    assert (found["topk_missing_mass"], found["topk_l1"], found["topk_linf"]) == (pytest.approx(1 / 6), 3, 1)
+    assert (numbers["topk_missing_mass"], numbers["topk_l1"], numbers["topk_linf"]) == (
+        pytest.approx(1 / 6),
+        3,
+        1,
+    )
     assert values(case([], k=2), TOP_K)["topk_missing_mass"] == pytest.approx(5 / 6)
     assert values(case(["x", "y", "z"], k=99), TOP_K)["topk_l1"] == 0
 
@@ -86,30 +90,30 @@ def test_bins_of_frequency_against_counting():
         [(f"u{u}", f"i{i}") for u, i in zip(rng.integers(0, 400, 3000), rng.geometric(0.02, 3000))]
     )
     kept = [item.decode() for item in data.items.to_pylist() if rng.random() < 0.4]
-    found = values(case(kept, data), SELECTION)
+    numbers = values(case(kept, data), SELECTION)
     users = dict(zip((i.decode() for i in data.items.to_pylist()), data.holders.tolist()))
     assert max(users.values()) > 33
-    for (low, high), count in found["items_by_frequency"].items():
+    for (low, high), count in numbers["items_by_frequency"].items():
         assert low == (1 if high == 1 else high // 2 + 1)
         inside = [name for name, held in users.items() if low <= held <= high]
         assert count == len(inside) > 0
-        assert found["released_by_frequency"][low, high] == len(set(inside) & set(kept))
-        assert found["keep_rate"][low, high] == pytest.approx(len(set(inside) & set(kept)) / len(inside))
+        assert numbers["released_by_frequency"][low, high] == len(set(inside) & set(kept))
+        assert numbers["keep_rate"][low, high] == pytest.approx(len(set(inside) & set(kept)) / len(inside))
         limit = np.mean([release_probability_limit(users[name], 1.0, 1e-3) for name in inside])
-        assert found["keep_limit"][low, high] == pytest.approx(limit)
-    assert sum(found["items_by_frequency"].values()) == len(users)
-    assert sum(found["released_by_frequency"].values()) == found["released"] == len(kept)
+        assert numbers["keep_limit"][low, high] == pytest.approx(limit)
+    assert sum(numbers["items_by_frequency"].values()) == len(users)
+    assert sum(numbers["released_by_frequency"].values()) == numbers["released"] == len(kept)
 
 
 def test_packing_by_hand():
     market = MarketData(np.array([1.0, 0.5, 0.25]), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), 1.0)
     outcome = Outcome(allocation=np.array([1.0, 1.0, 0.0]), facts={"rounds": 9})
-    found = values(Case(market, outcome, 1.0, 1e-6, {"alpha": 0.2}), PACKING)
+    numbers = values(Case(market, outcome, 1.0, 1e-6, {"alpha": 0.2}), PACKING)
     resources = (Resource("r0", 1.0), Resource("r1", 1.0))
     plan = make_plan(PackingConfig(1.0, 1e-6, 0.2, allow_small_supply=True), Market(resources, 3))
     best = -linprog(-market.values, A_ub=market.demands.T, b_ub=[1, 1], bounds=(0, 1)).fun
     assert best == pytest.approx(1.25)
-    assert found == {
+    assert numbers == {
         "welfare": pytest.approx(1.5 / 1.25),
         "use": 2.0,
         "feasible_welfare": pytest.approx(1.5 / 1.25 / 2),
@@ -121,9 +125,9 @@ def test_packing_by_hand():
 
 def test_every_measure_says_what_it_is():
     assert len(measures()) > 15
-    for name, found in measures().items():
-        assert name == found.name and found.unit and found.kinds
-        assert "\n" not in found.meaning and len(found.meaning) > 20
+    for name, described in measures().items():
+        assert name == described.name and described.unit and described.kinds
+        assert "\n" not in described.meaning and len(described.meaning) > 20
     with pytest.raises(ValueError, match="a measure is named 'released' already"):
 
         @measure("items", "again", SELECTION)
@@ -145,8 +149,8 @@ def test_data_come_back_from_files(tmp_path):
             assert again.items.equals(data.items) and again.holders.tolist() == data.holders.tolist()
     again = open_data("pairs", str(tmp_path / "pairs"))
     ours, theirs = (
-        {(u, i) for batch in found.batches() for u, i in zip(*(column.to_pylist() for column in batch))}
-        for found in (pairs, again)
+        {(u, i) for batch in loaded.batches() for u, i in zip(*(column.to_pylist() for column in batch))}
+        for loaded in (pairs, again)
     )
     assert ours == theirs == {(user.encode(), item.encode()) for user, item in PAIRS}
 

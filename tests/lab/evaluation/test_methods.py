@@ -81,14 +81,14 @@ def test_every_method_runs_and_is_measured(data):
         settings = {"k": 4} if "k" in method.settings({}) else {}
         outcome, _ = run(method.prepare(*BUDGET, settings), of_kind[method.data], AT)
         case = Case(of_kind[method.data], outcome, *BUDGET, settings)
-        found = {m.name: m.compute(case) for m in measures_of(method.kind)}
-        assert found, name
+        figures = {m.name: m.compute(case) for m in measures_of(method.kind)}
+        assert figures, name
         if method.kind == "top-k":
-            assert found["released"] == 4 and found["topk_missing_mass"] < 0.05, name
+            assert figures["released"] == 4 and figures["topk_missing_mass"] < 0.05, name
         if method.kind == "hitting-set":
-            assert found["released"] == 4 and found["users_missed"] < 100, name
+            assert figures["released"] == 4 and figures["users_missed"] < 100, name
         if method.kind == "packing":
-            assert found["rounds"] > 1 and 0 <= found["feasible_welfare"] <= 1 + 1e-9, name
+            assert figures["rounds"] > 1 and 0 <= figures["feasible_welfare"] <= 1 + 1e-9, name
 
 
 def test_the_parts_of_a_hitting_set(data):
@@ -97,10 +97,10 @@ def test_the_parts_of_a_hitting_set(data):
     plan = _plan(*BUDGET, settings)
     assert 0 < _composed(plan) < 0.5 * _all_users(plan)
     assert plan.epsilon0 > _all_users(plan)
-    found = [
+    items_by_choice = [
         items("hitting-set-parts", data, choices=choices, **settings) for choices in ("all-users", "composed")
     ]
-    assert set(found[0]) == set(found[1])  # all of the domain
+    assert set(items_by_choice[0]) == set(items_by_choice[1])  # all of the domain
     published = items("hitting-set-parts", data, choices="published", **settings)
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         half = dpbeam.select(

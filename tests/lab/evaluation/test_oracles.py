@@ -242,9 +242,9 @@ def test_nothing_but_the_evaluation_imports_the_oracles():
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module:
-                    found = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                    modules = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
                 else:
-                    found = {a.name for a in node.names} if isinstance(node, ast.Import) else set()
-                if name in found:
+                    modules = {a.name for a in node.names} if isinstance(node, ast.Import) else set()
+                if name in modules:
                     importers.add(path.relative_to(ROOT).parts[:2])
     assert importers <= {("dpbeam", "lab")}

@@ -44,12 +44,12 @@ def slow_published(values, demands, b, epsilon, delta, alpha, rng):
 def test_the_published_algorithm_is_that_of_the_slow_transcription(seed):
     values, demands = random_rows(60, 3, seed)
     arguments = (12.0, 5.0, 1e-3, 0.2)
-    found = published(values, demands, *arguments, np.random.default_rng(seed))
+    solved = published(values, demands, *arguments, np.random.default_rng(seed))
     expected, rounds = slow_published(
         values.tolist(), demands.tolist(), *arguments, np.random.default_rng(seed)
     )
-    assert found.rounds == rounds > 10
-    assert found.allocation == pytest.approx(expected, abs=1e-9)
+    assert solved.rounds == rounds > 10
+    assert solved.allocation == pytest.approx(expected, abs=1e-9)
 
 
 def test_truncated_laplace_has_its_law():
@@ -70,14 +70,14 @@ def test_without_noise_all_come_near_the_optimum():
     b, best = 600.0, optimum(values, demands, 600.0)
     rng = np.random.default_rng(4)
     many = 1e9
-    for found in (
+    for solved in (
         published(values, demands, b, many, 1e-6, 0.1, rng),
         gradient_descent(values, demands, b, many, 1e-6, 2_000, rng),
         fixed_steps(values, demands, b, many, 1e-6, 2_000, rng),
         online(values, demands, b, many, 1e-6, rng),
     ):
-        assert ((found.allocation >= 0) & (found.allocation <= 1)).all()
-        scaled = found.allocation * min(1, 1 / over(demands, b, found.allocation))
+        assert ((solved.allocation >= 0) & (solved.allocation <= 1)).all()
+        scaled = solved.allocation * min(1, 1 / over(demands, b, solved.allocation))
         assert 0.8 * best <= values @ scaled <= best * (1 + 1e-9)
 
 

@@ -43,16 +43,16 @@ class TestModel:
         assert Model(1000, 5, 1.0, items=77).num_items == 77
 
     def test_popular_items_that_everybody_wants_do_not_shrink_the_sets(self):
-        found = Model(2000, 50, 1.3, 0.5).draw(np.random.default_rng(1))
-        assert found.holders.max() > 1900
-        assert found.pairs / found.users == pytest.approx(50, rel=0.05)
+        population = Model(2000, 50, 1.3, 0.5).draw(np.random.default_rng(1))
+        assert population.holders.max() > 1900
+        assert population.pairs / population.users == pytest.approx(50, rel=0.05)
 
     def test_a_fit_finds_the_numbers_again(self, drawn):
-        found = Model.fit(drawn)
-        assert found.item_exponent == pytest.approx(MODEL.item_exponent, abs=0.1)
-        assert np.allclose(found.items_held(LEVELS), MODEL.items_held(LEVELS), rtol=0.1)
-        assert found.set_size_spread == pytest.approx(MODEL.set_size_spread, abs=0.15)
-        assert found.users == MODEL.users
+        fitted = Model.fit(drawn)
+        assert fitted.item_exponent == pytest.approx(MODEL.item_exponent, abs=0.1)
+        assert np.allclose(fitted.items_held(LEVELS), MODEL.items_held(LEVELS), rtol=0.1)
+        assert fitted.set_size_spread == pytest.approx(MODEL.set_size_spread, abs=0.15)
+        assert fitted.users == MODEL.users
         assert Model.fit(drawn, spread=0.7).set_size_spread == 0.7
 
     def test_equal_sets_have_no_spread(self):

@@ -104,14 +104,14 @@ def zipf_data(users: int = 3_000, items: int = 200):
 
 def test_bounds_are_those_of_their_module():
     indexed = index_pairs(batches(zipf_data(), 10_000))
-    found = wgm_bounds(indexed, 1.0, 1e-5, 10, 0.05)
+    bounds = wgm_bounds(indexed, 1.0, 1e-5, 10, 0.05)
     masses, wgm = Masses(indexed.holders, int(indexed.sets.degrees.max())), Wgm.of(1.0, 1e-5, 10)
-    law = fit_zipf(masses, found["zipf_exponent"])
-    assert found["zipf_factor"] == law.factor
+    law = fit_zipf(masses, bounds["zipf_exponent"])
+    assert bounds["zipf_factor"] == law.factor
     assert 1.2 < law.exponent < 2.2
-    assert found["mm_inf"] == theorem_3_6(masses, wgm, 0.05)
-    assert found["mm_1_zipf"] == theorem_3_3(masses, wgm, law, 0.05)
-    assert found["mm_1_at_least"] < found["mm_1"] <= found["mm_1_zipf"]
+    assert bounds["mm_inf"] == theorem_3_6(masses, wgm, 0.05)
+    assert bounds["mm_1_zipf"] == theorem_3_3(masses, wgm, law, 0.05)
+    assert bounds["mm_1_at_least"] < bounds["mm_1"] <= bounds["mm_1_zipf"]
 
 
 def test_bounds_hold_for_runs_of_basic():

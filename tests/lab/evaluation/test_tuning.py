@@ -24,15 +24,15 @@ class TestChoices:
         selector = selectors()[name]
         known = {"max_items_per_user", *selector.settings_type.described()}
         assert set(selector.tunable) <= known and "max_items_per_user" in selector.tunable
-        found = choices(1.0, 1e-5, [name])
-        assert len(found) == np.prod([len(values) for values in selector.tunable.values()])
-        assert len({str(choice.settings) for choice in found}) == len(found)
+        tried = choices(1.0, 1e-5, [name])
+        assert len(tried) == np.prod([len(values) for values in selector.tunable.values()])
+        assert len({str(choice.settings) for choice in tried}) == len(tried)
 
     def test_all_methods_and_what_one_refuses_is_left_out(self):
-        found = choices(1.0, 1e-5, tried={"max_items_per_user": (2,)})
-        methods = {choice.method for choice in found}
+        tried = choices(1.0, 1e-5, tried={"max_items_per_user": (2,)})
+        methods = {choice.method for choice in tried}
         assert {"basic", "vote"} <= methods and not {"mad", "mad2r"} & methods
-        assert {choice.max_items for choice in found} == {2}
+        assert {choice.max_items for choice in tried} == {2}
 
     def test_a_method_that_refuses_everything_says_why(self):
         with pytest.raises(InputError, match="--max_items_per_user must be at least 4 for --method=mad2r"):
@@ -41,17 +41,17 @@ class TestChoices:
             choices(1.0, 1e-5, ["none"])
 
     def test_flags_are_those_of_the_command(self):
-        found = choices(1.0, 1e-5, ["bits"])[0].flags(1.0, 1e-5)
-        assert found["budget_split"] == [0.05, 0.1, 0.2, 0.65]
-        assert (found["epsilon"], found["delta"], found["method"]) == (1.0, 1e-5, "bits")
+        flags = choices(1.0, 1e-5, ["bits"])[0].flags(1.0, 1e-5)
+        assert flags["budget_split"] == [0.05, 0.1, 0.2, 0.65]
+        assert (flags["epsilon"], flags["delta"], flags["method"]) == (1.0, 1e-5, "bits")
 
 
 class TestFigures:
     def test_they_are_those_of_a_run_on_the_same_key(self):
         tried = choices(1.0, 1e-4, ["basic", "dp-sips", "vote"], {"max_items_per_user": (20,)})
-        found = tune(population, tried, repetitions=2, tolerance=0.5, seed=5)
-        assert len(found.estimates) == len(tried)
-        for estimate in found.estimates:
+        tuned = tune(population, tried, repetitions=2, tolerance=0.5, seed=5)
+        assert len(tuned.estimates) == len(tried)
+        for estimate in tuned.estimates:
             for number, count in enumerate(estimate.items):
                 drawn = population(number)
                 key = Repetition(5, number).key
@@ -60,7 +60,7 @@ class TestFigures:
                 numbers = [int.from_bytes(item, "big") for item in released.items.to_pylist()]
                 share = drawn.holders[numbers].sum() / drawn.pairs
                 assert estimate.pairs[number] == pytest.approx(share)
-        assert max(estimate.mean("items") for estimate in found.estimates) > 10
+        assert max(estimate.mean("items") for estimate in tuned.estimates) > 10
 
     def test_the_same_seed_gives_the_same_figures(self):
         tried = choices(1.0, 1e-4, ["basic"], {"max_items_per_user": (10, 50)})
@@ -95,8 +95,8 @@ class Fake:
 POPULATION = Model(3, 1.0, 1.0).draw(np.random.default_rng(0))
 
 
-def picked(found) -> tuple[str, str]:
-    return found.best.choice.settings["name"], found.chosen.choice.settings["name"]
+def picked(result) -> tuple[str, str]:
+    return result.best.choice.settings["name"], result.chosen.choice.settings["name"]
 
 
 class TestRace:
@@ -112,8 +112,8 @@ class TestRace:
         """From 10,000 items, three deviations of a difference are 4.2 % after one run, 3 % after two."""
         figures = {"a": [10_000] * 4, "b": [9_450] * 4, "c": [9_350] * 4, "d": [5_000] * 4}
         fake = Fake(monkeypatch, figures, dict.fromkeys(figures, 1))
-        found = fake.tune(repetitions=4)
-        assert [estimate.repetitions for estimate in found.estimates] == [4, 2, 1, 1]
+        result = fake.tune(repetitions=4)
+        assert [estimate.repetitions for estimate in result.estimates] == [4, 2, 1, 1]
 
     def test_a_lucky_first_run_does_not_decide(self, monkeypatch):
         figures = {"lucky": [1060, 900, 900, 900], "good": [1000] * 4}
@@ -123,19 +123,19 @@ class TestRace:
     def test_no_time_still_gives_an_answer_and_says_what_is_missing(self, monkeypatch):
         figures = {"a": [10] * 4, "b": [20] * 4, "c": [30] * 4}
         fake = Fake(monkeypatch, figures, dict.fromkeys(figures, 1))
-        found = fake.tune(repetitions=4, time_limit=1e-9)
-        assert len(fake.ran) == 1 and found.not_run == 2 and picked(found) == ("a", "a")
+        result = fake.tune(repetitions=4, time_limit=1e-9)
+        assert len(fake.ran) == 1 and result.not_run == 2 and picked(result) == ("a", "a")
 
     def test_what_was_cut_short_is_compared_with_those_one_run_behind(self, monkeypatch):
         figures = {"a": [100] * 4, "b": [150] * 4}
         fake = Fake(monkeypatch, figures, dict.fromkeys(figures, 1))
         clock = iter(range(100))
         monkeypatch.setattr(tuning.time, "monotonic", lambda: float(next(clock)))
-        found = fake.tune(
+        result = fake.tune(
             repetitions=4, time_limit=2.5
         )  # the clock says 1 and 2 before the runs of b and of a again
         assert fake.ran == [("a", 0), ("b", 0), ("a", 1)]
-        assert picked(found) == ("b", "b")
+        assert picked(result) == ("b", "b")
 
     def test_errors_need_three_runs(self, monkeypatch):
         fake = Fake(monkeypatch, {"a": [10, 12, 14, 12]}, {"a": 1})

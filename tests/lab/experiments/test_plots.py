@@ -47,9 +47,9 @@ def spec(**changed) -> PlotSpec:
 
 
 def drawn(**changed):
-    found = draw(ROWS, spec(**changed), ("svg", "png"))
-    assert found["png"].startswith(b"\x89PNG\r\n")
-    return found["svg"]
+    figures = draw(ROWS, spec(**changed), ("svg", "png"))
+    assert figures["png"].startswith(b"\x89PNG\r\n")
+    return figures["svg"]
 
 
 def series(svg: bytes) -> list[str]:
@@ -58,7 +58,7 @@ def series(svg: bytes) -> list[str]:
 
 
 def texts(svg: bytes) -> set[str]:
-    return {"".join(found.itertext()).strip() for found in ElementTree.fromstring(svg).iter(f"{SVG}text")}
+    return {"".join(element.itertext()).strip() for element in ElementTree.fromstring(svg).iter(f"{SVG}text")}
 
 
 def test_a_line_for_each_method_in_each_panel():

@@ -49,8 +49,8 @@ def test_bounds_run(folder, tmp_path):
     path = next(file for file in FILES if file.stem == "bounds")
     flags = [f"--data={folder}", f"--output={tmp_path / 'out'}", "--jobs=1", "--quiet"]
     assert main(["evaluate", "run", str(path), *flags]) == 0
-    found = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    measured = {row["measure"]: row["value"] for row in found if row["dataset"] == "steam-200k"}
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    measured = {row["measure"]: row["value"] for row in rows if row["dataset"] == "steam-200k"}
     assert measured["missing_mass_floor_1"] <= measured["missing_mass_1"] <= measured["bound_1"] <= 1
     assert measured["missing_mass_inf"] <= measured["bound_inf"]
 

@@ -42,8 +42,8 @@ def spec(**changed) -> TableSpec:
 
 
 def test_the_first_repetition_chooses_and_is_left_out():
-    found = at_best(ROWS, "max_items_per_user", "released")
-    assert [r.values["released"] for r in found] == [1, 3, 10, 20]
+    best = at_best(ROWS, "max_items_per_user", "released")
+    assert [r.values["released"] for r in best] == [1, 3, 10, 20]
 
 
 def test_a_table():

@@ -49,10 +49,10 @@ def without_time(table: pa.Table) -> list[dict]:
 
 
 def test_released_items_are_those_of_select(small, tmp_path):
-    found = run(small, tmp_path / "out", "--jobs=1").to_pylist()
+    rows = run(small, tmp_path / "out", "--jobs=1").to_pylist()
     (path,) = write_synthetic(str(tmp_path / "data"), users=300, items=200, mean_items_per_user=8.0, seed=1)
     pairs = pq.read_table(path)
-    released = [row for row in found if row["measure"] == "released"]
+    released = [row for row in rows if row["measure"] == "released"]
     assert len(released) == 2 * 2 * 2 * 2
     for row in released:
         settings = {"rounds": 2} if row["method"] == "gsu2" else {}
@@ -79,8 +79,8 @@ def test_a_histogram_has_what_is_measured_without_users(tmp_path):
         "datasets: {books: {histogram: books}}\nbudgets: {epsilon: 1, delta: 1e-6}\n"
         "methods: [{run: top-k-known, mechanism: fast-joint, k: 3}]\n"
     )
-    found = run(path, tmp_path / "out", f"--data={tmp_path}", "--jobs=1").to_pylist()
-    measured = {row["measure"]: row["value"] for row in found}
+    rows = run(path, tmp_path / "out", f"--data={tmp_path}", "--jobs=1").to_pylist()
+    measured = {row["measure"]: row["value"] for row in rows}
     assert measured["topk_linf"] == 0 and measured["released"] == 3
     assert "share_of_users" not in measured
     assert "share_of_users" not in (tmp_path / "out.md").read_text()
@@ -102,8 +102,8 @@ def whole(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def same(prefix, expected) -> None:
-    found, wanted = (pq.read_table(f"{one}.parquet") for one in (prefix, expected))
-    assert found.drop_columns("cpu_seconds").equals(wanted.drop_columns("cpu_seconds"), check_metadata=True)
+    tables, wanted = (pq.read_table(f"{one}.parquet") for one in (prefix, expected))
+    assert tables.drop_columns("cpu_seconds").equals(wanted.drop_columns("cpu_seconds"), check_metadata=True)
     assert Path(f"{prefix}.md").read_bytes() == Path(f"{expected}.md").read_bytes()
 
 
@@ -163,11 +163,11 @@ def test_what_is_finished_is_not_run_again(whole, tmp_path):
         before = len(lines(prefix))
         assert old in text
         changed.write_text(text.replace(old, new))
-        found = run(changed, prefix, "--jobs=1")
+        rows = run(changed, prefix, "--jobs=1")
         assert len(lines(prefix)) - before == cells, new
         repetitions = 2 if new.endswith(" 2") else 6 if new.endswith("6") else 5
-        assert found.num_rows == sum(row["measure"] == "released" for row in found.to_pylist()) * (
-            found.num_rows // (8 * repetitions)
+        assert rows.num_rows == sum(row["measure"] == "released" for row in rows.to_pylist()) * (
+            rows.num_rows // (8 * repetitions)
         )
 
 

@@ -67,7 +67,7 @@ def indexed():
 
 
 def test_oracles_release_what_their_functions_mark(finished, indexed):
-    found = numbers(finished, "released")
+    released = numbers(finished, "released")
     runs = {
         "policy": (policy_gaussian, {"excess": 3}),
         "greedy": (greedy_update, {}),
@@ -85,7 +85,7 @@ def test_oracles_release_what_their_functions_mark(finished, indexed):
                     max_items_per_user=cap,
                     **options,
                 )
-                assert found[label, cap, number] == marks.sum() > 0
+                assert released[label, cap, number] == marks.sum() > 0
 
 
 def test_reports_mark_what_cannot_run_on_a_cluster(finished):

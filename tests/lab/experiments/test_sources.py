@@ -15,9 +15,9 @@ def uniform(**settings):
 
 
 def sets_of(source) -> list[tuple[str, ...]]:
-    found = source.load().indexed
-    names = [name.decode() for name in found.items.to_pylist()]
-    csr = found.sets
+    indexed = source.load().indexed
+    names = [name.decode() for name in indexed.items.to_pylist()]
+    csr = indexed.sets
     return [
         tuple(sorted(names[item] for item in csr.links[start:end]))
         for start, end in itertools.pairwise(csr.offsets)
@@ -25,10 +25,10 @@ def sets_of(source) -> list[tuple[str, ...]]:
 
 
 def test_every_user_holds_a_set_of_equal_size_of_which_all_are_equally_likely():
-    found = sets_of(uniform(users=20_000, items=5, items_per_user=3, common_items=2, seed=3))
-    assert len(found) == 20_000 and all({"5", "6"} <= set(held) and len(held) == 5 for held in found)
+    sets = sets_of(uniform(users=20_000, items=5, items_per_user=3, common_items=2, seed=3))
+    assert len(sets) == 20_000 and all({"5", "6"} <= set(held) and len(held) == 5 for held in sets)
     kinds = [(*map(str, chosen), "5", "6") for chosen in itertools.combinations(range(5), 3)]
-    counts = [found.count(kind) for kind in kinds]
+    counts = [sets.count(kind) for kind in kinds]
     assert sum(counts) == 20_000
     assert stats.chisquare(counts).pvalue > FALSE_ALARM
 

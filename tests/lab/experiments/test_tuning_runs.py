@@ -22,13 +22,13 @@ def population(number: int):
 def tuned(jobs, population=population, **options):
     tried = choices(1.0, 1e-4, METHODS, {"max_items_per_user": (20,)})
     with ParallelRuns(jobs) as runs:
-        found = tune(population, tried, repetitions=3, seed=4, runs=runs, **options)
-        return found, runs.started
+        tuning = tune(population, tried, repetitions=3, seed=4, runs=runs, **options)
+        return tuning, runs.started
 
 
-def said(found) -> str:
+def said(tuning) -> str:
     """The report's bytes, but for times."""
-    report = found.report(1.0, 1e-4)
+    report = tuning.report(1.0, 1e-4)
     for facts in (report["best"], report["pick"], *report["choices"]):
         assert facts.pop("cpu_seconds") >= 0
     return json.dumps(report)
@@ -55,7 +55,7 @@ def test_two_processes_find_what_one_finds_and_leave_nothing(tmp_path, monkeypat
     done = []
     two, count = tuned(2, source, advance=lambda _: done.append(len(list(tmp_path.glob("*/[!o]*")))))
     assert set(done) == {1} and not list(tmp_path.iterdir())
-    assert count == 2 and written == [found.pairs for found in drawn]
+    assert count == 2 and written == [drawn_data.pairs for drawn_data in drawn]
     for mine, others in zip(one.estimates, two.estimates):
         assert (mine.items, mine.pairs) == (others.items, others.pairs)
         assert len(others.seconds) == others.repetitions

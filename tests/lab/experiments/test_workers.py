@@ -32,8 +32,8 @@ def refuse(task):
 
 def test_a_process_that_dies_loses_and_doubles_nothing(tmp_path):
     tasks = [(str(tmp_path), number, int(number in (0, 3))) for number in range(6)]
-    found = list(run_tasks(work, tasks, 2))
-    assert sorted(found) == [(number, 2 * number) for number in range(6)]
+    results = list(run_tasks(work, tasks, 2))
+    assert sorted(results) == [(number, 2 * number) for number in range(6)]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [*(f"{number}-0" for number in range(6)), "0-1", "3-1"]
     )

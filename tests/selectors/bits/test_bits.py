@@ -58,9 +58,9 @@ def output_law(sets: Sets, tables: list[np.ndarray], moves: tuple[Moves, ...]) -
                     counts.update(dict.fromkeys(sample, next(s for most, s in pairs if len(sample) <= most)))
                 chance = {item: float(table[min(n, len(table) - 1)]) for item, n in counts.items()}
                 for bits in itertools.product((0, 1), repeat=len(chance)):
-                    found = frozenset(item for item, bit in zip(chance, bits) if bit)
+                    new = frozenset(item for item, bit in zip(chance, bits) if bit)
                     p = math.prod(q if bit else 1 - q for q, bit in zip(chance.values(), bits))
-                    after[released | found] += share * p
+                    after[released | new] += share * p
         law = after
     return law
 
@@ -138,10 +138,10 @@ def test_runs_follow_the_output_law():
     copies, case = 30_000, Neighbours("small", tuple(map(tuple, map(sorted, sets))), (0,))
     keys = Keys(key("law"))
     blocks = build(case, copies, keys, chosen.program.cap, with_newcomer=False)
-    found = defaultdict(set)
+    released_by_copy = defaultdict(set)
     for number in numbers_of(run_blocks(chosen.program, blocks, keys).items).tolist():
-        found[number // case.num_items].add(number % case.num_items)
-    hits = Counter(frozenset(found.get(copy, ())) for copy in range(copies))
+        released_by_copy[number // case.num_items].add(number % case.num_items)
+    hits = Counter(frozenset(released_by_copy.get(copy, ())) for copy in range(copies))
     assert hits.keys() <= law.keys()
     for released, probability in law.items():
         assert binomial_p(hits[released], copies, probability) > FALSE_ALARM, released
@@ -272,7 +272,7 @@ def test_a_plan_that_states_other_coins_is_refused():
 
 def test_the_domain_of_top_k_composes_by_basic_composition():
     config = SelectionConfig(1.0, 1e-5, "bits", max_items_per_user=20)
-    found = plan_topk(TopKConfig(2.0, 1e-4, 5, selection=config))
-    assert found.composition == "basic"
-    spent = account(found.event)
+    ranking_plan = plan_topk(TopKConfig(2.0, 1e-4, 5, selection=config))
+    assert ranking_plan.composition == "basic"
+    spent = account(ranking_plan.event)
     assert spent.epsilon <= 2.0 * (1 + 1e-12) and spent.delta <= 1e-4 * (1 + 1e-12)

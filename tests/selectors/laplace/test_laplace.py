@@ -40,14 +40,14 @@ def test_noise_and_threshold_follow_the_definition(epsilon, delta, max_items):
 
 
 def test_the_ledger_states_laplace_noise_and_costs_the_budget():
-    found = plan()
-    spent = account(found.event)
+    made = plan()
+    spent = account(made.event)
     assert (spent.epsilon, spent.delta) == (pytest.approx(1.0, rel=1e-14), 1e-5)
     assert spent.epsilon <= 1.0
-    text = Ledger("laplace", 1.0, 1e-5, found.accounting, found.event).to_json()
+    text = Ledger("laplace", 1.0, 1e-5, made.accounting, made.event).to_json()
     noise = json.loads(text)["events"]["parts"][0]
-    assert noise["event"] == "LaplaceEvent" and found.accounting == "pure"
-    assert Ledger.from_json(text).events == found.event
+    assert noise["event"] == "LaplaceEvent" and made.accounting == "pure"
+    assert Ledger.from_json(text).events == made.event
 
 
 def test_the_plan_knows_that_weights_fall_like_one_over_d():
@@ -58,8 +58,8 @@ def test_the_plan_knows_that_weights_fall_like_one_over_d():
 
 
 def test_a_threshold_for_gaussian_weights_is_refused_beside_laplace_noise():
-    found = plan().event
-    noise, threshold = found.parts
+    event = plan().event
+    noise, threshold = event.parts
     wrong = ThresholdEvent(threshold.threshold, threshold.delta, 1.0, 100, label="laplace")
     with pytest.raises(InconsistentEventError, match="another norm"):
         account(ComposedEvent("pure", (noise, wrong)))
@@ -96,24 +96,24 @@ def test_composition_with_other_mechanisms():
     ],
 )
 def test_a_plan_that_states_other_noise_is_refused(change, message):
-    found = plan()
-    noise, threshold = found.event.parts
+    made = plan()
+    noise, threshold = made.event.parts
     lying = Calibration(
-        found.program, found.rounds, ComposedEvent("pure", (change(noise), threshold), label="laplace")
+        made.program, made.rounds, ComposedEvent("pure", (change(noise), threshold), label="laplace")
     )
     with pytest.raises(NoiseMismatchError, match=message):
-        SelectionPlan(found.config, lying)
+        SelectionPlan(made.config, lying)
 
 
 def test_a_plan_that_leaves_noise_out_is_refused():
-    found = plan()
-    lying = Calibration(found.program, found.rounds, ComposedEvent("pure", (found.event.parts[1],)))
+    made = plan()
+    lying = Calibration(made.program, made.rounds, ComposedEvent("pure", (made.event.parts[1],)))
     with pytest.raises(NoiseMismatchError, match="states 0 noisy rounds, the program draws 1"):
-        SelectionPlan(found.config, lying)
+        SelectionPlan(made.config, lying)
 
 
 def test_a_program_that_bounds_another_norm_is_refused():
-    found = plan()
-    found.program.norm = "l2"
+    made = plan()
+    made.program.norm = "l2"
     with pytest.raises(NoiseMismatchError, match="protects sums of bounded l1 norm, the program bounds l2"):
-        SelectionPlan(found.config, found.calibration)
+        SelectionPlan(made.config, made.calibration)

@@ -219,12 +219,12 @@ def test_mad_dominates_basic_item_by_item(seed):
 @given(st.integers(0, 2**62), st.integers(UNITS, 2**40))
 def test_excess_ratio_is_the_positive_part_rounded_down(initial, tau):
     """max, not the printed min: positive above tau only, and within 1.5 units of 2^-52 of the real number."""
-    found = int(excess_ratio(np.array([initial]), tau)[0])
+    ratio = int(excess_ratio(np.array([initial]), tau)[0])
     clipped = min(initial, 2**53 - 1)
     exact = max(Fraction(0), Fraction(clipped - tau, max(clipped, 1)))
-    assert 0 <= found < 2**52
-    assert abs(Fraction(found, 2**52) - exact) <= Fraction(3, 2**53)
-    assert (found > 0) == (initial > tau) or exact < Fraction(2, 2**52)
+    assert 0 <= ratio < 2**52
+    assert abs(Fraction(ratio, 2**52) - exact) <= Fraction(3, 2**53)
+    assert (ratio > 0) == (initial > tau) or exact < Fraction(2, 2**52)
 
 
 def test_excess_ratio_is_monotone():
@@ -290,8 +290,8 @@ def test_only_users_between_the_degree_bounds_are_adaptive():
 def test_discount_stays_just_below_the_alpha_of_the_paper(b_min, d_max):
     alpha = b_min - 1 / (2 * math.sqrt(d_max))
     for tau in (1.0, 30.0, 1000.0):
-        found = reroute_discount(b_min, d_max, tau)
-        assert alpha * (1 - 2e-3) - 2e-4 < found < alpha
+        discount = reroute_discount(b_min, d_max, tau)
+        assert alpha * (1 - 2e-3) - 2e-4 < discount < alpha
     tables = MadTables.create(tau=30.0, max_adaptive_degree=d_max, b_min=b_min)
     for d in range(1, d_max + 1):
         exact = Fraction(alpha) * Fraction(UNITS // d, UNITS) / d_max * 2**24

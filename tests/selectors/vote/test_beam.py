@@ -30,7 +30,7 @@ def released_on_beam(batches, folder, check, **sizes):
     chosen = program()
     options = PipelineOptions(["--runner=FnApiRunner"])
     with RunFolder(str(folder), key("vote")) as run, beam.Pipeline(options=options) as pipeline:
-        found = (
+        released = (
             pipeline
             | beam.Create(batches)
             | SubsamplePerUser(run.store, cap=chosen.cap, ranges=replies_by_link(chosen), **sizes)
@@ -39,7 +39,7 @@ def released_on_beam(batches, folder, check, **sizes):
                 lambda b: list(zip(b.column("item").to_pylist(), b.column("noisy_weight").to_pylist()))
             )
         )
-        assert_that(found, check)
+        assert_that(released, check)
 
 
 def as_record_batches(pairs, size=300):
@@ -53,8 +53,8 @@ def test_beam_equals_in_process(tmp_path):
     wanted = dict(zip(inside.items.to_pylist(), inside.noisy_weight.tolist()))
     assert len(wanted) >= 10
 
-    def check(found):
-        assert dict(found) == wanted
+    def check(released):
+        assert dict(released) == wanted
 
     for blocks, shards in ((1, 1), (5, 3)):
         released_on_beam(as_record_batches(PAIRS), tmp_path, check, num_blocks=blocks, num_shards=shards)
@@ -65,7 +65,7 @@ def whole_users(pairs, sizes) -> list[tuple[int, pa.RecordBatch]]:
     users = sorted({user for user, _ in pairs})
     bounds = np.concatenate(([0], np.cumsum(sizes)))
     assert bounds[-1] == len(users)
-    found = []
+    elements = []
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         ordinal = {user: n for n, user in enumerate(users[start:stop])}
         rows = sorted((ordinal[u], i.encode()) for u, i in pairs if u in ordinal)
@@ -73,8 +73,10 @@ def whole_users(pairs, sizes) -> list[tuple[int, pa.RecordBatch]]:
             pa.array([u for u, _ in rows], pa.int64()),
             pa.array([i for _, i in rows], pa.large_binary()),
         ]
-        found.append((977 * (number + 1) % 1000, pa.RecordBatch.from_arrays(arrays, names=["user", "item"])))
-    return found
+        elements.append(
+            (977 * (number + 1) % 1000, pa.RecordBatch.from_arrays(arrays, names=["user", "item"]))
+        )
+    return elements
 
 
 def test_whole_users_are_put_into_the_order_of_fingerprints(tmp_path):
@@ -90,7 +92,7 @@ def test_whole_users_are_put_into_the_order_of_fingerprints(tmp_path):
     wanted = dict(zip(inside.items.to_pylist(), inside.noisy_weight.tolist()))
     assert len(wanted) >= 10
 
-    def check(found):
-        assert dict(found) == wanted
+    def check(released):
+        assert dict(released) == wanted
 
     released_on_beam(given, tmp_path, check, num_blocks=4, num_shards=2, complete=True)

@@ -52,9 +52,9 @@ def test_program_equals_slow_reference(quota, trips):
         assert votes_of(chosen, pairs, key(seed), SIZES[seed]) == wanted
         assert wanted.total() == len(lists)  # everybody has one vote
         slow = vote(data, chosen)
-        found = release(chosen, pairs, key(seed), num_blocks=2, num_shards=3)
-        assert names(found) == slow.released
-        shown = dict(zip((i.decode() for i in found.items.to_pylist()), found.noisy_weight.tolist()))
+        released = release(chosen, pairs, key(seed), num_blocks=2, num_shards=3)
+        assert names(released) == slow.released
+        shown = dict(zip((i.decode() for i in released.items.to_pylist()), released.noisy_weight.tolist()))
         assert shown == {item: slow.rounds[0][item] for item in slow.released}
         transferred += wanted != Counter(items[0] for items in lists.values())
     assert transferred >= 4 or trips == 1
