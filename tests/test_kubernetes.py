@@ -127,10 +127,10 @@ class TestSettings:
         from apache_beam.options.pipeline_options import PipelineOptions
         from apache_beam.transforms.environments import python_sdk_dependencies
 
-        given = {
+        engine_settings = {
             name: settings("select")[name] for name in ("runner", "environment_type", "environment_config")
         }
-        flags = [f"--{name}={value}" for name, value in given.items()]
+        flags = [f"--{name}={value}" for name, value in engine_settings.items()]
         experiments = [f"--experiments={name}" for name in settings("select")["experiments"]]
         assert python_sdk_dependencies(PipelineOptions([*flags, *experiments])) == []
 
@@ -314,19 +314,19 @@ class TestNights:
         assert resource("CronJob")["spec"]["suspend"] is True
         assert settings("nightly")["budget"] and settings("nightly")["dataset"]
 
-    @pytest.mark.parametrize("given", ["yesterday", "2026-10-31"])
-    def test_the_command_of_a_night(self, given, tmp_path):
+    @pytest.mark.parametrize("day", ["yesterday", "2026-10-31"])
+    def test_the_command_of_a_night(self, day, tmp_path):
         """Its shell, with a dpbeam that tells its arguments."""
         launcher = containers(pods()["nightly"])["launcher"]
         assert launcher["env"] == [{"name": "DPBEAM_DAY", "value": "yesterday"}]
         fake = tmp_path / "dpbeam"
         fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         fake.chmod(0o755)
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "DPBEAM_DAY": given}
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "DPBEAM_DAY": day}
         argv = [*launcher["command"], *launcher["args"]]
         run = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=20, check=True)
         now = datetime.datetime.fromtimestamp(time.time(), datetime.timezone.utc)
-        days = [now.date() - datetime.timedelta(days=n) for n in (1, 2)] if given == "yesterday" else [given]
+        days = [now.date() - datetime.timedelta(days=n) for n in (1, 2)] if day == "yesterday" else [day]
         lines = run.stdout.splitlines()
         assert lines in [
             [

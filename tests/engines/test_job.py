@@ -45,9 +45,9 @@ class SlowState(PipelineResult):
 
 def test_a_late_answer_to_the_watcher_does_not_fail_a_job_that_is_done(monkeypatch):
     monkeypatch.setattr(beam.Pipeline, "run", lambda self: SlowState())
-    told = []
-    run_and_wait(beam.Pipeline(), complete([]), told.append)
-    assert told[-1] == "job state: DONE"
+    lines = []
+    run_and_wait(beam.Pipeline(), complete([]), lines.append)
+    assert lines[-1] == "job state: DONE"
 
 
 def test_an_interrupt_while_a_bundle_starts_leaves_no_thread(monkeypatch):
@@ -74,10 +74,10 @@ def test_an_interrupt_while_a_bundle_starts_leaves_no_thread(monkeypatch):
 def test_a_failed_job_raises_the_engines_message():
     pipeline = beam.Pipeline()
     _ = pipeline | beam.Create([1]) | beam.Map(lambda _: 1 / 0)
-    told = []
+    lines = []
     with pytest.raises(Exception, match="division by zero"):
-        run_and_wait(pipeline, complete([]), told.append)
-    assert "job state: DONE" not in told
+        run_and_wait(pipeline, complete([]), lines.append)
+    assert "job state: DONE" not in lines
 
 
 class Silent(PipelineResult):
@@ -125,17 +125,17 @@ def watched(monkeypatch, flags, seconds=1.0):
     """What is told of a job that tells no state, and the steps that are followed."""
     monkeypatch.setattr(beam.Pipeline, "run", lambda self: Silent(seconds))
     monkeypatch.setattr(job, "POLL_SECONDS", 0.05)
-    told, steps = [], []
-    run_and_wait(beam.Pipeline(), flags, told.append, steps.append)
-    return told, steps
+    lines, steps = [], []
+    run_and_wait(beam.Pipeline(), flags, lines.append, steps.append)
+    return lines, steps
 
 
 FLINK = ["--runner=FlinkRunner", "--job_name=mine"]
 
 
 def test_a_job_server_that_does_not_tell_the_state_is_said_once(monkeypatch):
-    told, steps = watched(monkeypatch, FLINK)
-    assert told == ["job state: the job server does not answer", "job state: DONE"]
+    lines, steps = watched(monkeypatch, FLINK)
+    assert lines == ["job state: the job server does not answer", "job state: DONE"]
     assert steps == []
 
 
@@ -149,8 +149,8 @@ def test_address_and_running_steps_of_a_flink_job(monkeypatch, master):
     Master.answers["/jobs/overview"] = json.dumps({"jobs": jobs}).encode()
     vertices = [{"name": name, "status": status} for name, status in steps]
     Master.answers["/jobs/2"] = json.dumps({"vertices": vertices}).encode()
-    told, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"])
-    assert told.count(f"job: http://{master}/#/job/running/2/overview") == 1
+    lines, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"])
+    assert lines.count(f"job: http://{master}/#/job/running/2/overview") == 1
     assert followed and all(names == ["b", "d"] for names in followed)
 
 
@@ -170,5 +170,5 @@ def test_a_master_that_answers_nonsense_changes_nothing(overview, detail, monkey
     Master.answers = {"/jobs/overview": overview, "/jobs/2": detail}
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
-    told, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"], seconds=0.3)
-    assert told[-1] == "job state: DONE" and followed == [] and died == []
+    lines, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"], seconds=0.3)
+    assert lines[-1] == "job state: DONE" and followed == [] and died == []

@@ -146,8 +146,8 @@ def job_server(master: str, folder: pathlib.Path):
     }
     names = [argument.partition("=")[0] for argument in server["args"]]
     assert set(changed) < set(names)
-    given = (argument.split("=", 1) for argument in server["args"])
-    arguments = [f"{name}={changed.get(name, value)}" for name, value in given]
+    defaults = (argument.split("=", 1) for argument in server["args"])
+    arguments = [f"{name}={changed.get(name, value)}" for name, value in defaults]
     jar = options.flink_jar(options.cache_folder())
     command = [jar if word.endswith(".jar") else word for word in server["command"]]
     probe = [word.replace("8099", str(port)) for word in server["startupProbe"]["exec"]["command"]]

@@ -246,8 +246,8 @@ class TestCommands:
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         store_is_down = "--s3_endpoint_url=http://127.0.0.1:1"
         assert main(flags(place, place, store_is_down)) == 1
-        told = capsys.readouterr().err
-        assert "--input: " in told and "the store does not answer" in told and "Traceback" not in told
+        stderr = capsys.readouterr().err
+        assert "--input: " in stderr and "the store does not answer" in stderr and "Traceback" not in stderr
 
 
 def _objects(pattern: str) -> list:
@@ -336,8 +336,8 @@ class TestFaults:
             503 if r.kind in ("put", "begin", "part") and f"/{FILE_PREFIX}" in r.path else None
         )
         assert main(flags(str(pairs), place)) == 1
-        told = capsys.readouterr().err
-        assert "503" in told and "Traceback" not in told
+        stderr = capsys.readouterr().err
+        assert "503" in stderr and "Traceback" not in stderr
         assert output(place) == {}
         assert FileSystems.folders(f"{place}/temp", "", "") == []
 
@@ -349,8 +349,8 @@ class TestFaults:
             proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None
             proxy.seen.clear()
             assert main(flags(str(pairs), place)) == 1
-            told = capsys.readouterr().err
-            assert "503" in told and "Traceback" not in told
+            stderr = capsys.readouterr().err
+            assert "503" in stderr and "Traceback" not in stderr
             assert output(place) == {}
 
 
@@ -362,10 +362,12 @@ def test_a_listing_that_lags(proxied, pairs, expected, capsys):
     time.sleep(3)
     proxy.lag = 2.5
     code = main(flags(place, place, f"--checkpoint={place}/kept", "--passes_per_job=1"))
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     proxy.lag = 0
     if code:
-        assert code == 1 and ("not hold one whole set of shards" in told or "does not list yet" in told), told
+        assert code == 1 and (
+            "not hold one whole set of shards" in stderr or "does not list yet" in stderr
+        ), stderr
         assert output(place) == {}
     else:
         assert output(place) == expected
@@ -389,10 +391,10 @@ def test_a_server_that_starts_anew(name, request, pairs, expected, monkeypatch):
     back = []
     starting = threading.Timer(2, lambda: back.append(store.call("up")))
     starting.start()
-    told = run.communicate(timeout=240)[1]
+    stderr = run.communicate(timeout=240)[1]
     starting.join()
     assert back[0].returncode == 0, back[0].stderr
-    assert run.returncode == 0, told
+    assert run.returncode == 0, stderr
     assert output(place) == expected
     assert FileSystems.folders(f"{place}/temp", "", "") == []
 

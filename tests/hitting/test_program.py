@@ -176,10 +176,10 @@ class StopsEarly(HittingSetProgram):
     """Fault: what comes out ends where nobody is left."""
 
     def decide(self, trip, state, summaries, draw):
-        state, told = super().decide(trip, state, summaries, draw)
+        state, broadcast = super().decide(trip, state, summaries, draw)
         if not np.any(state["counts"]) and len(state["chosen"]):
             state = {**state, "chosen": state["chosen"][:1]}
-        return state, told
+        return state, broadcast
 
 
 def released(program, pairs, trials, tools):

@@ -124,13 +124,13 @@ def test_an_input_is_never_overwritten(tmp_path, link, overwrite):
     """`--output d/logs --overwrite` over inputs d/logs-*.parquet deleted them; here even our own earlier output."""
     prefix = f"{tmp_path}/logs"
     commit(prefix, "a", 4)
-    given = shard = f"{prefix}-00002-of-00004.parquet"
+    link_path = shard = f"{prefix}-00002-of-00004.parquet"
     if link != "same":
-        given = f"{tmp_path}/other"
-        (os.symlink if link == "symlink" else os.link)(shard, given)
+        link_path = f"{tmp_path}/other"
+        (os.symlink if link == "symlink" else os.link)(shard, link_path)
     target = OutputTarget(prefix, overwrite=overwrite)
     with pytest.raises(InputError) as error:
-        target.check([f"{tmp_path}/none", given])
+        target.check([f"{tmp_path}/none", link_path])
     message = f"--output: '{shard}' is an input of this run; choose another prefix"
     assert str(error.value) == message
     stage(target, 1)

@@ -34,14 +34,14 @@ class Scripted:
 
 def rounds(program, demand_at, draw):
     """Runs the hub alone; demand_at: prices -> (m,) int64 units of 2^-22."""
-    state, prices, told = {}, None, []
+    state, prices, transcript = {}, None, []
     for trip in range(program.trips):
         block_prices = prices if trip else program._prices(program._first)
         summary = {"demand": np.array(demand_at(block_prices), np.int64), "agents": np.array([1])}
         state, said = program.decide(trip, state, [summary], draw)
-        told.append((block_prices, state["noisy"]))
+        transcript.append((block_prices, state["noisy"]))
         if program.done(trip, said):
-            return told, said
+            return transcript, said
         prices = said[PRICES]
     raise AssertionError("the filter was not used up")
 
@@ -53,10 +53,10 @@ def test_the_filter_is_used_up_and_never_overspent_whatever_the_gradients(seed, 
     made = plan(market([20] * resources, 2_000), alpha=alpha, start_rounds=start, max_rounds=60)
     scale = 10 ** rng.uniform(-2, 6)
     draw = Scripted(lambda _: (rng.normal(size=resources) * scale * ONE).clip(-(2**60), 2**60))
-    told, said = rounds(PackingProgram(made), lambda _: rng.integers(0, 2_000 << 22, resources), draw)
+    transcript, said = rounds(PackingProgram(made), lambda _: rng.integers(0, 2_000 << 22, resources), draw)
     assert sum(draw.shares) == 1
     assert min(draw.shares) * WHOLE >= made.smallest_share
-    assert len(told) <= made.rounds_limit
+    assert len(transcript) <= made.rounds_limit
     assert int(said["round_weights"].sum()) == made.averaged_units
     assert [Fraction(int(w), WHOLE) for w in said["round_weights"]] == draw.shares[
         -len(said["round_weights"]) :
@@ -117,18 +117,18 @@ def test_a_run_is_that_of_the_slow_transcription(start, margin):
         demand_units(demands, made.market.demand_factors, made.market.limits),
         made.price_bits,
     )
-    told, said = rounds(program, rows.total_demand, scripted)
+    transcript, said = rounds(program, rows.total_demand, scripted)
     expected, factors = slow_rounds(made, values, scaled, noise)
-    assert len(told) == len(expected) > 12
-    for (prices, noisy), (slow_prices, slow_noisy) in zip(told, expected):
+    assert len(transcript) == len(expected) > 12
+    for (prices, noisy), (slow_prices, slow_noisy) in zip(transcript, expected):
         assert prices * 2.0**-made.price_bits == pytest.approx(slow_prices, abs=1e-6)
         assert noisy / ONE == pytest.approx(slow_noisy, abs=1e-3)
     assert said[FACTORS] / WHOLE == pytest.approx(factors, abs=1e-6)
     assert margin or factors.min() < 0.99
     # Agents are given what they wanted at the prices whose noisy demand was averaged.
-    averaged = [told[number - 1][0] for number in said["rounds"]]
+    averaged = [transcript[number - 1][0] for number in said["rounds"]]
     assert (said["round_prices"].reshape(-1, 3) == averaged).all()
-    assert said["rounds"].tolist() == list(range(said["rounds"][0], len(told) + 1))
+    assert said["rounds"].tolist() == list(range(said["rounds"][0], len(transcript) + 1))
 
 
 @cache

@@ -16,7 +16,7 @@ def resolve(**options) -> SelectionConfig:
     return SelectionConfig(**{"epsilon": 1.0, "delta": 1e-5, **options}).resolve()
 
 
-def given(config: SelectionConfig) -> dict:
+def settings_of(config: SelectionConfig) -> dict:
     """The settings that are not None, without budget and method."""
     common = {"max_items_per_user": config.max_items_per_user, "preset": config.preset}
     return {**common, **config.settings.set_values()}
@@ -96,7 +96,7 @@ GSU8 = {
     ],
 )
 def test_defaults(options, expected):
-    resolved = {n: v for n, v in given(resolve(**options)).items() if v is not None}
+    resolved = {n: v for n, v in settings_of(resolve(**options)).items() if v is not None}
     fractions = resolved.pop("gsu_fractions", None)
     assert resolved == expected
     if fractions is not None:

@@ -38,7 +38,7 @@ def check_weight(made: SelectionPlan) -> None:
     for degree in (1, 2, 3, D0):
         pairs = [(f"{user}", f"{user} {item}") for user in range(40) for item in range(degree)]
         rounds = watch(made.program, pairs, key(degree)).rounds.values()
-        given = []
+        all_means = []
         for number, row in enumerate(rounds):
             gone = {item for before in list(rounds)[:number] for item in before.released}
             users = [[f"{user} {item}".encode() for item in range(degree)] for user in range(40)]
@@ -47,10 +47,10 @@ def check_weight(made: SelectionPlan) -> None:
                 for items in users
                 if gone.isdisjoint(items)
             ]
-            given.append(means)
+            all_means.append(means)
         said = made.weight(degree)
-        assert any(means and np.allclose(means, said, rtol=1e-6) for means in given), (
-            f"{degree} items: {said:.6g} is said, {[sorted(set(means)) for means in given]} are given"
+        assert any(means and np.allclose(means, said, rtol=1e-6) for means in all_means), (
+            f"{degree} items: {said:.6g} is said, {[sorted(set(means)) for means in all_means]} are given"
         )
 
 

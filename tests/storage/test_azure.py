@@ -152,9 +152,9 @@ def test_faults_that_pass(step, error):
     written(blob, bytes(5 if step == "put" else 30)).close()
     assert blob.data == bytes(5 if step == "put" else 30)
     blob = Blob(**{step: [error] * 99})
-    with pytest.raises(OSError) as told:
+    with pytest.raises(OSError) as refused:
         written(blob, bytes(5 if step == "put" else 30)).close()
-    assert told.value.errno == UNAVAILABLE and blob.data is None and "secret" not in str(told.value)
+    assert refused.value.errno == UNAVAILABLE and blob.data is None and "secret" not in str(refused.value)
 
 
 def test_a_read_that_breaks_off(files):
@@ -168,9 +168,9 @@ def test_a_read_that_breaks_off(files):
     assert files.read_range("az://b/k", 2, 5) == bytes(5) and files.blob.calls == ["get"] * 5
     for error in broken:
         files.blob.fails = {"get": [error] * 99}
-        with pytest.raises(OSError) as told:
+        with pytest.raises(OSError) as refused:
             files.read_range("az://b/k", 2, 5)
-        assert told.value.errno == UNAVAILABLE
+        assert refused.value.errno == UNAVAILABLE
     files.blob.fails = {}
     with pytest.raises(OSError, match="ends 3 bytes too early"):
         files.read_range("az://b/k", 2, 10)
@@ -202,9 +202,9 @@ def test_a_reader_keeps_to_one_version(files):
 )
 def test_errors(error, kind, text, files):
     files.blob.fails = {"head": [error] * 99}
-    with pytest.raises(kind, match=text) as told:
+    with pytest.raises(kind, match=text) as refused:
         files.metadata("az://b/k")
-    assert "secret" not in str(told.value) and "\n" not in str(told.value)
+    assert "secret" not in str(refused.value) and "\n" not in str(refused.value)
     assert len(files.blob.calls) == 1, "asked again although it does not pass"
     if kind is FileNotFoundError:
         assert not files.exists("az://b/k")
@@ -333,6 +333,6 @@ def test_whose_account(settings, url, account, endpoint, monkeypatch):
 def test_credentials_go_to_their_own_account_alone(settings, text, monkeypatch):
     for name, value in settings.items():
         monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
-    with pytest.raises(OSError, match=text) as told:
+    with pytest.raises(OSError, match=text) as refused:
         FileSystems.read(f"abfss://c@{HOST}/k" if settings else "az://c/k")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(refused.value)

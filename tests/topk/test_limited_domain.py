@@ -146,6 +146,6 @@ def test_clear_winners_are_found_in_order(tools):
     ],
 )
 def test_refused(tools, arguments, message):
-    given = {"k": 3, "epsilon0": 1.0, "gap": 5.0, "key": KEY, "kbar": 3} | arguments
+    settings = {"k": 3, "epsilon0": 1.0, "gap": 5.0, "key": KEY, "kbar": 3} | arguments
     with pytest.raises(ValueError, match=message):
-        limited_domain(np.array([4, 3, 2, 1]), tools.fingerprints_of(4), **given)
+        limited_domain(np.array([4, 3, 2, 1]), tools.fingerprints_of(4), **settings)

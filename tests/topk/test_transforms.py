@@ -261,9 +261,9 @@ def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
 def choose_from(tmp_path, settings, items, counts):
     plan = plan_topk(settings)
     kinds = STRINGS.metadata()[METADATA_KEY]
-    given = histogram(pa.array(items, pa.large_binary()), np.array(counts, np.int64), kinds)
+    counted = histogram(pa.array(items, pa.large_binary()), np.array(counts, np.int64), kinds)
     return plan, run(
-        tmp_path, beam.Create([]), lambda source, folder: source.pipeline | ChooseTopK(folder, plan, given)
+        tmp_path, beam.Create([]), lambda source, folder: source.pipeline | ChooseTopK(folder, plan, counted)
     )
 
 

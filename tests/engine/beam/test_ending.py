@@ -77,7 +77,7 @@ def in_process(program=None):
     return finished, [row for batch in output_batches(program, finished) for row in batch.to_pylist()]
 
 
-def given(pipeline):
+def source(pipeline):
     return pipeline | beam.Create([(b.id, b) for b in BLOCKS]).with_output_types(tuple[int, Block])
 
 
@@ -108,7 +108,7 @@ def keep(batch):
 
 def test_one_job_skips_the_trips_that_are_left(tmp_path, rows):
     with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: given(p) | RunProgram(folder.store, Heads()) | beam.Map(keep))
+        run(lambda p: source(p) | RunProgram(folder.store, Heads()) | beam.Map(keep))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
@@ -117,7 +117,7 @@ def test_one_job_skips_the_trips_that_are_left(tmp_path, rows):
 
 def test_one_step(tmp_path, rows):
     with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: given(p) | RunProgram(folder.store, Heads(), one_step=True) | beam.Map(keep))
+        run(lambda p: source(p) | RunProgram(folder.store, Heads(), one_step=True) | beam.Map(keep))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
@@ -136,7 +136,7 @@ def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, rows, per_job, jo
         run_in_jobs(
             folder.store,
             Heads(),
-            read=given,
+            read=source,
             write=lambda batches: batches | beam.Map(keep),
             run=execute,
             trips_per_job=per_job,
@@ -157,7 +157,7 @@ def test_what_is_taken_from_the_filter_is_remembered_across_trips(tmp_path):
         RunFolder(str(tmp_path), key("ends")) as folder,
         pytest.raises(Exception, match="would overrun the budget"),
     ):
-        run(lambda p: given(p) | RunProgram(folder.store, Forgetful(0.4, 4)) | beam.Map(keep))
+        run(lambda p: source(p) | RunProgram(folder.store, Forgetful(0.4, 4)) | beam.Map(keep))
 
 
 def test_a_filter_stands_once_among_the_noises():

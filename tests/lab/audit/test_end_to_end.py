@@ -171,7 +171,7 @@ def test_a_planted_side_channel_is_seen(fault, tmp_path, monkeypatch):
 
 
 def test_noise_that_does_not_depend_on_the_key_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_module, "run_key", lambda given: RunKey.insecure_fixed("always"))
+    monkeypatch.setattr(job_module, "run_key", lambda flags: RunKey.insecure_fixed("always"))
     result = audited(tmp_path, keys=3, copies=500, cases=())
     assert {f.kind for f in result.findings if f.violated} == {"repetition"}
     assert not result.leaks
@@ -181,10 +181,10 @@ def test_noise_that_depends_on_the_order_of_users_is_seen(tmp_path, monkeypatch)
     """The same key with the users in another order."""
 
     def make(run_key):
-        def faulty(given):
-            with open(np.atleast_1d(given["input"])[0]) as source:
+        def faulty(flags):
+            with open(np.atleast_1d(flags["input"])[0]) as source:
                 source.readline()
-                return RunKey.insecure_fixed(given["insecure_test_key"] + source.readline())
+                return RunKey.insecure_fixed(flags["insecure_test_key"] + source.readline())
 
         return faulty
 

@@ -159,7 +159,7 @@ def test_a_method_of_ones_own(monkeypatch):
         name = "own"
         kind = "selection"
 
-        def settings(self, given):
+        def settings(self, settings):
             return ()
 
         def prepare(self, epsilon, delta, settings):

@@ -70,9 +70,9 @@ class TestModel:
         ],
     )
     def test_numbers_out_of_range_name_their_flag(self, field, value):
-        given = {"users": 10, "mean_items_per_user": 2.0, "item_exponent": 1.0, field: value}
+        settings = {"users": 10, "mean_items_per_user": 2.0, "item_exponent": 1.0, field: value}
         with pytest.raises(InputError, match=f"--{field}: must be from .* got {value}"):
-            Model(**given)
+            Model(**settings)
 
     def test_a_population_that_no_memory_holds_is_refused(self):
         with pytest.raises(

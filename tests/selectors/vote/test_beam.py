@@ -81,10 +81,10 @@ def whole_users(pairs, sizes) -> list[tuple[int, pa.RecordBatch]]:
 
 def test_whole_users_are_put_into_the_order_of_fingerprints(tmp_path):
     """Blocks of the input are no ranges of a fixed order of users; the order must not follow them."""
-    given = whole_users(PAIRS, [150, 50, 200])
+    users_in_order = whole_users(PAIRS, [150, 50, 200])
     pairs = [
         (np.array([number, user], "<u8").tobytes(), item)
-        for number, batch in given
+        for number, batch in users_in_order
         for user, item in zip(batch.column("user").to_pylist(), batch.column("item").to_pylist())
     ]
     names = [pa.array([p[side] for p in pairs], pa.large_binary()) for side in (0, 1)]
@@ -95,4 +95,4 @@ def test_whole_users_are_put_into_the_order_of_fingerprints(tmp_path):
     def check(released):
         assert dict(released) == wanted
 
-    released_on_beam(given, tmp_path, check, num_blocks=4, num_shards=2, complete=True)
+    released_on_beam(users_in_order, tmp_path, check, num_blocks=4, num_shards=2, complete=True)
