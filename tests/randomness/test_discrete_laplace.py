@@ -112,9 +112,9 @@ def test_tables_are_small_and_draws_fit_into_64_bits(scale):
 
 
 @pytest.mark.parametrize("scale", SCALES[4:])
-def test_distribution_on_a_million_draws(scale):
+def test_distribution_of_many_draws(scale):
     """Body and tails; false alarm below 1e-9 for each of 7 p-values. Scale x 0.7 and 1.3 fail."""
-    n = 1_000_000
+    n = 300_000
     values = DiscreteLaplace(scale).draw(item_bits(n), n) / scale
     assert distribution_p(values, stats.laplace) > FALSE_ALARM
     for wrong in (values * 0.7, values * 1.3, values + 0.02, np.abs(values)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
@@ -46,12 +47,13 @@ def exact_law(weight, values: Iterable[int]) -> dict[int, int]:
         return {x: int(mpmath.ldexp(w / total, PRECISION)) for x, w in weights.items()}
 
 
+@functools.cache
 def gaussian_law(variance: Fraction, reach: int) -> dict[int, int]:
     """The discrete Gaussian on -reach..reach, straight from its definition."""
     with mpmath.workprec(PRECISION + 60):
         rate = mpmath.mpf(variance.denominator) / (2 * mpmath.mpf(variance.numerator))
-        half = exact_law(lambda x: mpmath.exp(-rate * x * x), range(-reach, reach + 1))
-    return half
+        half = [mpmath.exp(-rate * x * x) for x in range(reach + 1)]
+        return exact_law(lambda x: half[abs(x)], range(-reach, reach + 1))
 
 
 def scaled(masses: dict[int, int], bits: int, shift: int = 0) -> dict[int, int]:

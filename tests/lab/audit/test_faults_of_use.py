@@ -185,5 +185,5 @@ def test_the_coarsest_table_off_by_one_step_is_refuted(method, level, monkeypatc
     if level is not None:
         plant_step(method, level, monkeypatch)
     keys = Keys(RunKey.insecure_fixed("tables"))
-    measured = Likelihood.measure(plan_of(method).program, keys, LEVEL, samples=2_000_000)
+    measured = Likelihood.measure(plan_of(method).program, keys, LEVEL, samples=500_000)
     assert bool(measured.fault) == (level is not None), measured.fault
