@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -54,8 +55,21 @@ def run(argv: list[str], environment: dict[str, str], folder: Path) -> subproces
 
 
 @pytest.mark.parametrize("name", python_scripts())
-def test_it_runs_in_the_environment_of_the_sources(name, environment, tmp_path):
-    done = run([str(SCRIPTS / name), *SMALL.get(name, ["--help"])], environment, tmp_path)
+def test_it_runs_from_any_folder(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(SCRIPTS / name), *SMALL.get(name, ["--help"])])
+    monkeypatch.chdir(tmp_path)
+    ended = None
+    try:
+        runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+    except SystemExit as end:
+        ended = end.code
+    assert not ended
+    assert capsys.readouterr().out
+
+
+def test_it_runs_in_the_environment_of_the_sources(environment, tmp_path):
+    """All start alike, as the next test says."""
+    done = run([str(SCRIPTS / "check_docs")], environment, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
     assert (tmp_path / "ran").exists(), "another Python than that of the environment"

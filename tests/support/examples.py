@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
+import functools
 import gzip
 import io
 import os
@@ -17,7 +18,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -120,6 +123,20 @@ def _working_in(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
         os.chdir(before)
 
 
+def _run_python(code: str) -> int:
+    """Exit code of a program, in a module `__main__` of its own."""
+    module, ours = types.ModuleType("__main__"), sys.modules["__main__"]
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(code, "<example>", "exec"), vars(module))
+    except (Exception, SystemExit):
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.modules["__main__"] = ours
+    return 0
+
+
 class Workspace:
     """A folder as the documents assume it: the sources' folders, `logs` and `corpus` with data, `dpbeam` on the PATH.
 
@@ -162,12 +179,13 @@ class Workspace:
     ) -> subprocess.CompletedProcess[str]:
         """Run one block to its end; the shell stops at the first command that fails.
 
-        Lines of `dpbeam` alone run in this process, which saves them the start of Python and the import of Beam, but
-        with `apart`.
+        Python and lines of `dpbeam` alone run in this process, which saves them the start of Python and the import of
+        Beam, but with `apart`.
         """
-        commands = dpbeam_commands(block.code) if block.language == "shell" and not apart else None
-        if commands:
-            return self._run_here(commands)
+        if block.language == "python" and not apart:
+            return self._run_here([functools.partial(_run_python, block.code)])
+        if commands := not apart and dpbeam_commands(block.code):
+            return self._run_here([functools.partial(main, argv) for argv in commands])
         argv = ["bash", "-euo", "pipefail", "-c", block.code]
         if block.language == "python":
             argv = [sys.executable, "-c", block.code]
@@ -181,7 +199,7 @@ class Workspace:
             timeout=seconds,
         )
 
-    def _run_here(self, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
+    def _run_here(self, programs: list[Callable[[], int]]) -> subprocess.CompletedProcess[str]:
         streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
         code = 0
         with (
@@ -189,7 +207,7 @@ class Workspace:
             contextlib.redirect_stdout(streams[0]),
             contextlib.redirect_stderr(streams[1]),
         ):
-            for argv in commands:
-                code = code or main(argv)
+            for program in programs:
+                code = code or program()
         out, err = (stream.buffer.getvalue().decode() for stream in streams)
         return subprocess.CompletedProcess(["dpbeam"], code, out, err)
