@@ -165,7 +165,7 @@ class Workspace:
         for name, command in {"python": "", "python3": "", "dpbeam": " -m dpbeam.cli"}.items():
             (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{command} "$@"\n')
             (programs / name).chmod(0o755)
-        (folder / ".venv" / ".installed-test").touch()
+        (folder / ".venv" / ".installed-budget").touch()
         (folder / "tmp").mkdir()
         self.environment = {
             **os.environ,
