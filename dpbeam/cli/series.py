@@ -76,7 +76,10 @@ def make_parser() -> FlagParser:
     )
     parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
     parser.add_argument(
-        "--folder", metavar="DIR", type=FOLDER, help="private folder of the series, here or on s3://, az:// or hdfs://; required"
+        "--folder",
+        metavar="DIR",
+        type=FOLDER,
+        help="private folder of the series, here or on s3://, az:// or hdfs://; required",
     )
     parser.add_switch(
         ENCRYPT,
