@@ -156,26 +156,26 @@ def main(argv: Sequence[str]) -> int:
     return run_release("series", list(argv), lambda: make_parser().parse(argv), _run, place_of_night)
 
 
-def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
-    verb = take_verb("series", given, VERBS, "folder", "config", ENCRYPT)
-    require(given, "folder")
-    return _DO[verb](given)
+def _run(flags: dict[str, Any], beam_arguments: list[str]) -> int:
+    verb = take_verb("series", flags, VERBS, "folder", "config", ENCRYPT)
+    require(flags, "folder")
+    return _DO[verb](flags)
 
 
-def _make(given: dict[str, Any]) -> int:
-    require(given, "night")
-    if given.get("empty", False) == ("input" in given):
+def _make(flags: dict[str, Any]) -> int:
+    require(flags, "night")
+    if flags.get("empty", False) == ("input" in flags):
         raise InputError("--input: give the night's files, or --empty where nothing came")
-    window = load_window(given)
+    window = load_window(flags)
     _check_open(window)
     config = window.plan.config
-    number = config.number_of(given["night"])
+    number = config.number_of(flags["night"])
     name = config.name_of(number)
     result = {}
-    if "result_file" in given:
-        given["result_file"].claim({**given, **place_of_night(given)}, (SO_FAR,))
-        result = {"--result_file": given["result_file"]}
-    users, items, kinds, names, files = _pairs(given)
+    if "result_file" in flags:
+        flags["result_file"].claim({**flags, **place_of_night(flags)}, (SO_FAR,))
+        result = {"--result_file": flags["result_file"]}
+    users, items, kinds, names, files = _pairs(flags)
     check_names(window, names)
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
@@ -191,12 +191,12 @@ def _make(given: dict[str, Any]) -> int:
         for file in result.values():
             file.clear()
         state = window.run(number, users, items, kinds)
-        made_now = publish_night(given, window, state, target, number, names)
-        write_result(given, target, made_now=made_now)
+        made_now = publish_night(flags, window, state, target, number, names)
+        write_result(flags, target, made_now=made_now)
     return 0
 
 
-def _pairs(given: dict[str, Any]) -> tuple[pa.Array, pa.Array, bytes, tuple[str, ...], list[str]]:
+def _pairs(flags: dict[str, Any]) -> tuple[pa.Array, pa.Array, bytes, tuple[str, ...], list[str]]:
     """Users, items, kinds, names of the item columns, and files of a night's input."""
     import pyarrow as pa
 
@@ -206,9 +206,9 @@ def _pairs(given: dict[str, Any]) -> tuple[pa.Array, pa.Array, bytes, tuple[str,
     from dpbeam.kernels.canonical import METADATA_KEY
 
     nothing = pa.array([], pa.large_binary())
-    if given.get("empty", False):
+    if flags.get("empty", False):
         return nothing, nothing, b"", ("item",), []
-    spec = input_spec(given)
+    spec = input_spec(flags)
     summary = preflight(spec)
     try:
         if summary.complete_users:
@@ -226,32 +226,32 @@ def _pairs(given: dict[str, Any]) -> tuple[pa.Array, pa.Array, bytes, tuple[str,
     return users, items, kinds, (summary.spec or spec).item_names, [file.path for file in summary.files]
 
 
-def _erase(given: dict[str, Any]) -> int:
-    require(given, "users")
+def _erase(flags: dict[str, Any]) -> int:
+    require(flags, "users")
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import ID_KINDS, STRING
     from dpbeam.series.state import kinds_of
 
-    window = load_window(given)
-    kind = given.get("user_type", STRING)
+    window = load_window(flags)
+    kind = flags.get("user_type", STRING)
     if kind not in ID_KINDS:
         raise InputError(f"--user_type must be one of {', '.join(ID_KINDS)}, got '{kind}'")
     kinds = window.made.state.kinds
     if kinds and kinds_of(kinds).user != kind:
         raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
-    window.erase(read_items(given["users"], OutputColumns(("user",), (kind,)), "--users"))
-    say(given, "erased: these users give no weight on any night to come; whether they were here is not told")
+    window.erase(read_items(flags["users"], OutputColumns(("user",), (kind,)), "--users"))
+    say(flags, "erased: these users give no weight on any night to come; whether they were here is not told")
     return 0
 
 
-def _show(given: dict[str, Any]) -> int:
-    window = load_window(given)
+def _show(flags: dict[str, Any]) -> int:
+    window = load_window(flags)
     made, config = window.made, window.plan.config
     schedule = config.resolved_schedule
     done = made.state.rounds
     noise, tests = (round(sum(shares[:done]), 6) for shares in (schedule.fractions, schedule.spending))
-    found = {
+    values = {
         "series": window.id,
         "output": window.settings.get("output"),
         "open": is_open(window) and not made.closed,
@@ -269,23 +269,23 @@ def _show(given: dict[str, Any]) -> int:
         "noise_spent": noise,
         "tests_spent": tests,
     }
-    if given.get("json", False):
-        emit(json.dumps(found, indent=2))
+    if flags.get("json", False):
+        emit(json.dumps(values, indent=2))
         return 0
-    state = "closed" if made.closed else "open" if found["open"] else "not open: dpbeam series open goes on"
+    state = "closed" if made.closed else "open" if values["open"] else "not open: dpbeam series open goes on"
     emit(
-        f"series {window.id}: {state}; nights {made.state.night} of {config.nights}, next: {found['next_night']}\n"
-        f"items released: {found['items_released']}\n"
+        f"series {window.id}: {state}; nights {made.state.night} of {config.nights}, next: {values['next_night']}\n"
+        f"items released: {values['items_released']}\n"
         f"paid: epsilon {config.epsilon:g}, delta {config.delta:g} for the whole window; used so far: "
         f"{100 * noise:.0f} % of the noise, {100 * tests:.0f} % of the tests' delta"
     )
     return 0
 
 
-def _close(given: dict[str, Any]) -> int:
-    window = load_window(given)
+def _close(flags: dict[str, Any]) -> int:
+    window = load_window(flags)
     window.close()
-    say(given, "closed: what the users brought is removed; budget that no night has used is not given back")
+    say(flags, "closed: what the users brought is removed; budget that no night has used is not given back")
     return 0
 
 

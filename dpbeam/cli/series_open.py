@@ -45,45 +45,45 @@ FAMILY = families()["series"]
 WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
 
 
-def open_series(given: dict[str, Any]) -> int:
-    require(given, "epsilon", "delta", "nights", "output")
-    check_budget(given)
-    check_test_key(given)
+def open_series(flags: dict[str, Any]) -> int:
+    require(flags, "epsilon", "delta", "nights", "output")
+    check_budget(flags)
+    check_test_key(flags)
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
     from dpbeam.series.store import check_folder_key
 
-    with within_arithmetic(given):
-        config = config_of(given)
+    with within_arithmetic(flags):
+        config = config_of(flags)
         plan = plan_series(config)
-    _check_period(given, config)
-    target = OutputTarget(given["output"], given.get("output_format", "parquet"))
+    _check_period(flags, config)
+    target = OutputTarget(flags["output"], flags.get("output_format", "parquet"))
     settings = {
-        "user": given.get("user_column", "user"),
-        "item": given.get("item_column", ["item"]),
-        "item_type": given.get("item_type"),
+        "user": flags.get("user_column", "user"),
+        "item": flags.get("item_column", ["item"]),
+        "item_type": flags.get("item_type"),
         "output": absolute(target.prefix),
         "format": target.format,
     }
-    columns = _columns(given)
-    known = None if "known" not in given else _read_known(given["known"], columns)
+    columns = _columns(flags)
+    known = None if "known" not in flags else _read_known(flags["known"], columns)
     settings["known_kinds"] = None if known is None else list(columns.kinds)
-    warn_of_budget(given)
-    if given.get(ENCRYPT, False):
+    warn_of_budget(flags)
+    if flags.get(ENCRYPT, False):
         check_folder_key()
-    if given.get("dry_run", False):
+    if flags.get("dry_run", False):
         target.check()
         ledger = series_ledger(
             plan,
             series_id="",
-            fixed_key="insecure_test_key" in given,
+            fixed_key="insecure_test_key" in flags,
             user_column=settings["user"],
             known_items=known is not None,
         )
-        return _print_plan(given, plan, open_charge("series", given, target), ledger.to_json())
-    charge = _charge(given, target)
-    window = _window(given, config, known, settings, target)
+        return _print_plan(flags, plan, open_charge("series", flags, target), ledger.to_json())
+    charge = _charge(flags, target)
+    window = _window(flags, config, known, settings, target)
     ledger = series_ledger(
         plan,
         series_id=window.id,
@@ -91,24 +91,24 @@ def open_series(given: dict[str, Any]) -> int:
         user_column=window.settings["user"],
         known_items=len(window.known) > 0,
     )
-    _publish_window(given, window, charge, target, ledger.to_json())
+    _publish_window(flags, window, charge, target, ledger.to_json())
     return 0
 
 
-def config_of(given: dict[str, Any]) -> SeriesConfig:
+def config_of(flags: dict[str, Any]) -> SeriesConfig:
     """The settings among the flags. Raises InputError."""
     from dpbeam.series.config import SeriesConfig
     from dpbeam.series.counts import count_share
 
-    share = count_share(given.get("noisy_counts", False), given.get("noisy_count_share"))
-    chosen = {name: given[name] for name in WINDOW if name in given}
+    share = count_share(flags.get("noisy_counts", False), flags.get("noisy_count_share"))
+    chosen = {name: flags[name] for name in WINDOW if name in flags}
     return SeriesConfig(**chosen, noisy_count_share=share)
 
 
-def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
+def _plan_report(flags: dict[str, Any]) -> dict[str, Any]:
     from dpbeam.series.config import plan_series
 
-    return FAMILY.report(plan_series(config_of(given)))
+    return FAMILY.report(plan_series(config_of(flags)))
 
 
 PLAN = PlanFlags(
@@ -119,25 +119,25 @@ PLAN = PlanFlags(
 )
 
 
-def _check_period(given: dict[str, Any], config: SeriesConfig) -> None:
+def _check_period(flags: dict[str, Any], config: SeriesConfig) -> None:
     """Refuse an account's period that does not hold all nights of the window.
 
     Raises:
       InputError: naming the flag.
     """
-    if "budget_period" not in given or config.first_night is None:
+    if "budget_period" not in flags or config.first_night is None:
         return
     from datetime import date
 
     from dpbeam.budget.periods import parse_days
 
-    days = parse_days(given["budget_period"], "--budget_period")
+    days = parse_days(flags["budget_period"], "--budget_period")
     first, last = (config.name_of(night) for night in (1, config.nights))
     if date.fromisoformat(first) < days.first or days.last < date.fromisoformat(last):
         raise InputError(f"--budget_period must hold all nights of the window, {first}:{last}")
 
 
-def _columns(given: Mapping[str, Any]) -> OutputColumns:
+def _columns(flags: Mapping[str, Any]) -> OutputColumns:
     """Of known items: strings, unless the flags say otherwise.
 
     Raises:
@@ -146,8 +146,8 @@ def _columns(given: Mapping[str, Any]) -> OutputColumns:
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import ID_KINDS, STRING
 
-    names = tuple(given.get("item_column") or ["item"])
-    kinds = tuple(given.get("item_type") or [STRING])
+    names = tuple(flags.get("item_column") or ["item"])
+    kinds = tuple(flags.get("item_type") or [STRING])
     kinds = kinds * len(names) if len(kinds) == 1 else kinds
     if len(kinds) != len(names) or not set(kinds) <= set(ID_KINDS):
         raise InputError(
@@ -163,7 +163,7 @@ def _read_known(path: str, columns: OutputColumns) -> pa.Array:
 
 
 def _window(
-    given: dict[str, Any],
+    flags: dict[str, Any],
     config: SeriesConfig,
     known: pa.Array | None,
     settings: dict[str, Any],
@@ -179,25 +179,25 @@ def _window(
     from dpbeam.series.store import SeriesStore
     from dpbeam.series.window import SeriesWindow
 
-    folder = folder_of(given["folder"])
+    folder = folder_of(flags["folder"])
     if SeriesStore.exists(folder):
-        window = load_window(given)
+        window = load_window(flags)
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
-        same = same and window.encrypted == given.get(ENCRYPT, False)
-        if not same or window.key.insecure != ("insecure_test_key" in given):
+        same = same and window.encrypted == flags.get(ENCRYPT, False)
+        if not same or window.key.insecure != ("insecure_test_key" in flags):
             raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
         if is_open(window):
-            say(given, f"the series in '{folder.path}' is open already; nothing is charged")
+            say(flags, f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
         return window
     target.check()
     key = RunKey.fresh()
-    if "insecure_test_key" in given:
-        key = RunKey.insecure_fixed(given["insecure_test_key"].lower())
-    return SeriesWindow.open(config, key, known, folder, settings, encrypt=given.get(ENCRYPT, False))
+    if "insecure_test_key" in flags:
+        key = RunKey.insecure_fixed(flags["insecure_test_key"].lower())
+    return SeriesWindow.open(config, key, known, folder, settings, encrypt=flags.get(ENCRYPT, False))
 
 
-def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
+def _charge(flags: dict[str, Any], target: OutputTarget) -> Uncharged:
     """The account of this opening, before anything is made.
 
     Raises:
@@ -207,12 +207,12 @@ def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
     from dpbeam.series.store import SeriesStore
 
     try:
-        return open_charge("series", given, target)
+        return open_charge("series", flags, target)
     except NothingToDo:
-        window = load_window(given) if SeriesStore.exists(folder_of(given["folder"])) else None
+        window = load_window(flags) if SeriesStore.exists(folder_of(flags["folder"])) else None
         if window is None or published(target.prefix, window) is None:
             raise InputError(
-                f"--release_id: '{given['release_id']}' was charged for a series in another folder; go on with that, "
+                f"--release_id: '{flags['release_id']}' was charged for a series in another folder; go on with that, "
                 "or take another release id"
             ) from None
         mark_open(window)
@@ -220,7 +220,7 @@ def _charge(given: dict[str, Any], target: OutputTarget) -> Uncharged:
 
 
 def _publish_window(
-    given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    flags: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
     with window.alone():
@@ -229,9 +229,9 @@ def _publish_window(
             target.check()
             try:
                 if charge.note:
-                    say(given, charge.note)
+                    say(flags, charge.note)
                 charge.reserve(ledger)
-                _publish(given, window, charge, target, ledger)
+                _publish(flags, window, charge, target, ledger)
             except BaseException:
                 charge.failed(target, kept=False)
                 raise
@@ -241,14 +241,14 @@ def _publish_window(
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     say(
-        given,
-        f"series of {config.nights} nights opened in '{given['folder']}': epsilon "
+        flags,
+        f"series of {config.nights} nights opened in '{flags['folder']}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
 
 
 def _publish(
-    given: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    flags: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     if target.can_finish:  # without an account; with one, what was staged is gone since the reservation
         target.finish()
@@ -256,13 +256,13 @@ def _publish(
     target.abort()
     columns = _columns({"item_column": window.settings["item"], "item_type": window.settings["item_type"]})
     stage(target, window.known, columns, None, {})
-    target.release = release_of(given, target)
+    target.release = release_of(flags, target)
     charge.publish(target, ledger)
 
 
-def _print_plan(given: dict[str, Any], plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
+def _print_plan(flags: dict[str, Any], plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
     lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
-    say(given, "\n".join([*lines, "dry run: nothing was opened or charged"]))
+    say(flags, "\n".join([*lines, "dry run: nothing was opened or charged"]))
     return 0

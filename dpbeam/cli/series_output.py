@@ -53,7 +53,7 @@ def folder_of(path: str) -> Folder:
     return RemoteFolder(path)
 
 
-def load_window(given: Mapping[str, Any]) -> SeriesWindow:
+def load_window(flags: Mapping[str, Any]) -> SeriesWindow:
     """The series of `--folder`, encrypted where the flags say so: who can write there cannot turn that off.
 
     Raises:
@@ -61,9 +61,9 @@ def load_window(given: Mapping[str, Any]) -> SeriesWindow:
     """
     from dpbeam.series.window import SeriesWindow
 
-    window = SeriesWindow.load(folder_of(given["folder"]))
-    if given.get(ENCRYPT, False) and not window.encrypted:
-        raise InputError(f"--{ENCRYPT}: the series in '{given['folder']}' is not encrypted")
+    window = SeriesWindow.load(folder_of(flags["folder"]))
+    if flags.get(ENCRYPT, False) and not window.encrypted:
+        raise InputError(f"--{ENCRYPT}: the series in '{flags['folder']}' is not encrypted")
     return window
 
 
@@ -102,15 +102,15 @@ def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
     target.overwrite = target.can_finish or target.was_begun
 
 
-def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
+def place_of_night(flags: Mapping[str, Any]) -> dict[str, str]:
     """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
     from dpbeam.series.config import SeriesConfig
     from dpbeam.series.store import SeriesStore
 
     try:
-        values = SeriesStore.settings_of(folder_of(given["folder"]))
+        values = SeriesStore.settings_of(folder_of(flags["folder"]))
         config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
-        night = config.name_of(config.number_of(given["night"]))
+        night = config.name_of(config.number_of(flags["night"]))
         return {
             "output": f"{values['settings']['output']}-{night}",
             "series": values["series"],
@@ -121,7 +121,7 @@ def place_of_night(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def publish_night(
-    given: dict[str, Any],
+    flags: dict[str, Any],
     window: SeriesWindow,
     state: SeriesState,
     target: OutputTarget,
@@ -143,18 +143,18 @@ def publish_night(
             target.tidy()
             statements = check_outputs(target.ledger_path, before, contents=True)
             if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
-                say(given, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                say(flags, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
                 return False
         target.abort()
-        _write_night(given, window, state, target, number, new, names)
+        _write_night(flags, window, state, target, number, new, names)
     out = int((state.released_night <= number).sum())
-    say(given, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    say(flags, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
     return True
 
 
-def write_result(given: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
+def write_result(flags: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
     """`--result_file` of a night that is out; trouble is a warning."""
-    if "result_file" not in given:
+    if "result_file" not in flags:
         return
     from dpbeam.io.output import count_released, read_ledger, shards_named
 
@@ -168,11 +168,11 @@ def write_result(given: Mapping[str, Any], target: OutputTarget, *, made_now: bo
         warn(f"the output is complete, but --result_file cannot be written: {error}")
         return
     status = RELEASED if made_now else OUT_ALREADY
-    given["result_file"].tell(describe("series", given, status, ExitCode.DONE, **known))
+    flags["result_file"].tell(describe("series", flags, status, ExitCode.DONE, **known))
 
 
 def _write_night(
-    given: dict[str, Any],
+    flags: dict[str, Any],
     window: SeriesWindow,
     state: SeriesState,
     target: OutputTarget,
@@ -207,7 +207,7 @@ def _write_night(
     )
     try:
         stage(target, new, columns, so_far, numbers)
-        target.release = release_of(given, target)
+        target.release = release_of(flags, target)
         target.commit(ledger.to_json())
     except BaseException:
         target.abort()
@@ -251,14 +251,14 @@ def stage(
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
 
 
-def release_of(given: Mapping[str, Any], target: OutputTarget) -> Release:
+def release_of(flags: Mapping[str, Any], target: OutputTarget) -> Release:
     from dpbeam.accounting.release import STARTED_FORMAT, Release
 
     return Release(
         command="series",
         started=datetime.now(timezone.utc).strftime(STARTED_FORMAT),
         outputs=target.describe_staged(),
-        release_id=given.get("release_id"),
+        release_id=flags.get("release_id"),
     )
 
 
@@ -289,6 +289,6 @@ def mark_open(window: SeriesWindow) -> None:
         window.store.mark_opened()
 
 
-def say(given: Mapping[str, Any], text: str) -> None:
-    if not given.get("quiet", False):
+def say(flags: Mapping[str, Any], text: str) -> None:
+    if not flags.get("quiet", False):
         tell(text)

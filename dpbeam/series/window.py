@@ -294,8 +294,8 @@ class SeriesWindow:
 
     def _digest(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes, keys: Keys) -> bytes:
         """Keyed, of the distinct pairs: in whatever order and files they come."""
-        found = hmac.new(self.key.derive("series/input"), f"{night}\0".encode(), hashlib.sha256)
-        found.update(kinds if len(users) else b"")
+        digest = hmac.new(self.key.derive("series/input"), f"{night}\0".encode(), hashlib.sha256)
+        digest.update(kinds if len(users) else b"")
         for part in input_fingerprint(users, items, keys.pairs):
-            found.update(part)
-        return found.digest()
+            digest.update(part)
+        return digest.digest()

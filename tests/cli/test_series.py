@@ -64,9 +64,9 @@ def test_a_window_from_open_to_close(place, capsys):
     assert so_far["item"] == items(1) + items(2) + items(3) and len(so_far["item"]) > 3
     assert set(so_far["night"]) <= {"2026-11-01", "2026-11-02", "2026-11-03"}
     assert len(items(1)) > 0 and len(items(3)) > 0
-    found = shown(capsys)
-    assert (found["nights_made"], found["next_night"], found["open"]) == (3, None, True)
-    assert found["items_released"] == len(so_far["item"]) and found["noise_spent"] == 1.0
+    window = shown(capsys)
+    assert (window["nights_made"], window["next_night"], window["open"]) == (3, None, True)
+    assert window["items_released"] == len(so_far["item"]) and window["noise_spent"] == 1.0
     ledgers = ["out/items.ledger.json", *(f"out/items-2026-11-0{n}.ledger.json" for n in (1, 2, 3))]
     assert main(["verify", "--contents", "--json", *ledgers]) == 0
     for one in json.loads(capsys.readouterr().out):
@@ -352,8 +352,8 @@ def test_noisy_counts(place, capsys):
         Path("less.ledger.json").write_text(json.dumps(values))
         capsys.readouterr()
         main(["verify", "--json", "less.ledger.json"])
-        (told,) = json.loads(capsys.readouterr().out)
-        held = {statement["name"]: statement["holds"] for statement in told["statements"]}
+        (ledger,) = json.loads(capsys.readouterr().out)
+        held = {statement["name"]: statement["holds"] for statement in ledger["statements"]}
         assert held["guarantee"] is (name != "sigma") and held["settings"] is not True
         place_of[name] *= 2
     following = [word for word in OPEN if not word.startswith(("--folder", "--output"))]
@@ -367,8 +367,8 @@ def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made(pla
     Path("pairs.csv").write_text("user,a,noisy_count\nu,x,1\n")
     main(["series", *OPEN, "--noisy_counts"])
     words = ["--input=pairs.csv", "--user_column=user", "--item_column=a", "--item_column=noisy_count"]
-    told = refused(capsys, "run", "--folder=f", "--night=2026-11-01", *words)
-    assert told == "--item_column: 'noisy_count' is the column that --noisy_counts adds; rename yours"
+    said = refused(capsys, "run", "--folder=f", "--night=2026-11-01", *words)
+    assert said == "--item_column: 'noisy_count' is the column that --noisy_counts adds; rename yours"
     assert shown(capsys)["nights_made"] == 0
 
 
@@ -453,9 +453,9 @@ class TestResultFile:
         main(["series", *OPEN])
         run(1)
         refused(capsys, "run", "--folder=f", self.FILE, *words)
-        told = result()
-        assert (told["status"], told["exit_code"], told["outputs"]) == ("refused", 2, [])
-        assert told["error"].startswith(error) and told["parameters"] is None
+        said = result()
+        assert (said["status"], said["exit_code"], said["outputs"]) == ("refused", 2, [])
+        assert said["error"].startswith(error) and said["parameters"] is None
         assert run(2, self.FILE) == 0 and result()["status"] == "released"  # nobody misses a refusal
 
     def test_it_never_tells_of_an_earlier_run(self, place, monkeypatch):
@@ -476,8 +476,8 @@ class TestResultFile:
         main(["series", *OPEN])
         words = ["run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS]
         for name in ("ledger.json", "released.parquet"):
-            told = refused(capsys, *words, f"--result_file=out/items-2026-11-01.{name}")
-            assert "is a file of --output" in told
+            said = refused(capsys, *words, f"--result_file=out/items-2026-11-01.{name}")
+            assert "is a file of --output" in said
         assert "'n1.csv'" in refused(capsys, *words, "--result_file=n1.csv")
         assert "--result_file does not apply to series show" in refused(
             capsys, "show", "--folder=f", self.FILE

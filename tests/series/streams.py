@@ -28,12 +28,12 @@ def random_nights(seed: int, nights: int = 4, *, users: int = 60, items: int = 3
     rng = np.random.default_rng(seed)
     share = 1.0 / np.arange(1, items + 1)
     share /= share.sum()
-    found: list[list[Pair]] = [[] for _ in range(nights)]
+    streams: list[list[Pair]] = [[] for _ in range(nights)]
     for user in range(users):
         for item in rng.choice(items, min(items, int(rng.geometric(0.2))), replace=False, p=share):
             for night in rng.choice(nights, 1 + (rng.random() < 0.3), replace=False):
-                found[night].append((f"user {user}", f"item {item}"))
-    return found
+                streams[night].append((f"user {user}", f"item {item}"))
+    return streams
 
 
 def arrays(pairs: list[Pair]) -> tuple[pa.Array, pa.Array]:

@@ -54,7 +54,7 @@ def added(build: faulty.Honest, monkeypatch) -> list[int]:
     seen, outs = [], []
     for newcomer in (False, True):
         counts, keys, state = Recorder(1.0, D0, 99), keys_of(3), SeriesState.empty()
-        monkeypatch.setattr(faulty, "run_night", lambda *given, c=counts: run_night(*given, c))
+        monkeypatch.setattr(faulty, "run_night", lambda *arguments, c=counts: run_night(*arguments, c))
         for pairs in stream(newcomer):
             state = build.run(build.program(plan), state, *arrays(pairs), keys)
             state = build.erase(state, arrays([("newcomer", "")])[0], keys)

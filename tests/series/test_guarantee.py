@@ -40,8 +40,8 @@ def run(build, plan, stream, copies, seed=0):
 
 def novel_rate(build, plan, stream, copies):
     """Share of copies in which an item of v's that nobody else holds came out."""
-    found = run(build, plan, stream, copies)
-    return np.mean(np.any([nights > 0 for nights in found.values()], axis=0)) if found else 0.0
+    nights_of = run(build, plan, stream, copies)
+    return np.mean(np.any([nights > 0 for nights in nights_of.values()], axis=0)) if nights_of else 0.0
 
 
 def novel_plan(**settings):
@@ -102,8 +102,8 @@ def excess(build, plan, without, added, event, copies=4000):
     worlds = [without, [(pairs + more, erased) for (pairs, erased), more in zip(without, added)]]
     rates = []
     for seed, stream in enumerate(worlds):
-        found = run(build, plan, stream, copies, seed)
-        rates.append(np.mean(event(found.get(0, np.zeros(copies, np.int64)))))
+        nights_of = run(build, plan, stream, copies, seed)
+        rates.append(np.mean(event(nights_of.get(0, np.zeros(copies, np.int64)))))
     gain, best = np.exp(plan.config.epsilon), -1.0
     for p, q in (rates, rates[::-1]):
         error = bound(max(p, 1 / copies), copies) + gain * bound(max(q, 1 / copies), copies)

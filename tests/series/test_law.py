@@ -49,8 +49,10 @@ def seen(plan, first, second, copies):
 @pytest.mark.parametrize(("first", "second"), [(3, 2), (0, 5), (6, 0), (4, 4)])
 def test_items_go_out_as_the_law_says(first, second):
     plan, copies = two_nights(), 3000
-    expected, found = law(plan.calibration, first, second), seen(plan, first, second, copies)
-    assert np.all(np.abs(found - expected) <= DEVIATIONS * np.sqrt(expected * (1 - expected) / copies) + 1e-9)
+    expected, counted = law(plan.calibration, first, second), seen(plan, first, second, copies)
+    assert np.all(
+        np.abs(counted - expected) <= DEVIATIONS * np.sqrt(expected * (1 - expected) / copies) + 1e-9
+    )
     wrong = law(plan.calibration, first, second, spread=1.3)
     if first == 3:  # noise of another scale would be seen
         assert np.any(np.abs(wrong - expected) > DEVIATIONS * np.sqrt(expected * (1 - expected) / copies))

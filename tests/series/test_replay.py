@@ -85,7 +85,7 @@ def differences(seed, build=None, kind=Recorded):
         if any(i.startswith(("own", "copied")) and out.get(i) != n for i, n in out_v.items()):
             return None
         assert out == out_v
-    largest, given = 0.0, {}
+    largest, most = 0.0, {}
     for trip in range(here.trips):
         keys_of_trip = {fp for t, fp in here.exact_sums if t == trip} | {
             fp for t, fp in there.exact_sums if t == trip
@@ -100,10 +100,10 @@ def differences(seed, build=None, kind=Recorded):
         assert norm <= 1
         largest = max(largest, norm)
         for fp, units in moved.items():
-            given[fp] = max(given.get(fp, 0), units)
-    assert len(given) <= plan.config.max_items_per_user
+            most[fp] = max(most.get(fp, 0), units)
+    assert len(most) <= plan.config.max_items_per_user
     caps = np.sort(plan.calibration.caps[1:])[::-1] * UNITS
-    assert all(units <= cap for units, cap in zip(sorted(given.values(), reverse=True), caps))
+    assert all(units <= cap for units, cap in zip(sorted(most.values(), reverse=True), caps))
     return largest
 
 

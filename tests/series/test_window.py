@@ -305,7 +305,7 @@ def test_what_an_erasure_took_is_in_no_file(tmp_path):
 def series(request):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield lambda **given: dpbeam.Series(epsilon=4, delta=0.05, nights=4, insecure_test_key="1", **given)
+        yield lambda **more: dpbeam.Series(epsilon=4, delta=0.05, nights=4, insecure_test_key="1", **more)
 
 
 def frame(pairs):
@@ -367,7 +367,7 @@ def test_a_user_keeps_its_type(series):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changed", "message"),
     [
         ({"nights": 70}, "^nights must be"),
         ({"preset": "sometimes"}, "^preset must be"),
@@ -376,7 +376,7 @@ def test_a_user_keeps_its_type(series):
         ({"known": ["a", None]}, "known holds a null"),
     ],
 )
-def test_arguments_out_of_range_name_themselves(given, message):
-    settings = {"epsilon": 4, "delta": 0.05, "nights": 4, **given}
+def test_arguments_out_of_range_name_themselves(changed, message):
+    settings = {"epsilon": 4, "delta": 0.05, "nights": 4, **changed}
     with pytest.raises(InputError, match=message):
         dpbeam.Series(**settings)
