@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from dpbeam.lab.experiments.plots import rendered
 
 ROOT = Path(__file__).resolve().parents[2]
-COLOURS = ("#9aa5b1", "#0072b2")  # told apart in grey and on light and dark paper
+COLOURS = ("#9aa5b1", "#0072b2")  # distinct in grey and on light and dark paper
 INK = "#6b7580"
 
 

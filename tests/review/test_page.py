@@ -250,7 +250,7 @@ class TestContents:
     def test_contents_that_are_not_public_are_not_told(self):
         release = replace(RELEASE, outputs=(Shard("x", None, None),))
         body = text_of(tree(page_of(ledger_of(release=release))))
-        assert "not told: each agent sees its own row alone" in body
+        assert "not recorded: each agent sees its own row alone" in body
 
     def test_another_relation_and_a_pure_guarantee(self):
         ledger = ledger_of(

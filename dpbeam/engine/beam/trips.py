@@ -400,7 +400,7 @@ def messages_of_replies(
 
 
 class RerouteExcess(beam.PTransform):
-    """Sends values back to the blocks that hold the items: excess ratios of MAD, biases, found items, scores.
+    """Sends values back to the blocks that hold the items: excess ratios of MAD, biases, released items, scores.
 
     PCollection[(int, Shard)] -> PCollection[(int block, bytes reply)].
     """

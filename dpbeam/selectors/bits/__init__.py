@@ -59,7 +59,7 @@ class BitsSettings(Settings):
 
 
 class Bits(Selector):
-    """Coins of known probabilities on exact weights; found items leave every user's set for the rounds that follow."""
+    """Coins of known probabilities on exact weights; released items leave every user's set for later rounds."""
 
     name = "bits"
     summary = "releases by coins on exact weights and shows nothing else; where users hold hundreds of items"

@@ -1,6 +1,6 @@
-"""Rounds of coins on weights: how many samples hold an item, and how large they are, decides how likely it is found.
+"""Rounds of coins on weights: how many samples hold an item, and how large they are, decides how likely it is released.
 
-A round sends weights and draws coins; found items leave every user's set, and the next round samples afresh. No sum,
+A round sends weights and draws coins; released items leave every user's set, and the next round samples afresh. No sum,
 noisy or not, is seen by anybody: of a coin the engine shows only whether the item is released.
 """
 

@@ -6,7 +6,7 @@ of a user of degree d has drift at most cap(d) G_k and an independent Gaussian w
 sigma^2 V_k, with G_k = sum a_r f_r and V_k = sum a_r^2 f_r. The calibration gives each checkpoint its share
 of delta_threshold and bounds the crossing probability by the union over checkpoints.
 
-Design. At drift c0 the allowance of checkpoint k is a closed form, so the multiplier m is found from
+Design. At drift c0 the allowance of checkpoint k is a closed form, so the multiplier m follows from
 allowances alone and the thresholds follow from one quantile each; caps come from one bisection that is
 vectorised over all degrees. Everything is calibrated to delta_threshold (1 - 1e-9), a slack that covers all
 rounding here and in the state of the mechanism. Safe side: thresholds up, caps down.

@@ -35,7 +35,7 @@ class GsuProgram(Program):
       coefficients: a_r; drifts: G_k; variances: V_k; thresholds: rho_k (inf: nothing is tested).
       caps: (D0 + 1,) weight cap by degree.
       max_items: D0.
-      score: constants of the score; None: every item not yet found counts fully.
+      score: constants of the score; None: every item still open counts fully.
     """
 
     norm = L2

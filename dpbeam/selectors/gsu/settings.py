@@ -26,7 +26,7 @@ class GsuSettings(Settings):
         kind=int,
         metavar="R",
     )
-    gsu_score: bool = setting(True, "aim weight by score; without it all unfound items count fully")
+    gsu_score: bool = setting(True, "aim weight by score; without it all items still open count fully")
     gsu_fractions: tuple[float, ...] | None = setting(
         None, "f_r, sum 1; for other numbers of rounds", kind=tuple, metavar="F,..."
     )

@@ -201,7 +201,7 @@ class Mad2rProgram(Program):
         return shard, {"bias": self._biases(shard)}
 
     def _biases(self, shard: Shard) -> np.ndarray:
-        """b(i) in multiples of 2^-15; 0 removes an item: found, or hopeless by its own noisy weight.
+        """b(i) in multiples of 2^-15; 0 removes an item: released, or hopeless by its own noisy weight.
 
         Every item has a noisy first-round weight, also one that nobody's sample held: its noise alone. Treating
         such an item otherwise would make the second round depend on who held it.

@@ -44,10 +44,10 @@ class Basic(_Even):
 
 
 class DpSips(_Even):
-    """Basic, repeated on what was not found. Swanberg et al. 2023."""
+    """Basic, repeated on what was not released. Swanberg et al. 2023."""
 
     name = "dp-sips"
-    summary = "Basic, repeated on what was not found"
+    summary = "Basic, repeated on what was not released"
     settings_type = MultiRoundSettings
     presets = {"published": PUBLISHED}  # noqa: RUF012
     variants = multi_round_variants("dp-sips")

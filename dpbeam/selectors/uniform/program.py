@@ -1,4 +1,4 @@
-"""Rounds of uniform weights: Basic, DP-SIPS, which repeats it on what was not found, and weighted Laplace.
+"""Rounds of uniform weights: Basic, DP-SIPS, which repeats it on what was not released, and weighted Laplace.
 
 Basic: Korolova et al. 2009, Gopi et al. 2020. DP-SIPS: Swanberg et al. 2023.
 """
@@ -20,7 +20,7 @@ from dpbeam.kernels.weights import uniform_weights
 
 
 class UniformProgram(Program):
-    """R rounds of uniform weights; items found in a round leave every user's set. R = 1 is Basic.
+    """R rounds of uniform weights; items released in a round leave every user's set. R = 1 is Basic.
 
     Args:
       noises, thresholds: one per round; users' units of weight are of the norm that the noise protects.
