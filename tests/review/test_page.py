@@ -247,7 +247,7 @@ class TestContents:
         page = page_of(ledger_of(release=None))
         assert "does not tell when" in page and "Committed" not in page and "Items released" not in page
 
-    def test_contents_that_are_not_public_are_not_told(self):
+    def test_contents_that_are_not_public_are_not_shown(self):
         release = replace(RELEASE, outputs=(Shard("x", None, None),))
         body = text_of(tree(page_of(ledger_of(release=release))))
         assert "not recorded: each agent sees its own row alone" in body
