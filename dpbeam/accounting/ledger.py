@@ -18,6 +18,7 @@ from dpbeam.accounting.accountant import Guarantee, account
 from dpbeam.accounting.events import ComposedEvent, UnknownEventError, event_from_dict, event_to_dict
 from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.release import Release
+from dpbeam.accounting.versions import code_revision, versions
 
 ADD_REMOVE_ONE_USER = "add/remove one user"
 REPLACE_ONE_AGENT = "replace the row of one agent"
@@ -192,3 +193,39 @@ class Ledger:
 def ledger_json(values: dict) -> str:
     """A ledger's plain values as the text of its file."""
     return json.dumps(values, sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def run_ledger(
+    method: str,
+    plan: Any,
+    accounting: str,
+    parameters: dict[str, Any],
+    *,
+    input_parameters: dict[str, Any] | None,
+    fixed_key: bool,
+    privacy_unit: str,
+    **more: Any,
+) -> Ledger:
+    """What a run of a plan costs and how: the frame of every family's ledgers.
+
+    Args:
+      plan: has `event`, and `config` with epsilon and delta.
+      parameters: of the family, public; JSON values.
+      input_parameters: public settings of the input, JSON values.
+      fixed_key: whether the key of the run is a fixed one of tests, which voids the guarantee.
+      privacy_unit: what one user is.
+      more: further fields of `Ledger`.
+    """
+    return Ledger(
+        method=method,
+        epsilon=plan.config.epsilon,
+        delta=plan.config.delta,
+        accounting=accounting,
+        events=plan.event,
+        privacy_unit=privacy_unit,
+        parameters={**parameters, "input": input_parameters},
+        key_source=key_source(fixed=fixed_key),
+        versions=versions(),
+        code_revision=code_revision(),
+        **more,
+    )

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import (
-    READ,
-    FlagParser,
-    add_budget_flags,
-    add_checkpoint_flags,
-    add_output_flags,
-    require,
-)
+from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_checkpoint_flags, add_output_flags
 from dpbeam.cli.loading import importing
-from dpbeam.cli.settings import PlanFlags
+from dpbeam.cli.release import ReleaseCommand
 from dpbeam.errors import InputError
-from dpbeam.families.registry import families
-from dpbeam.jobs.checks import check_budget, check_test_key, warn_of_budget, within_arithmetic
+from dpbeam.jobs.checks import within_arithmetic
 from dpbeam.jobs.console import warn
-from dpbeam.jobs.result import run_release
+from dpbeam.packing.family import Pack
 
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.pvalue import PCollection
 
+    from dpbeam.accounting.ledger import Ledger
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.io.agents import AgentSpec
@@ -54,51 +46,113 @@ MARKET = ("supplies", "num_agents", "max_value")
 MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
 
-FAMILY = families()["pack"]
 
+class PackCommand(ReleaseCommand):
+    family = Pack()
+    requires = ("agents", "supplies", "epsilon", "delta", "output")
+    settings = "dpbeam.packing.config"
+    not_done = "nothing was written"
+    plan_flags = (*SETTINGS, *MARKET)
+    plan_requires = ("supplies", "num_agents")
+    implied_by = "agents"
 
-def make_parser() -> FlagParser:
-    """The flags of pack."""
-    parser = FlagParser("pack", "Allocate scarce resources among agents under joint differential privacy.")
-    group = parser.add_argument_group("agents")
-    group.add_argument(
-        "--agents",
-        nargs="+",
-        action="extend",
-        metavar="PATTERN",
-        type=READ,
-        help="files, globs, or - for stdin; one row per agent",
-    )
-    group.add_argument(
-        "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv (default: extension)"
-    )
-    group.add_argument("--agent_column", metavar="NAME", help="column of the agents (default agent)")
-    group.add_argument("--value_column", metavar="NAME", help="column of the values (default value)")
-    group.add_argument(
-        "--demand_column",
-        action="append",
-        metavar="NAME",
-        help="columns of the demands, one for each resource (default: the names in --supplies), or one column of "
-        "lists",
-    )
-    group.add_argument(
-        "--agent_type", metavar="TYPE", help="string (default), int or bytes, where the input declares none"
-    )
-    add_budget_flags(parser)
-    add_packing_flags(parser)
-    parser.add_argument(
-        "--mechanism",
-        metavar="NAME",
-        help="filter (default), the one whose guarantee is proved; others are for comparison only (docs/packing.md)",
-    )
-    add_output_flags(parser)
-    add_checkpoint_flags(parser)
-    group.add_argument(
-        "--num_blocks", type=int, metavar="N", help="parts of the agents; the engine then runs every round"
-    )
-    parser.discard("max_items_per_user", instead="an agent is one row")
-    parser.discard("public_items", "not_private_counts", "num_shards", "users_at_least")
-    return parser
+    def make_parser(self) -> FlagParser:
+        parser = FlagParser(
+            "pack", "Allocate scarce resources among agents under joint differential privacy."
+        )
+        group = parser.add_argument_group("agents")
+        group.add_argument(
+            "--agents",
+            nargs="+",
+            action="extend",
+            metavar="PATTERN",
+            type=READ,
+            help="files, globs, or - for stdin; one row per agent",
+        )
+        group.add_argument(
+            "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv (default: extension)"
+        )
+        group.add_argument("--agent_column", metavar="NAME", help="column of the agents (default agent)")
+        group.add_argument("--value_column", metavar="NAME", help="column of the values (default value)")
+        group.add_argument(
+            "--demand_column",
+            action="append",
+            metavar="NAME",
+            help="columns of the demands, one for each resource (default: the names in --supplies), or one column of "
+            "lists",
+        )
+        group.add_argument(
+            "--agent_type",
+            metavar="TYPE",
+            help="string (default), int or bytes, where the input declares none",
+        )
+        add_budget_flags(parser)
+        add_packing_flags(parser)
+        parser.add_argument(
+            "--mechanism",
+            metavar="NAME",
+            help="filter (default), the one whose guarantee is proved; others are for comparison only "
+            "(docs/packing.md)",
+        )
+        add_output_flags(parser)
+        add_checkpoint_flags(parser)
+        group.add_argument(
+            "--num_blocks",
+            type=int,
+            metavar="N",
+            help="parts of the agents; the engine then runs every round",
+        )
+        parser.discard("max_items_per_user", instead="an agent is one row")
+        parser.discard("public_items", "not_private_counts", "num_shards", "users_at_least")
+        return parser
+
+    def check(self, given: dict[str, Any]) -> None:
+        if not 1 <= given.get("num_blocks", 1) <= 65_536:
+            raise InputError(f"--num_blocks must be from 1 to 65536, got {given['num_blocks']}")
+
+    def plan(self, given: dict[str, Any]) -> PackingPlan:
+        resources = read_supplies(given["supplies"])
+        return plan_of(given, config_of(given), resources, None)
+
+    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[PackingPlan, Job]:
+        resources = read_supplies(given["supplies"])
+        config = config_of(given)
+        with importing():
+            from dpbeam.io.agents import preflight_agents
+            from dpbeam.jobs.job import Job
+            from dpbeam.packing.transforms import AgentBlocks  # noqa: F401
+
+        spec = agent_spec(given, resources)
+        job = Job.create(
+            "pack",
+            given,
+            beam_arguments,
+            spec,
+            look=preflight_agents,
+            empty=_check_agents,
+            extras=(PRICES,),
+            public=False,
+        )
+        try:
+            with within_arithmetic(given):
+                plan = plan_of(given, config, resources, job.reading[1].rows_estimate)
+                plan.check_supply()
+        except BaseException:
+            job.reading[1].release()
+            raise
+        return plan, job
+
+    def ledger(self, plan: PackingPlan, job: Job, listed: Any) -> Ledger:
+        columns = job.reading[0].item_columns
+        named = {
+            "agent_column": job.reading[0].user_column,
+            "value_column": columns[0],
+            "demand_columns": list(columns[1:]),
+        }
+        return self.family.ledger(plan, fixed_key=job.key.insecure, input_parameters=named)
+
+    def execute(self, plan: PackingPlan, job: Job, listed: Any, ledger: str) -> int:
+        return _execute(plan, job, ledger)
 
 
 def add_packing_flags(parser: FlagParser) -> None:
@@ -146,53 +200,6 @@ def add_packing_flags(parser: FlagParser) -> None:
     parser.add_switch("integral", "every agent gets its whole bundle or nothing")
     parser.add_switch("margin", "aim at the supply less the noise's margin (default)")
     parser.add_switch("allow_small_supply", "go on where the supply is below what --alpha needs")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    return run_release("pack", argv, lambda: make_parser().parse(argv), _run)
-
-
-def _run(given: dict[str, Any], beam_arguments: list[str]) -> int:
-    require(given, "agents", "supplies", "epsilon", "delta", "output")
-    check_budget(given)
-    check_test_key(given)
-    if not 1 <= given.get("num_blocks", 1) <= 65_536:
-        raise InputError(f"--num_blocks must be from 1 to 65536, got {given['num_blocks']}")
-    with importing():
-        from dpbeam.packing.config import resources_of  # noqa: F401
-    resources = read_supplies(given["supplies"])
-    config = config_of(given)
-    with importing():
-        from dpbeam.io.agents import preflight_agents
-        from dpbeam.jobs.job import Job
-        from dpbeam.packing.report import packing_ledger
-        from dpbeam.packing.transforms import AgentBlocks  # noqa: F401
-
-    spec = agent_spec(given, resources)
-    job = Job.create(
-        "pack",
-        given,
-        beam_arguments,
-        spec,
-        look=preflight_agents,
-        empty=_check_agents,
-        extras=(PRICES,),
-        public=False,
-    )
-    try:
-        with within_arithmetic(given):
-            plan = plan_of(given, config, resources, job.reading[1].rows_estimate)
-            plan.check_supply()
-        ledger = packing_ledger(plan, fixed_key=job.key.insecure, input_parameters=_columns(spec))
-        warn_of_budget(given)
-        if given.get("dry_run", False):
-            return _print_plan(plan, job, ledger.to_json())
-    except BaseException:
-        job.reading[1].release()
-        raise
-    return _execute(plan, job, spec, ledger.to_json())
 
 
 def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
@@ -261,16 +268,6 @@ def plan_of(
     return make_plan(config, market_of(given, resources, rows))
 
 
-def _plan_report(given: dict[str, Any]) -> dict[str, Any]:
-    resources = read_supplies(given["supplies"])
-    return FAMILY.report(plan_of(given, config_of(given), resources, None))
-
-
-PLAN = PlanFlags(
-    flags=(*SETTINGS, *MARKET), report=_plan_report, required=("supplies", "num_agents"), implied_by="agents"
-)
-
-
 def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpec:
     """The input that the flags describe.
 
@@ -301,24 +298,7 @@ def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpe
     )
 
 
-def _columns(spec: AgentSpec) -> dict[str, Any]:
-    return {
-        "agent_column": spec.user_column,
-        "value_column": spec.item_columns[0],
-        "demand_columns": list(spec.item_columns[1:]),
-    }
-
-
-def _print_plan(plan: PackingPlan, job: Job, ledger: str) -> int:
-    from dpbeam.cli.tables import print_plan
-
-    if not job.quiet:
-        print_plan(FAMILY, FAMILY.report(plan))
-    job.reading[1].release()
-    return job.end_dry_run(ledger, "nothing was written")
-
-
-def _execute(plan: PackingPlan, job: Job, spec: AgentSpec, ledger: str) -> int:
+def _execute(plan: PackingPlan, job: Job, ledger: str) -> int:
     from dpbeam.packing.transforms import posted_prices
 
     if plan.market.supply < plan.supply_needed:
@@ -328,7 +308,7 @@ def _execute(plan: PackingPlan, job: Job, spec: AgentSpec, ledger: str) -> int:
         )
 
     def made(folder: RunFolder) -> ProgramRun:
-        return _program_run(folder, plan, job, spec)
+        return _program_run(folder, plan, job)
 
     def after(folder: RunFolder) -> None:
         import pyarrow.parquet as pq
@@ -350,15 +330,16 @@ def _execute(plan: PackingPlan, job: Job, spec: AgentSpec, ledger: str) -> int:
     return job.run_program(made, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
-def _program_run(folder: RunFolder, plan: PackingPlan, job: Job, spec: AgentSpec) -> ProgramRun:
+def _program_run(folder: RunFolder, plan: PackingPlan, job: Job) -> ProgramRun:
     """Read agents, run the rounds, write allocations."""
     from dpbeam.engine.beam.driver import ProgramRun
-    from dpbeam.io.agents import ReadAgents
+    from dpbeam.io.agents import AgentSpec, ReadAgents
     from dpbeam.io.allocations import WriteAllocations
     from dpbeam.packing.program import PackingProgram
     from dpbeam.packing.transforms import AgentBlocks, packing_sizes
 
-    _, summary = job.reading
+    spec, summary = job.reading
+    assert isinstance(spec, AgentSpec)
     sizes = packing_sizes(plan.market, job.given.get("num_blocks"))
 
     def read(pipeline: beam.Pipeline) -> PCollection:
@@ -375,3 +356,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job, spec: AgentSpec
         )
 
     return ProgramRun(PackingProgram(plan), read, write, one_step=sizes.one_step)
+
+
+COMMAND = PackCommand()
+make_parser, main = COMMAND.make_parser, COMMAND.main

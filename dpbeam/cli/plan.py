@@ -7,10 +7,10 @@ import functools
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
+from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
@@ -22,15 +22,14 @@ _OF_ALL = {"--family", "--degrees", "--items_per_user", "--users_at_least", "--j
 
 
 @functools.cache
-def planned() -> Mapping[str, ModuleType]:
-    """Family -> its command, where the command says by `PLAN` how it is planned."""
-    commands = {family.name: importlib.import_module(family.command) for family in families().values()}
-    return {name: command for name, command in commands.items() if hasattr(command, "PLAN")}
+def planned() -> Mapping[str, PlannedCommand]:
+    """Family -> its command."""
+    return {name: importlib.import_module(family.command).COMMAND for name, family in families().items()}
 
 
 def make_parser() -> FlagParser:
     implied = ", ".join(
-        f"{name} (default with --{command.PLAN.implied_by})" if command.PLAN.implied_by else name
+        f"{name} (default with --{command.implied_by})" if command.implied_by else name
         for name, command in planned().items()
     )
     parser = FlagParser(
@@ -43,7 +42,7 @@ def make_parser() -> FlagParser:
     add_method_flags(parser)
     parser.add_argument("--family", metavar="NAME", help=implied)
     for command in planned().values():
-        parser.adopt(command.make_parser(), only=command.PLAN.flags)
+        parser.adopt(command.make_parser(), only=command.plan_flags)
     parser.add_argument(
         "--users_at_least",
         type=int,
@@ -78,11 +77,11 @@ def _run(argv: Sequence[str]) -> int:
     require(given, "epsilon", "delta")
     family = _family(given)
     command = planned()[family]
-    check_budget(given, zero_delta=command.PLAN.zero_delta)
+    check_budget(given, zero_delta=command.zero_delta)
     _check_flags(given, family)
-    require(given, *command.PLAN.required)
+    require(given, *command.plan_requires)
     with within_arithmetic(given):
-        report = command.PLAN.report(given)
+        report = command.plan_report(given)
     warn_of_budget(given)
     if given.get("json", False):
         emit(json.dumps(report, indent=2))
@@ -102,11 +101,11 @@ def _family(given: Mapping[str, Any]) -> str:
     family = given.get("family")
     if family not in (None, *planned()):
         raise InputError(f"--family: expected {', '.join(planned())}, got '{family}'")
-    implied = (name for name, command in planned().items() if command.PLAN.implied_by in given)
+    implied = (name for name, command in planned().items() if command.implied_by in given)
     return family or next(implied, DEFAULT)
 
 
-def _check_flags(given: Mapping[str, Any], family: str) -> None:
+def _check_flags(given: dict[str, Any], family: str) -> None:
     """Refuse flags of other families.
 
     Raises:
@@ -115,9 +114,9 @@ def _check_flags(given: Mapping[str, Any], family: str) -> None:
     # Where several have a flag, it is said to be of one that needs another flag to be meant.
     order = sorted(planned(), key=lambda name: name == DEFAULT)
     for name in given:
-        owners = [other for other in order if name in planned()[other].PLAN.flags]
+        owners = [other for other in order if name in planned()[other].plan_flags]
         if owners and family not in owners:
-            asked = planned()[owners[0]].PLAN.asked_by(owners[0])
+            asked = planned()[owners[0]].asked_by
             fix = "drop it" if asked in given else f"give --{asked} too, or drop it"
             raise InputError(f"--{name} is of {owners[0]}: {fix}")
     if "items_per_user" in given and family != DEFAULT:
@@ -127,7 +126,7 @@ def _check_flags(given: Mapping[str, Any], family: str) -> None:
     own = planned()[family].make_parser()
     own.refuse_discarded(given)
     for name in given:
-        if f"--{name}" not in own.options | _OF_ALL and name not in planned()[family].PLAN.flags:
+        if f"--{name}" not in own.options | _OF_ALL and name not in planned()[family].plan_flags:
             raise InputError(f"--{name} does not apply to {family}")
 
 

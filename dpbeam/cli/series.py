@@ -17,7 +17,8 @@ from dpbeam.cli.flags import (
     require,
     take_verb,
 )
-from dpbeam.cli.series_open import PLAN, WINDOW, open_series
+from dpbeam.cli.release import PlannedCommand
+from dpbeam.cli.series_open import FAMILY, WINDOW, config_of, open_series
 from dpbeam.cli.series_output import (
     ENCRYPT,
     SO_FAR,
@@ -38,9 +39,8 @@ from dpbeam.jobs.result import run_release
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.window import SeriesWindow
-
-__all__ = ["PLAN", "VERBS", "main", "make_parser"]
 
 _ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
 _INPUT = (
@@ -66,89 +66,105 @@ VERBS = {
 }
 
 
-def make_parser() -> FlagParser:
-    """The flags of all verbs."""
-    lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
-    parser = FlagParser(
-        "series",
-        f"Release items night by night from growing data, for one budget. Verbs: {lines}.",
-        beam=False,
-    )
-    parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
-    parser.add_argument(
-        "--folder",
-        metavar="DIR",
-        type=FOLDER,
-        help="private folder of the series, here or on s3://, az:// or hdfs://; required",
-    )
-    parser.add_switch(
-        ENCRYPT,
-        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not",
-    )
-    group = parser.add_argument_group("window (open)")
-    group.add_argument("--epsilon", type=float, metavar="EPS", help="of all nights together; required")
-    group.add_argument("--delta", type=float, metavar="DELTA", help="of all nights together; required")
-    group.add_argument("--nights", type=int, metavar="T", help="how many nights the window has; required")
-    group.add_argument(
-        "--preset", metavar="NAME", help="early (default), early-flat or late: when most is spent"
-    )
-    group.add_argument(
-        "--max_items_per_user", type=int, metavar="D0", help="items of a user that count over all nights"
-    )
-    group.add_argument(
-        "--first_night", metavar="DAY", help="nights are days from this one on (default: numbers from 1)"
-    )
-    parser.add_switch(
-        "noisy_counts", "with every released item a noisy number of the users that held it then"
-    )
-    group.add_argument(
-        "--noisy_count_share",
-        type=float,
-        metavar="SHARE",
-        help="share of the budget for --noisy_counts (default 0.2)",
-    )
-    group.add_argument(
-        "--known",
-        metavar="FILE",
-        type=READ,
-        help="items that are out already: a list, or a prefix of an output",
-    )
-    group.add_argument(
-        "--output",
-        metavar="PREFIX",
-        type=WRITTEN_PREFIX,
-        help="ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
-    )
-    group.add_argument("--output_format", metavar="FORMAT", help="parquet (default), text, csv or jsonl")
-    group.add_argument(
-        "--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE"
-    )
-    group.add_argument(
-        "--users_at_least",
-        type=int,
-        metavar="N",
-        help="how many users there publicly are; --delta is held against it",
-    )
-    parser.add_switch("dry_run", "check everything and print the plan; nothing is opened or charged")
-    group = parser.add_argument_group("night (run)")
-    group.add_argument("--night", metavar="NIGHT", help="a number, or a day where --first_night was given")
-    parser.add_switch("empty", "nothing came on this night; its rounds run all the same")
-    group.add_argument(
-        "--result_file",
-        metavar="FILE",
-        type=WRITTEN,
-        help="how the night ended and what it has released, as JSON",
-    )
-    parser.add_switch("overwrite", "replace a --result_file of anything else; what is released never is")
-    add_input_flags(parser)
-    group = parser.add_argument_group("erase")
-    group.add_argument(
-        "--users", metavar="FILE", type=READ, help="list of users, one per line or Parquet (column user)"
-    )
-    group.add_argument("--user_type", metavar="TYPE", help="string (default), int or bytes")
-    parser.add_switch("json", "show: print JSON instead of text")
-    add_account_flags(parser)
-    return parser
+class SeriesCommand(PlannedCommand):
+    family = FAMILY
+    plan_flags = ("nights", "first_night", "noisy_counts", "noisy_count_share")
+    plan_requires = ("nights",)
+    implied_by = "nights"
+
+    def make_parser(self) -> FlagParser:
+        lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
+        parser = FlagParser(
+            "series",
+            f"Release items night by night from growing data, for one budget. Verbs: {lines}.",
+            beam=False,
+        )
+        parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
+        parser.add_argument(
+            "--folder",
+            metavar="DIR",
+            type=FOLDER,
+            help="private folder of the series, here or on s3://, az:// or hdfs://; required",
+        )
+        parser.add_switch(
+            ENCRYPT,
+            "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not",
+        )
+        group = parser.add_argument_group("window (open)")
+        group.add_argument("--epsilon", type=float, metavar="EPS", help="of all nights together; required")
+        group.add_argument("--delta", type=float, metavar="DELTA", help="of all nights together; required")
+        group.add_argument("--nights", type=int, metavar="T", help="how many nights the window has; required")
+        group.add_argument(
+            "--preset", metavar="NAME", help="early (default), early-flat or late: when most is spent"
+        )
+        group.add_argument(
+            "--max_items_per_user", type=int, metavar="D0", help="items of a user that count over all nights"
+        )
+        group.add_argument(
+            "--first_night", metavar="DAY", help="nights are days from this one on (default: numbers from 1)"
+        )
+        parser.add_switch(
+            "noisy_counts", "with every released item a noisy number of the users that held it then"
+        )
+        group.add_argument(
+            "--noisy_count_share",
+            type=float,
+            metavar="SHARE",
+            help="share of the budget for --noisy_counts (default 0.2)",
+        )
+        group.add_argument(
+            "--known",
+            metavar="FILE",
+            type=READ,
+            help="items that are out already: a list, or a prefix of an output",
+        )
+        group.add_argument(
+            "--output",
+            metavar="PREFIX",
+            type=WRITTEN_PREFIX,
+            help="ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
+        )
+        group.add_argument("--output_format", metavar="FORMAT", help="parquet (default), text, csv or jsonl")
+        group.add_argument(
+            "--insecure_test_key", metavar="HEX", help="fixed key for tests; the output is NOT PRIVATE"
+        )
+        group.add_argument(
+            "--users_at_least",
+            type=int,
+            metavar="N",
+            help="how many users there publicly are; --delta is held against it",
+        )
+        parser.add_switch("dry_run", "check everything and print the plan; nothing is opened or charged")
+        group = parser.add_argument_group("night (run)")
+        group.add_argument(
+            "--night", metavar="NIGHT", help="a number, or a day where --first_night was given"
+        )
+        parser.add_switch("empty", "nothing came on this night; its rounds run all the same")
+        group.add_argument(
+            "--result_file",
+            metavar="FILE",
+            type=WRITTEN,
+            help="how the night ended and what it has released, as JSON",
+        )
+        parser.add_switch("overwrite", "replace a --result_file of anything else; what is released never is")
+        add_input_flags(parser)
+        group = parser.add_argument_group("erase")
+        group.add_argument(
+            "--users", metavar="FILE", type=READ, help="list of users, one per line or Parquet (column user)"
+        )
+        group.add_argument("--user_type", metavar="TYPE", help="string (default), int or bytes")
+        parser.add_switch("json", "show: print JSON instead of text")
+        add_account_flags(parser)
+        return parser
+
+    def plan(self, given: dict[str, Any]) -> SeriesPlan:
+        from dpbeam.series.config import plan_series
+
+        return plan_series(config_of(given))
+
+
+COMMAND = SeriesCommand()
+make_parser = COMMAND.make_parser
 
 
 def main(argv: Sequence[str]) -> int:

@@ -24,7 +24,6 @@ from dpbeam.cli.series_output import (
     say,
     stage,
 )
-from dpbeam.cli.settings import PlanFlags
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.jobs.charge import open_charge
@@ -103,20 +102,6 @@ def config_of(flags: dict[str, Any]) -> SeriesConfig:
     share = count_share(flags.get("noisy_counts", False), flags.get("noisy_count_share"))
     chosen = {name: flags[name] for name in WINDOW if name in flags}
     return SeriesConfig(**chosen, noisy_count_share=share)
-
-
-def _plan_report(flags: dict[str, Any]) -> dict[str, Any]:
-    from dpbeam.series.config import plan_series
-
-    return FAMILY.report(plan_series(config_of(flags)))
-
-
-PLAN = PlanFlags(
-    flags=("nights", "first_night", "noisy_counts", "noisy_count_share"),
-    report=_plan_report,
-    required=("nights",),
-    implied_by="nights",
-)
 
 
 def _check_period(flags: dict[str, Any], config: SeriesConfig) -> None:

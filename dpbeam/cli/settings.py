@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
@@ -13,29 +12,6 @@ from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
-
-
-@dataclass(frozen=True)
-class PlanFlags:
-    """How `dpbeam plan` plans what a command does; stands in the command's module as `PLAN`.
-
-    Attributes:
-      flags: of this family, perhaps with others; refused elsewhere.
-      report: from the flags to what `Family.shown` takes.
-      required: flags without which nothing can be planned, beside the budget.
-      implied_by: a flag, perhaps of a config file alone, that says without --family that this family is meant.
-      zero_delta: whether --delta=0 may be.
-    """
-
-    flags: tuple[str, ...]
-    report: Callable[[dict[str, Any]], dict[str, Any]]
-    required: tuple[str, ...] = ()
-    implied_by: str | None = None
-    zero_delta: bool = False
-
-    def asked_by(self, family: str) -> str:
-        """The flag that asks for this family."""
-        return self.implied_by if self.implied_by in self.flags else f"family={family}"
 
 
 _COMMON = ("max_items_per_user", "min_users", "preset", "noisy_weights")

@@ -19,6 +19,11 @@ class Count(Family):
     summary = "noisy numbers of users of the items of a public list"
     command = "dpbeam.cli.count"
 
+    def ledger(self, plan: CountPlan, **run: Any) -> Ledger:
+        from dpbeam.counting.report import count_ledger
+
+        return count_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.counting.config import CountConfig, plan_count
 

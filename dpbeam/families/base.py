@@ -66,6 +66,14 @@ class Family(ABC):
         return method == self.method
 
     @abstractmethod
+    def ledger(self, plan: Any, **run: Any) -> Ledger:
+        """What a run of a plan costs and how.
+
+        Args:
+          run: what is known of the run, for most families as of `dpbeam.accounting.ledger.run_ledger`.
+        """
+
+    @abstractmethod
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         """The plan that a ledger of this family came from.
 

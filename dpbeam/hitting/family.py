@@ -20,6 +20,11 @@ class HittingSet(Family):
     summary = "k items that as many users as possible hold one of"
     command = "dpbeam.cli.hitting_set"
 
+    def ledger(self, plan: HittingSetPlan, **run: Any) -> Ledger:
+        from dpbeam.hitting.report import hitting_set_ledger
+
+        return hitting_set_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 

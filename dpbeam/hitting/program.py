@@ -35,6 +35,9 @@ from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
 from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
 from dpbeam.topk.program import ITEM, RANK
 
+#: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
+#: what a worker with a shard needs.
+GATHERED_PAIRS = 250_000_000
 _WAKE = "wake"
 _SETS = ("degrees", "links", "users")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dpbeam.accounting.ledger import Ledger, key_source
-from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.accounting.ledger import Ledger, run_ledger
 from dpbeam.hitting.config import HARD_COUNT, HittingSetPlan, spread
+from dpbeam.selection.ledger import selection_parameters
 from dpbeam.selection.report import plan_report
 
 METHOD = "hitting-set"
@@ -15,36 +15,17 @@ METHOD = "hitting-set"
 DOMAIN_SIZES = (100, 1_000, 10_000)
 
 
-def hitting_set_ledger(
-    plan: HittingSetPlan,
-    *,
-    input_parameters: dict[str, Any] | None,
-    fixed_key: bool,
-    privacy_unit: str,
-) -> Ledger:
-    """What a run of `plan` costs and how; arguments as of `selection_ledger`."""
-    config, selection = plan.config, plan.selection
-    return Ledger(
-        method=METHOD,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        accounting=plan.composition,
-        events=plan.event,
-        privacy_unit=privacy_unit,
-        parameters={
-            "k": config.k,
-            "choice_range": plan.ranges,
-            "rate": plan.rate,
-            "selector_share": config.selector_share,
-            "public_domain": config.public_domain,
-            "selection": None if selection is None else selection.config.public_parameters(),
-            "selector": None if selection is None else selection.config.method,
-            "input": input_parameters,
-        },
-        key_source=key_source(fixed=fixed_key),
-        versions=versions(),
-        code_revision=code_revision(),
-    )
+def hitting_set_ledger(plan: HittingSetPlan, **run: Any) -> Ledger:
+    """What a run of `plan` costs and how; `run`: as of `run_ledger`."""
+    parameters = {
+        "k": plan.config.k,
+        "choice_range": plan.ranges,
+        "rate": plan.rate,
+        "selector_share": plan.config.selector_share,
+        "public_domain": plan.config.public_domain,
+        **selection_parameters(plan.selection),
+    }
+    return run_ledger(METHOD, plan, plan.composition, parameters, **run)
 
 
 def hitting_set_report(plan: HittingSetPlan) -> dict[str, Any]:

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.graph import RunProgram
-from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.store import RunFolder
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
-from dpbeam.hitting.program import HittingSetProgram
+from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import (
-    CompleteBatches,
-    PairsOrBatches,
-    UserBlocks,
-    check_batch_input,
-    own_folder,
-)
+from dpbeam.selection.transforms import ProgramTransform
 
-#: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
-#: what a worker with a shard needs.
-GATHERED_PAIRS = 250_000_000
 #: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
 TRIPS_IN_ONE_JOB = 128
 
 
-class HittingSet(beam.PTransform):
+class HittingSet(ProgramTransform):
     """At most k items that as many users as possible hold one of, under (epsilon, delta)-differential privacy.
 
     PCollection of (user, item) tuples or record batches -> PCollection of at most one `pyarrow.RecordBatch` (rank,
@@ -65,37 +54,25 @@ class HittingSet(beam.PTransform):
         item_bytes: float | None = None,
         complete: bool = False,
     ):
-        super().__init__()
-        self.plan = plan_hitting_set(config)
+        plan = plan_hitting_set(config)
         gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
-        self.program = HittingSetProgram(
-            self.plan, None if domain is None else public_domain(*domain), gather=gather
+        super().__init__(
+            plan,
+            HittingSetProgram(plan, None if domain is None else public_domain(*domain), gather=gather),
+            choose_sizes(pairs, num_shards, item_bytes),
+            run=run,
+            complete=complete,
+            domain=None if domain is None else domain[0],
         )
-        self._run, self._domain = run, domain
-        self.sizes = choose_sizes(pairs, num_shards, item_bytes)
-        self._complete = complete
-        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
-        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        check_batch_input(pcoll)
         trips = self.program.trips
         if trips > TRIPS_IN_ONE_JOB and not self.sizes.one_step:
             raise ValueError(
                 f"{trips} trips are too many for one job: say how many pairs there are (pairs=), take a smaller k, or "
                 "use `dpbeam hitting-set`, which runs a chain of jobs"
             )
-        store = (self._run or own_folder(pcoll)).claim()
-        blocks = pcoll | "UserBlocks" >> self.blocks(store)
-        return blocks | "Rounds" >> RunProgram(
-            store, self.program, one_step=self.sizes.one_step, relays=self.sizes.relays
-        )
-
-    def blocks(self, store: RunStore) -> beam.PTransform:
-        """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
-        domain = None if self._domain is None else self._domain[0]
-        return UserBlocks(store, self.program, self.sizes, complete=self._complete, domain=domain)
+        return super().expand(pcoll)
 
     def display_data(self) -> dict[str, Any]:
-        config = self.plan.config
-        return {"k": config.k, "epsilon": config.epsilon, "delta": config.delta}
+        return {**super().display_data(), "k": self.plan.config.k}

@@ -49,6 +49,7 @@ from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.runners.options import check_runner_name, complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.selection.ledger import one_value_of
+from dpbeam.selection.sizes import Sizes, choose_sizes
 from dpbeam.signals import deferring
 from dpbeam.storage import FileSystems
 
@@ -204,6 +205,21 @@ class Job:
             raise ValueError(f"{self.command} reads no pairs here")
         return self.spec, self.summary
 
+    @contextlib.contextmanager
+    def reading_ends(self) -> Iterator[None]:
+        """What was kept of the input, such as the copy of a pipe, goes at the end."""
+        try:
+            yield
+        finally:
+            if self.summary is not None:
+                self.summary.release()
+
+    @property
+    def sizes(self) -> Sizes:
+        """How many blocks and shards."""
+        _, summary = self.reading
+        return choose_sizes(self.pairs_estimate, self.given.get("num_shards"), summary.item_bytes)
+
     @property
     def privacy_unit(self) -> str:
         """What one user is, for the ledger."""
@@ -282,7 +298,7 @@ class Job:
         if not self.quiet:
             tell(text)
 
-    def end_dry_run(self, ledger_json: str, done: str = "nothing was read or written") -> int:
+    def end_dry_run(self, ledger_json: str, done: str) -> int:
         """Say what the run would be charged, and that it was not done; the exit code, 0.
 
         Raises:
@@ -436,9 +452,6 @@ class Job:
         except BaseException:
             self.charge.failed(self.target, kept=folder is not None and self._can_go_on(folder))
             raise
-        finally:
-            if self.summary is not None:
-                self.summary.release()
         return 0
 
     def _write_counts(self, counts: bytes | None) -> None:

@@ -19,6 +19,11 @@ class Pack(Family):
     summary = "allocate scarce resources among agents, each seeing its own share"
     command = "dpbeam.cli.pack"
 
+    def ledger(self, plan: PackingPlan, **run: Any) -> Ledger:
+        from dpbeam.packing.report import packing_ledger
+
+        return packing_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.packing.config import PackingConfig, make_plan
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbeam.accounting.ledger import COMPUTATIONAL_NOTE, REPLACE_ONE_AGENT, Ledger, key_source
+from dpbeam.accounting.ledger import COMPUTATIONAL_NOTE, REPLACE_ONE_AGENT, Ledger, run_ledger
 from dpbeam.accounting.noise import check_same_noise
-from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.packing.config import PackingPlan
 from dpbeam.packing.program import PackingProgram
 
@@ -24,19 +23,16 @@ def packing_ledger(plan: PackingPlan, *, fixed_key: bool, input_parameters: dict
       NoiseMismatchError: the program draws other noise than the ledger states.
     """
     check_same_noise(plan.event.noises(), PackingProgram(plan).noises())
-    ledger = Ledger(
-        method="packing",
-        epsilon=plan.config.epsilon,
-        delta=plan.config.delta,
-        accounting="gaussian",
-        events=plan.event,
+    ledger = run_ledger(
+        "packing",
+        plan,
+        "gaussian",
+        plan.public_parameters(),
+        input_parameters=input_parameters,
+        fixed_key=fixed_key,
         privacy_unit=f"one agent: its value and its demands; agents stand in {_where(input_parameters)}",
         neighbouring_relation=REPLACE_ONE_AGENT,
-        parameters={**plan.public_parameters(), "input": input_parameters},
-        key_source=key_source(fixed=fixed_key),
         guarantee_note=f"{JOINT_NOTE} {COMPUTATIONAL_NOTE}",
-        versions=versions(),
-        code_revision=code_revision(),
     )
     ledger.verify()
     return ledger

@@ -25,6 +25,11 @@ class Select(Family):
 
         return method in selectors()
 
+    def ledger(self, plan: SelectionPlan, **run: Any) -> Ledger:
+        from dpbeam.selection.ledger import selection_ledger
+
+        return selection_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.selection.ledger import count_parameters
         from dpbeam.selection.plan import make_plan

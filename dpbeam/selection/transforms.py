@@ -26,7 +26,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import one_value_of, selection_ledger
-from dpbeam.selection.plan import SelectionPlan, make_plan
+from dpbeam.selection.plan import make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
@@ -140,7 +140,54 @@ class _ToItems(beam.DoFn):
             yield ReleasedItem(parts[0] if len(parts) == 1 else parts, weight)
 
 
-class SelectPartitions(beam.PTransform):
+class ProgramTransform(beam.PTransform):
+    """The frame of a family's PTransform: blocks of whole users, and the rounds of a program upon them.
+
+    Args:
+      plan: calibrated; its `config` has epsilon and delta.
+      program: what runs.
+      domain: canonical bytes of a public domain; other items are left out before anything is counted.
+      run, complete: as of `SelectPartitions`.
+
+    Raises:
+      ValueError: on `expand`: the input is unbounded or windowed.
+    """
+
+    def __init__(
+        self,
+        plan: Any,
+        program: Program,
+        sizes: Sizes,
+        *,
+        run: RunFolder | None,
+        complete: bool,
+        domain: pa.Array | None = None,
+    ):
+        super().__init__()
+        self.plan, self.program, self.sizes = plan, program, sizes
+        self._run, self._complete, self._domain = run, complete, domain
+        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
+        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        check_batch_input(pcoll)
+        return self.rounds(pcoll, (self._run or own_folder(pcoll)).claim())
+
+    def rounds(self, pcoll: PCollection, store: RunStore) -> PCollection:
+        """What the program makes of the input."""
+        rounds = RunProgram(store, self.program, one_step=self.sizes.one_step, relays=self.sizes.relays)
+        return pcoll | "UserBlocks" >> self.blocks(store) | "Rounds" >> rounds
+
+    def blocks(self, store: RunStore) -> beam.PTransform:
+        """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
+        return UserBlocks(store, self.program, self.sizes, complete=self._complete, domain=self._domain)
+
+    def display_data(self) -> dict[str, Any]:
+        config = self.plan.config
+        return {"epsilon": config.epsilon, "delta": config.delta}
+
+
+class SelectPartitions(ProgramTransform):
     """Releases the items that many users hold, under (epsilon, delta)-differential privacy.
 
     Takes a bounded PCollection of (user, item) tuples or of `pyarrow.RecordBatch` with columns `user` and `item`
@@ -189,33 +236,25 @@ class SelectPartitions(beam.PTransform):
         as_batches: bool = False,
         public_items: tuple[pa.Array, Kinds] | None = None,
     ):
-        super().__init__()
-        self.plan: SelectionPlan = make_plan(config)
+        plan = make_plan(config)
         items, kinds = public_items or (None, None)
-        self._beside = ListedBeside(self.plan, items, kinds)
+        self._beside = ListedBeside(plan, items, kinds)
         sizes = choose_sizes(pairs, num_shards, item_bytes)
-        self._sizes = sizes if num_blocks is None else Sizes(num_blocks, sizes.num_shards)
-        self._run = run
-        self._complete = complete
+        if num_blocks is not None:
+            sizes = Sizes(num_blocks, sizes.num_shards)
+        super().__init__(plan, self._beside.program, sizes, run=run, complete=complete)
         self._as_batches = as_batches
-        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
         self._element = CountedItem if config.noisy_counts else ReleasedItem
-        self.with_output_types(pa.RecordBatch if as_batches else self._element)  # type: ignore[no-untyped-call]
+        if not as_batches:
+            self.with_output_types(self._element)  # type: ignore[no-untyped-call]
 
-    def expand(self, pcoll: PCollection) -> PCollection:
-        check_batch_input(pcoll)
-        store = (self._run or own_folder(pcoll)).claim()
-        program, batches = self._beside.program, pcoll
+    def rounds(self, pcoll: PCollection, store: RunStore) -> PCollection:
+        batches = pcoll
         if self._beside.items is not None:
             self._beside.put(store)
             batches = pcoll if self._complete else to_batches(pcoll)
             batches = self._beside.leave_out(batches, store, complete=self._complete)
-        selected = (
-            batches
-            | "UserBlocks" >> UserBlocks(store, program, self._sizes, complete=self._complete)
-            | "Rounds" >> RunProgram(store, program, one_step=self._sizes.one_step, relays=self._sizes.relays)
-        )
-        released = self._beside.add_to(selected, store)
+        released = self._beside.add_to(super().rounds(batches, store), store)
         if self._as_batches:
             return released
         to_items = _ToItems(self.plan.config.noisy_weights)
@@ -230,14 +269,13 @@ class SelectPartitions(beam.PTransform):
         )
 
     def display_data(self) -> dict[str, Any]:
-        config = self.plan.config
+        config, sizes = self.plan.config, self.sizes
+        own = {"method": config.method, "max_items_per_user": config.max_items_per_user}
         return {
-            "method": config.method,
-            "epsilon": config.epsilon,
-            "delta": config.delta,
-            "max_items_per_user": config.max_items_per_user,
-            "num_blocks": self._sizes.num_blocks,
-            "num_shards": self._sizes.num_shards,
+            **super().display_data(),
+            **own,
+            "num_blocks": sizes.num_blocks,
+            "num_shards": sizes.num_shards,
         }
 
 

@@ -19,6 +19,11 @@ class Series(Family):
     summary = "release items night by night from growing data, for one budget"
     command = "dpbeam.cli.series"
 
+    def ledger(self, plan: SeriesPlan, **run: Any) -> Ledger:
+        from dpbeam.series.config import series_ledger
+
+        return series_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.series.config import SeriesConfig, plan_series
 

@@ -20,6 +20,11 @@ class TopK(Family):
     summary = "the k items that most users hold, in order"
     command = "dpbeam.cli.top_k"
 
+    def ledger(self, plan: TopKPlan, **run: Any) -> Ledger:
+        from dpbeam.topk.report import topk_ledger
+
+        return topk_ledger(plan, **run)
+
     def recalibrated(self, ledger: Ledger) -> Recalibrated:
         from dpbeam.topk.config import TopKConfig, plan_topk
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpbeam.accounting.ledger import Ledger, key_source
-from dpbeam.accounting.versions import code_revision, versions
+from dpbeam.accounting.ledger import Ledger, run_ledger
 from dpbeam.randomness import RunKey
+from dpbeam.selection.ledger import selection_parameters
 from dpbeam.selection.report import plan_report
 from dpbeam.topk.config import TopKPlan
 from dpbeam.topk.measures import topk_errors
@@ -19,42 +19,23 @@ _DRAWS = 30
 _MOST_SIMULATED = 1_000
 
 
-def topk_ledger(
-    plan: TopKPlan,
-    *,
-    input_parameters: dict[str, Any] | None,
-    fixed_key: bool,
-    privacy_unit: str,
-) -> Ledger:
-    """What a run of `plan` costs and how; arguments as of `selection_ledger`."""
+def topk_ledger(plan: TopKPlan, **run: Any) -> Ledger:
+    """What a run of `plan` costs and how; `run`: as of `run_ledger`."""
     config, selection = plan.config, plan.selection
-    return Ledger(
-        method="top-k",
-        epsilon=config.epsilon,
-        delta=config.delta,
-        accounting=plan.composition,
-        events=plan.event,
-        privacy_unit=privacy_unit,
-        parameters={
-            "k": config.k,
-            "mechanism": config.mechanism,
-            "choice_budget": plan.choice_budgets,
-            "selector_share": config.selector_share,
-            "noisy_count_share": config.noisy_count_share,
-            "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
-            "kbar": config.kbar,
-            **(
-                {} if config.max_items_per_user is None else {"max_items_per_user": config.max_items_per_user}
-            ),
-            "public_domain": config.public_domain,
-            "selection": None if selection is None else selection.config.public_parameters(),
-            "selector": None if selection is None else selection.config.method,
-            "input": input_parameters,
-        },
-        key_source=key_source(fixed=fixed_key),
-        versions=versions(),
-        code_revision=code_revision(),
-    )
+    bound = {} if config.max_items_per_user is None else {"max_items_per_user": config.max_items_per_user}
+    parameters = {
+        "k": config.k,
+        "mechanism": config.mechanism,
+        "choice_budget": plan.choice_budgets,
+        "selector_share": config.selector_share,
+        "noisy_count_share": config.noisy_count_share,
+        "noisy_count_deviation": None if plan.counts is None else plan.counts.deviation,
+        "kbar": config.kbar,
+        **bound,
+        "public_domain": config.public_domain,
+        **selection_parameters(selection),
+    }
+    return run_ledger("top-k", plan, plan.composition, parameters, **run)
 
 
 def topk_report(plan: TopKPlan) -> dict[str, Any]:

@@ -10,17 +10,10 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import (
-    CompleteBatches,
-    PairsOrBatches,
-    UserBlocks,
-    check_batch_input,
-    own_folder,
-)
+from dpbeam.selection.transforms import ProgramTransform
 from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
 from dpbeam.topk.program import choose_from, topk_program
 
@@ -62,7 +55,7 @@ class ChooseTopK(beam.PTransform):
         )
 
 
-class TopKItems(beam.PTransform):
+class TopKItems(ProgramTransform):
     """The (at most) k items that most users hold, in rank order, under (epsilon, delta)-differential privacy.
 
     PCollection of (user, item) tuples or record batches -> PCollection of one `pyarrow.RecordBatch` (rank, item:
@@ -95,23 +88,16 @@ class TopKItems(beam.PTransform):
         item_bytes: float | None = None,
         complete: bool = False,
     ):
-        super().__init__()
-        self.plan = plan_topk(config)
-        self._program = topk_program(self.plan, None if domain is None else public_domain(*domain))
-        self._run, self._domain = run, domain
-        self._sizes = choose_sizes(pairs, num_shards, item_bytes)
-        self._complete = complete
-        self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
-        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
-
-    def expand(self, pcoll: PCollection) -> PCollection:
-        check_batch_input(pcoll)
-        store = (self._run or own_folder(pcoll)).claim()
-        domain = None if self._domain is None else self._domain[0]
-        blocks = UserBlocks(store, self._program, self._sizes, complete=self._complete, domain=domain)
-        return (
-            pcoll
-            | "UserBlocks" >> blocks
-            | "Rounds"
-            >> RunProgram(store, self._program, one_step=self._sizes.one_step, relays=self._sizes.relays)
+        plan = plan_topk(config)
+        super().__init__(
+            plan,
+            topk_program(plan, None if domain is None else public_domain(*domain)),
+            choose_sizes(pairs, num_shards, item_bytes),
+            run=run,
+            complete=complete,
+            domain=None if domain is None else domain[0],
         )
+
+    def display_data(self) -> dict[str, Any]:
+        config = self.plan.config
+        return {**super().display_data(), "k": config.k, "mechanism": config.mechanism}

@@ -76,11 +76,11 @@ class TestLedger:
         from dataclasses import replace
 
         from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
-        from dpbeam.cli import select
+        from dpbeam.cli.select import SelectCommand
 
-        honest = select._ledger
-        changed = lambda plan, job: replace(honest(plan, job), neighbouring_relation=REPLACE_ONE_AGENT)  # noqa: E731
-        monkeypatch.setattr(select, "_ledger", changed)
+        honest = SelectCommand.ledger
+        changed = lambda *run: replace(honest(*run), neighbouring_relation=REPLACE_ONE_AGENT)  # noqa: E731
+        monkeypatch.setattr(SelectCommand, "ledger", changed)
         out = tmp_path / "x"
         assert main(["select", "--input", str(made / "pairs.parquet"), *FLAGS, f"--output={out}"]) == 0
         (shard,) = json.loads(Path(f"{out}.ledger.json").read_text())["release"]["outputs"]

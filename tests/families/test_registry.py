@@ -49,7 +49,7 @@ def test_each_has_a_command():
     for name, family in families().items():
         assert family.name == name and COMMANDS[name] == (family.command, family.summary)
         command = importlib.import_module(family.command)
-        assert command.make_parser() and callable(command.main) and command.PLAN.report
+        assert command.make_parser() and callable(command.main) and command.COMMAND.family.name == name
     assert set(planned()) == set(families()) == set(PLANNED)
 
 

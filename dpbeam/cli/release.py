@@ -1,0 +1,321 @@
+"""The order in which every command releases, from flags to what is said at the end; a command says what is its own.
+
+What is wrong is said as early as it can be known: flags before large imports, settings before the input is opened, the
+input before the plan is shown, and all of it before anything is charged or drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbeam.cli.flags import FlagParser, require
+from dpbeam.cli.loading import importing
+from dpbeam.cli.settings import check_selection, input_spec, naming_selector
+from dpbeam.families.base import Family
+from dpbeam.jobs.checks import (
+    check_budget,
+    check_test_key,
+    released_nothing,
+    warn_of_budget,
+    within_arithmetic,
+)
+from dpbeam.jobs.console import warn
+from dpbeam.jobs.result import run_release
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    import pyarrow as pa
+    from apache_beam.pvalue import PCollection
+
+    from dpbeam.accounting.ledger import Ledger
+    from dpbeam.engine.beam.driver import ProgramRun
+    from dpbeam.engine.beam.store import RunFolder
+    from dpbeam.engine.program import Program
+    from dpbeam.jobs.job import Job
+    from dpbeam.kernels.columns import Columns
+    from dpbeam.selection.plan import SelectionPlan
+
+
+class PlannedCommand(ABC):
+    """The command of a family, and how `dpbeam plan` plans what it does; stands in its module as `COMMAND`.
+
+    Attributes:
+      family: that it releases.
+      plan_flags: of this family, perhaps with others; refused elsewhere.
+      plan_requires: flags without which nothing can be planned, beside the budget.
+      implied_by: a flag, perhaps of a config file alone, that says without --family that this family is meant.
+      zero_delta: whether --delta=0 may be.
+    """
+
+    family: ClassVar[Family]
+    plan_flags: ClassVar[tuple[str, ...]] = ()
+    plan_requires: ClassVar[tuple[str, ...]] = ()
+    implied_by: ClassVar[str | None] = None
+    zero_delta: ClassVar[bool] = False
+
+    @property
+    def asked_by(self) -> str:
+        """The flag that asks `dpbeam plan` for this family."""
+        return self.implied_by if self.implied_by in self.plan_flags else f"family={self.family.name}"
+
+    @abstractmethod
+    def make_parser(self) -> FlagParser:
+        """The flags."""
+
+    @abstractmethod
+    def plan(self, given: dict[str, Any]) -> Any:
+        """The settings among the flags, calibrated; looks at no data."""
+
+    def plan_report(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What `dpbeam plan` shows, for `Family.shown`."""
+        return self.family.report(self.plan(given))
+
+
+class ReleaseCommand(PlannedCommand):
+    """A command that releases once.
+
+    Attributes:
+      requires: flags without which nothing can be released.
+      settings: the module that makes plans, loaded before Beam is.
+      done: what has become of the items, for the message at the end.
+      not_done: what a dry run ends with.
+    """
+
+    requires: ClassVar[tuple[str, ...]]
+    settings: ClassVar[str]
+    done: ClassVar[str] = "released"
+    not_done: ClassVar[str] = "nothing was read or written"
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Entry point; returns the exit code (`dpbeam.jobs.exit_codes`)."""
+        argv = list(sys.argv[1:] if argv is None else argv)
+        return run_release(self.family.name, argv, lambda: self.make_parser().parse(argv), self._run)
+
+    def _run(self, given: dict[str, Any], beam_arguments: list[str]) -> int:
+        require(given, *self.requires)
+        check_budget(given, zero_delta=self.zero_delta)
+        check_test_key(given)
+        self.check(given)
+        # Heavy imports only now, so that --help and wrong flags answer at once; Beam, the heaviest, last.
+        with importing():
+            import_module(self.settings)
+        plan, job = self.prepare(given, beam_arguments)
+        with job.reading_ends():
+            listed = self.read_list(plan, job)
+            ledger = self.ledger(plan, job, listed).to_json()
+            warn_of_budget(given)
+            if given.get("dry_run", False):
+                return self._print_plan(plan, job, ledger)
+            return self.execute(plan, job, listed, ledger)
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Refuse flags of this command that do not go together. Raises InputError."""
+
+    @abstractmethod
+    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[Any, Job]:
+        """Plan and job: settings first, so that what is wrong with them is said first."""
+
+    def read_list(self, plan: Any, job: Job) -> Any:
+        """Lists of items that take part in the run."""
+        return None
+
+    @abstractmethod
+    def ledger(self, plan: Any, job: Job, listed: Any) -> Ledger:
+        """What the run costs and how."""
+
+    @abstractmethod
+    def execute(self, plan: Any, job: Job, listed: Any, ledger: str) -> int:
+        """Run, publish, say what was released; the exit code."""
+
+    def _print_plan(self, plan: Any, job: Job, ledger: str) -> int:
+        from dpbeam.cli.tables import print_plan
+
+        if not job.quiet:
+            print_plan(self.family, self.family.report(plan))
+        for line in self.notes(plan, job):
+            job.say(line)
+        return job.end_dry_run(ledger, self.not_done)
+
+    def notes(self, plan: Any, job: Job) -> Iterable[str]:
+        """Lines about this run below its plan."""
+        return ()
+
+
+class ProgramCommand(ReleaseCommand):
+    """A command whose release is what the program of its family makes of pairs.
+
+    Attributes:
+      list_flag: names the public list of items.
+    """
+
+    list_flag: ClassVar[str] = "domain"
+
+    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[Any, Job]:
+        spec = None if "histogram" in given else input_spec(given)
+        with within_arithmetic(given):
+            plan = self.plan(given)
+        with importing():
+            from dpbeam.jobs.job import Job
+            from dpbeam.selection.transforms import UserBlocks  # noqa: F401
+        if spec is None:
+            return plan, Job.without_input(self.family.name, given, beam_arguments)
+        return plan, Job.create(self.family.name, given, beam_arguments, spec)
+
+    def read_list(self, plan: Any, job: Job) -> Any:
+        """Canonical bytes of the public list, None without."""
+        from dpbeam.io.item_lists import read_items
+        from dpbeam.io.sinks import OutputColumns
+
+        if self.list_flag not in job.given:
+            return None
+        spec, summary = job.reading
+        columns = OutputColumns.of(spec, summary.kinds)
+        return read_items(job.given[self.list_flag], columns, f"--{self.list_flag}")
+
+    def ledger(self, plan: Any, job: Job, listed: Any, **more: Any) -> Ledger:
+        return self.family.ledger(
+            plan,
+            input_parameters=job.input_parameters(),
+            fixed_key=job.key.insecure,
+            privacy_unit=job.privacy_unit,
+            **more,
+        )
+
+    def execute(self, plan: Any, job: Job, listed: Any, ledger: str) -> int:
+        program = self.program(plan, job, listed)
+        # Here it refuses names of columns, before anything is charged.
+        writer = self.writer(plan, job)
+
+        def made(folder: RunFolder) -> ProgramRun:
+            return self.program_run(folder, program, writer, job, listed)
+
+        def report(paths: list[str], released: int) -> None:
+            self.report(plan, job, paths, released)
+
+        rounds = self.rounds(plan, program)
+        return job.run_program(made, ledger, report=report, trips=program.trips, rounds=rounds)
+
+    @abstractmethod
+    def program(self, plan: Any, job: Job, listed: Any) -> Program:
+        """What runs."""
+
+    def program_run(
+        self, folder: RunFolder, program: Program, writer: beam.PTransform, job: Job, listed: Any
+    ) -> ProgramRun:
+        """The program with its input and what is done with its result; keeps to the public list."""
+        return self.run_of(folder, program, writer, job, domain=listed)
+
+    def run_of(
+        self,
+        folder: RunFolder,
+        program: Program,
+        writer: beam.PTransform,
+        job: Job,
+        *,
+        domain: pa.Array | None = None,
+        before: Callable[[PCollection], PCollection] = lambda pairs: pairs,
+    ) -> ProgramRun:
+        """Read, group into blocks, run, write.
+
+        Args:
+          domain: a list of items to keep to.
+          before: done to the pairs before they are grouped.
+        """
+        from dpbeam.engine.beam.driver import ProgramRun
+        from dpbeam.selection.transforms import UserBlocks
+
+        spec, _ = job.reading
+        sizes = job.sizes
+        blocks = UserBlocks(folder.store, program, sizes, complete=spec.complete_users, domain=domain)
+
+        def read(pipeline: beam.Pipeline) -> PCollection:
+            return before(job.read(pipeline, folder)) | "UserBlocks" >> blocks
+
+        def write(released: PCollection) -> None:
+            _ = released | "Write" >> writer
+
+        return ProgramRun(program, read, write, one_step=sizes.one_step, relays=sizes.relays)
+
+    @abstractmethod
+    def writer(self, plan: Any, job: Job) -> beam.PTransform:
+        """Writes what the program gives to the job's staging folder."""
+
+    def selection(self, plan: Any) -> SelectionPlan | None:
+        """The selection in a plan, if there is one."""
+        return None
+
+    def rounds(self, plan: Any, program: Program) -> int:
+        """Of the method, for messages on the way: where a round takes several trips, these are called passes."""
+        selection = self.selection(plan)
+        return 1 if selection is None else len(selection.rounds)
+
+    @abstractmethod
+    def how(self, plan: Any) -> str:
+        """How the budget was spent, in brief."""
+
+    def report(self, plan: Any, job: Job, paths: list[str], released: int) -> None:
+        """What the person at the terminal learns at the end; `paths`: the ledger is the last."""
+        from dpbeam.selection.report import plan_report
+
+        selection, config = self.selection(plan), plan.config
+        if not released and selection is not None:
+            warn(released_nothing(plan_report(selection)))
+        more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+        job.say(f"{released} items {self.done}: {paths[0]}{more}")
+        job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({self.how(plan)})")
+        if "not_private_counts" in job.given:
+            job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
+
+
+class ChoiceCommand(ProgramCommand):
+    """A command that chooses k items, of a public domain or of what a selection releases.
+
+    Attributes:
+      fewer: why there may be fewer than k.
+    """
+
+    fewer: ClassVar[str]
+
+    def check(self, given: dict[str, Any]) -> None:
+        if "selector" in given:
+            with naming_selector():
+                check_selection({**given, "method": given["selector"]})
+
+    def selection(self, plan: Any) -> SelectionPlan | None:
+        return plan.selection
+
+    def writer(self, plan: Any, job: Job) -> beam.PTransform:
+        """Writes items in the order of their rank."""
+        from dpbeam.io.ranked import WriteRanked
+        from dpbeam.io.sinks import OutputColumns
+
+        spec, summary = job.reading
+        columns = OutputColumns.of(spec, summary.kinds)
+        counts = getattr(plan, "counts", None) is not None
+        return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)
+
+    def report(self, plan: Any, job: Job, paths: list[str], released: int) -> None:
+        if released < plan.config.k:
+            job.say(f"fewer items than --k={plan.config.k}: {self.fewer}")
+        super().report(plan, job, paths, released)
+
+
+def write_released(job: Job, **numbers: bool) -> beam.PTransform:
+    """Writes items in the order of their bytes; `numbers`: as of `OutputColumns.of`."""
+    from dpbeam.io.sinks import OutputColumns, WriteReleased
+
+    spec, summary = job.reading
+    columns = OutputColumns.of(spec, summary.kinds, **numbers)
+    files = job.given.get("num_output_shards")
+    return WriteReleased(job.target.staging, columns, job.target.format, files)
+
+
+def public_domain(job: Job, listed: pa.Array) -> Columns:
+    """A public list of items as programs take it."""
+    from dpbeam.counts import gathered
+
+    return gathered.public_domain(listed, job.reading[1].kinds)
