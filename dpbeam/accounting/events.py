@@ -6,6 +6,8 @@ The contract of an event class:
   exact: subclasses and strangers are refused wherever events are composed, written or read (fail closed).
 - It says what it costs by the methods of `Event`; each answers None where it has no such cost, and the accountant
   refuses a composition that needs it. Costs are rounded up.
+- What a family has in common stands in a base class, which is no event: a Gaussian mechanism, choices of bounded range,
+  thresholds, and thresholds at checkpoints.
 - An event of noise states it (`StatedNoise`); an event of a threshold recomputes in `check` what its round's noise
   requires, and is believed only then.
 - What old ledgers contain stays as it is: a class is never renamed or removed, a field never changes its meaning. A

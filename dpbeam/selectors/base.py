@@ -75,7 +75,11 @@ def setting(default: Any, help: str, *, kind: type | None = None, **options: Any
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one selector; subclasses add fields made by `setting`."""
+    """Settings of one selector; subclasses add fields made by `setting`.
+
+    Constants of a paper or a preset are settings too, also where no measurement recommends another value: a ledger
+    states them, and `verify` calibrates from what it states.
+    """
 
     @classmethod
     def described(cls) -> dict[str, Setting]:
