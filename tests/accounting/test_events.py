@@ -11,6 +11,7 @@ from scipy import stats
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.bounded_range import choices_delta
 from dpbeam.accounting.events import (
+    COMPOSITION_KINDS,
     LARGEST_CAPS,
     ComposedEvent,
     CorrelatedGaussianEvent,
@@ -78,6 +79,15 @@ def test_basic_composition_adds():
 def test_basic_inside_basic():
     inner = ComposedEvent("basic", (PureEvent(0.25), PureEvent(0.25)))
     assert account(ComposedEvent("basic", (inner, PureEvent(1.0)))).epsilon == 1.5
+
+
+@pytest.mark.parametrize("kind", COMPOSITION_KINDS)
+def test_a_part_of_a_basic_composition_has_an_epsilon_or_sums_those_of_its_parts(kind):
+    part = ComposedEvent(kind, (PureEvent(0.25),))
+    sums = kind in ("basic", "pure")
+    assert part.takes_epsilon is not sums and part.lacks_epsilon is not sums
+    assert part.at(2.0) == (part if sums else ComposedEvent(kind, (PureEvent(0.25),), 2.0))
+    assert not part.at(2.0).lacks_epsilon and part.at(2.0).at(3.0) == part.at(2.0)
 
 
 def test_zcdp_composition():
