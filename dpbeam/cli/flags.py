@@ -438,6 +438,12 @@ def add_output_flags(parser: FlagParser) -> None:
         help="what the run has released, as JSON: outputs, ledger, counts",
     )
     group.add_argument(
+        "--lineage_file",
+        metavar="FILE",
+        type=WRITTEN,
+        help="the run as events of OpenLineage, one JSON a line",
+    )
+    group.add_argument(
         "--input_names",
         metavar="HOW",
         choices=INPUT_NAMES,

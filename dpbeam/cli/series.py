@@ -34,7 +34,7 @@ from dpbeam.cli.series_output import (
 )
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import emit, warn
-from dpbeam.jobs.result import run_release
+from dpbeam.jobs.result import files_of, run_release
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,10 @@ VERBS = {
         ),
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
-    "run": (("night", "empty", "result_file", "overwrite", *_INPUT), "make one night: release what is new"),
+    "run": (
+        ("night", "empty", "result_file", "lineage_file", "overwrite", *_INPUT),
+        "make one night: release what is new",
+    ),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
     "show": (("json",), "nights made, items released, what the window costs"),
     "close": ((), "end the series and remove what its users brought"),
@@ -146,7 +149,16 @@ class SeriesCommand(PlannedCommand):
             type=WRITTEN,
             help="how the night ended and what it has released, as JSON",
         )
-        parser.add_switch("overwrite", "replace a --result_file of anything else; what is released never is")
+        group.add_argument(
+            "--lineage_file",
+            metavar="FILE",
+            type=WRITTEN,
+            help="the night as events of OpenLineage, one JSON a line",
+        )
+        parser.add_switch(
+            "overwrite",
+            "replace a --result_file or --lineage_file of anything else; what is released never is",
+        )
         add_input_flags(parser)
         group = parser.add_argument_group("erase")
         group.add_argument(
@@ -187,10 +199,9 @@ def _make(flags: dict[str, Any]) -> int:
     config = window.plan.config
     number = config.number_of(flags["night"])
     name = config.name_of(number)
-    result = {}
-    if "result_file" in flags:
-        flags["result_file"].claim({**flags, **place_of_night(flags)}, (SO_FAR,))
-        result = {"--result_file": flags["result_file"]}
+    result = {file.flag: file for file in files_of(flags)}
+    for file in result.values():
+        file.claim({**flags, **place_of_night(flags)}, (SO_FAR,))
     users, items, kinds, names, files = _pairs(flags)
     check_names(window, names)
     if window.key.insecure:

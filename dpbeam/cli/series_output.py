@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.jobs.console import tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, of_release
+from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, files_of, of_release
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,8 +153,9 @@ def publish_night(
 
 
 def write_result(flags: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
-    """`--result_file` of a night that is out; trouble is a warning."""
-    if "result_file" not in flags:
+    """`--result_file` and `--lineage_file` of a night that is out; trouble is a warning."""
+    files = files_of(flags)
+    if not files:
         return
     from dpbeam.io.output import count_released, read_ledger, shards_named
 
@@ -165,10 +166,11 @@ def write_result(flags: Mapping[str, Any], target: OutputTarget, *, made_now: bo
         shards = shards_named(target.prefix, ledger)
         known = of_release(ledger, target.ledger_path, shards, count_released(shards))
     except Exception as error:
-        warn(f"the output is complete, but --result_file cannot be written: {error}")
+        warn(f"the output is complete, but {files[0].flag} cannot be written: {error}")
         return
     status = RELEASED if made_now else OUT_ALREADY
-    flags["result_file"].tell(describe("series", flags, status, ExitCode.DONE, **known))
+    for file in files:
+        file.tell(describe("series", flags, status, ExitCode.DONE, **known))
 
 
 def _write_night(

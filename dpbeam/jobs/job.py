@@ -39,7 +39,7 @@ from dpbeam.jobs.console import elapsed, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
-from dpbeam.jobs.result import RELEASED, describe, of_release
+from dpbeam.jobs.result import RELEASED, describe, files_of, of_release
 from dpbeam.jobs.uncharged import Uncharged
 from dpbeam.randomness import RunKey
 from dpbeam.runners.check import Path, Row, check_path
@@ -432,8 +432,8 @@ class Job:
         folder = None
         try:
             self.charge.reserve(ledger_json)
-            if "result_file" in self.given:
-                self.given["result_file"].clear()
+            for file in files_of(self.given):
+                file.clear()
             if "input_digests" in self.given:
                 key = digest_key(self.given["input_digests"], make=True)
                 self.input_digest = digest_input(self._input_paths(), key)
@@ -475,7 +475,7 @@ class Job:
         """Say what was released; trouble here is a warning."""
         try:
             released = count_released(paths[:-1])
-            if "result_file" in self.given:
+            if files_of(self.given):
                 self._write_result(paths, released)
             report(paths, released)
             self.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
@@ -490,7 +490,8 @@ class Job:
         found = of_release(ledger, paths[-1], paths[:-1], released)
         charge = self.charge.charged
         result = describe(self.command, self.given, RELEASED, ExitCode.DONE, charge=charge, **found)
-        self.given["result_file"].tell(result)
+        for file in files_of(self.given):
+            file.tell(result)
 
     def _input_paths(self) -> list[str]:
         if self.summary is None:
@@ -542,8 +543,8 @@ def _last_part(path: str) -> str:
 
 def _check_result_file(given: dict[str, Any], target: OutputTarget) -> None:
     """First of all, so that whatever comes next can be told there."""
-    if "result_file" in given:
-        given["result_file"].claim(given, target.extras)
+    for file in files_of(given):
+        file.claim(given, target.extras)
 
 
 def _lists(given: dict[str, Any]) -> list[str]:

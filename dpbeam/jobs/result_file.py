@@ -1,0 +1,129 @@
+"""A file that tells how a run has ended.
+
+It tells of the last run with this name that ended, whatever its end: it is removed before a run starts and written by
+rename when it ends, so after `kill -9` there is none, and none ever tells of an earlier run. Only a file that is absent
+or was written for this purpose is ever touched; any other in its place is an error, or with `--overwrite` replaced when
+the run has succeeded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import IO, Any, ClassVar
+
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.new_files import NewFile, check_not_output
+from dpbeam.jobs.console import warn
+
+_LARGEST = 64 << 20
+RELEASED, OUT_ALREADY, REFUSED, FAILED = "released", "already_released", "refused", "failed"
+
+
+class ResultFile(NewFile):
+    """The file, and whether this run may write it.
+
+    Attributes:
+      command, began: of the run, in UTC.
+      about: what its output is known by: `output` and, of a series, `night`.
+    """
+
+    #: What every result of any version has.
+    MARKS: ClassVar[frozenset[str]] = frozenset({"command", "outputs", "items_released"})
+    command: str
+    began: datetime
+    about: Mapping[str, Any]
+    _ready = _replaces = False
+
+    def begin(self, command: str) -> None:
+        """A run of this command begins, whose file it is."""
+        self.command, self.began, self.about = command, datetime.now(timezone.utc), {}
+
+    def read(self, file: IO[str]) -> Any:
+        """What an earlier run has written, as `MARKS` has it. Raises ValueError on anything else."""
+        return json.load(file)
+
+    def replaceable(self, earlier: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+        """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
+        if given.get("overwrite", False) or earlier.get("status", RELEASED) in (REFUSED, FAILED):
+            return True
+        for marks, names in (
+            (earlier.get("budget") or earlier, ("dataset", "release_id")),
+            (earlier.get("parameters") or {}, ("series", "night")),
+        ):
+            if all(name in given and marks.get(name) == given[name] for name in names):
+                return True
+        return False
+
+    def text(self, result: Mapping[str, Any]) -> str:
+        """What the file says of a result."""
+        return f"{json.dumps(result, indent=2)}\n"
+
+    def claim(self, given: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
+        """Refuse a file that could not be written at the end, or that stands in the way.
+
+        Args:
+          given: flags, `output` among them.
+          extras: of the output, as in `OutputTarget`.
+
+        Raises:
+          InputError: naming the flag.
+        """
+        self._know(given)
+        check_not_output(self.flag, self, given["output"], extras)
+        found = self._found()
+        if found is not None and not self.replaceable(found, given):
+            raise InputError(
+                f"{self.flag}: '{self}' exists and tells of another release; pass --overwrite to replace it, "
+                "or another name"
+            )
+        self._replaces = found is not None
+        self.check(overwrite=given.get("overwrite", False))
+        self._ready = self._replaces or not os.path.lexists(self)
+
+    def check(self, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
+        """As of any other file, but that a result which nobody misses is replaced."""
+        super().check(overwrite=overwrite or self._replaces, inputs=inputs)
+
+    def clear(self) -> None:
+        """The run starts: whatever an earlier one has written is gone."""
+        if self._found() is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self)
+
+    def tell(self, result: Mapping[str, Any]) -> None:
+        """The run has ended, and its output is as it is: trouble is a warning, and leaves no earlier result."""
+        try:
+            self.write(self.text(result).encode(), overwrite=True)
+        except (InputError, UnavailableError) as error:
+            warn(str(error))
+            with contextlib.suppress(OSError):
+                self.clear()
+
+    def tell_end(self, given: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """A run has released nothing, perhaps before the file was claimed."""
+        self._know(given)
+        with contextlib.suppress(InputError):
+            if not self._ready and "output" in given:
+                self.claim(given)
+        found = self._found()
+        if self._ready if found is None else self.replaceable(found, given):
+            self.tell(result)
+
+    def _know(self, given: Mapping[str, Any]) -> None:
+        self.about = {name: given[name] for name in ("output", "night") if name in given}
+
+    def _found(self) -> dict[str, Any] | None:
+        """An earlier result; None where there is none, or something else."""
+        try:
+            if not stat.S_ISREG(os.lstat(self).st_mode) or os.path.getsize(self) > _LARGEST:
+                return None
+            with open(self, encoding="utf-8") as file:
+                values = self.read(file)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return values if isinstance(values, dict) and set(values) >= self.MARKS else None
