@@ -96,9 +96,8 @@ def known_flags() -> set[str]:
     flags = {f"--{name}" for name in beam_flags.names()}
     flags.update(worker.make_parser()._option_string_actions)
     for path in (ROOT / "dpbeam" / "cli").glob("*.py"):
-        if (
-            "def make_parser() ->" in path.read_text()
-        ):  # also of what a command does besides, as `evaluate run`
+        # Also of what a command does besides, as `evaluate run`.
+        if re.search(r"^(def )?make_parser\b", path.read_text(), re.M):
             parser = importlib.import_module(f"dpbeam.cli.{path.stem}").make_parser()
             flags.update(parser._option_string_actions)
     for path in (ROOT / "scripts").iterdir():
