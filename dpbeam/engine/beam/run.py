@@ -1,7 +1,7 @@
 """What the stages of a run share: its keys and its program, read from the private folder when a worker starts.
 
 A stage carries the folder's path, the name of the program's file and the number of its trip, and nothing else: job
-graphs grow with the number of rounds alone, and tables of a million entries travel once.
+graphs grow with the number of trips alone, and tables of a million entries travel once.
 """
 
 from __future__ import annotations
