@@ -132,8 +132,8 @@ class OutputTarget:
 
     def _reads(self, path: str) -> bool:
         """Whether the run reads this file, by whatever name."""
-        file = identity(path)
-        return file is not None and any(identity(name) == file for name in self._inputs)
+        wanted = identity(path)
+        return wanted is not None and any(identity(name) == wanted for name in self._inputs)
 
     def _check_free(self, existing: list[str], how: str) -> None:
         """Refuse files that must not be replaced."""

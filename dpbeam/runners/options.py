@@ -169,17 +169,17 @@ def _read(argv: tuple[str, ...]) -> EngineFlags:
             parser.add_argument(f"--{single}", f"--{single}s", dest=name, action="append")
         else:
             parser.add_argument(f"--{name}", default=None)
-    values = vars(parser.parse_known_args(list(argv))[0])
+    flags = vars(parser.parse_known_args(list(argv))[0])
     for name in _ADDRESSES:
-        if values[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", values[name]):
-            raise InputError(f"--{name}: {values[name]!r} is no address")
-    workers = values["direct_num_workers"]
+        if flags[name] is not None and not re.fullmatch(r"[\x21-\x7e]+", flags[name]):
+            raise InputError(f"--{name}: {flags[name]!r} is no address")
+    workers = flags["direct_num_workers"]
     if workers is not None and not re.fullmatch(r"\d+", workers):
         raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
-    runner = values["runner"] or "FnApiRunner"
+    runner = flags["runner"] or "FnApiRunner"
     short = runner.split(".")[-1].lower()
-    values["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
-    return EngineFlags(**values)
+    flags["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
+    return EngineFlags(**flags)
 
 
 def check_runner_name(flags: EngineFlags) -> None:

@@ -49,7 +49,7 @@ def ledger_of(event: ComposedEvent, epsilon: float = 1.0, delta: float = 0.5) ->
     return Ledger("basic", epsilon, delta, event.kind, event)
 
 
-def found(exported: ExportedEvent, epsilon: float) -> float:
+def exported_delta(exported: ExportedEvent, epsilon: float) -> float:
     """delta at epsilon, by the accountant that the export names."""
     accountant = ACCOUNTANTS[exported.accountant]()
     accountant.compose(exported.build())
@@ -81,7 +81,7 @@ def test_old_ledgers(path):
     ledger = Ledger.from_json(path.read_text())
     exported = export_event(ledger)
     delta, mechanisms = (
-        found(exported, ledger.epsilon),
+        exported_delta(exported, ledger.epsilon),
         [e for e in leaves(ledger.events) if not e.is_threshold],
     )
     sigmas = [event.gaussian_sigma() for event in mechanisms]
@@ -101,7 +101,7 @@ def test_old_ledgers(path):
 def test_every_method(method):
     """No dearer than its ledger, but for what the accountant rounds up."""
     ledger = ledger_of(make_plan(SelectionConfig(1.0, 1e-5, method)).event, 1.0, 1e-5)
-    delta = found(export_event(ledger), ledger.epsilon)
+    delta = exported_delta(export_event(ledger), ledger.epsilon)
     assert delta == pytest.approx(ledger.verify().delta, rel=1e-5)
 
 
@@ -131,7 +131,7 @@ def test_gaussian_noise_and_a_threshold(sigmas, sensitivity, delta, epsilon):
     assert exported.accountant == PLD and exported.delta == delta
     assert f"delta {delta!r} is in no event" in exported.notes[0]
     truth = gaussian_delta(sigmas, epsilon) + delta
-    assert truth * (1 - 1e-9) - 1e-14 <= found(exported, epsilon) <= truth * 1.001 + 1e-12
+    assert truth * (1 - 1e-9) - 1e-14 <= exported_delta(exported, epsilon) <= truth * 1.001 + 1e-12
 
 
 @given(
@@ -145,12 +145,12 @@ def test_whatever_is_epsilon_dp(epsilons, at):
     epsilon = at * sum(epsilons)
     truth = pure_delta(epsilons, epsilon)
     # Losses are rounded up to the accountant's grid of 1e-4.
-    assert truth - 1e-9 <= found(exported, epsilon) <= truth + 1e-4 * (1 + len(epsilons))
+    assert truth - 1e-9 <= exported_delta(exported, epsilon) <= truth + 1e-4 * (1 + len(epsilons))
 
 
 def test_one_of_them_costs_no_delta():
     exported = export_event(ledger_of(ComposedEvent("pure", (PureEvent(1.0),)), 1.0, 0.0))
-    assert found(exported, 1.0) < 1e-12 and found(exported, 0.9) > 0.01
+    assert exported_delta(exported, 1.0) < 1e-12 and exported_delta(exported, 0.9) > 0.01
     assert exported.notes == () and exported.delta == 0
 
 
@@ -162,7 +162,7 @@ def test_what_is_zcdp_alone():
     assert "ZCDPEvent" in exported.notes[0] and "Gaussian" not in exported.notes[0]
     accountant = RdpAccountant()
     accountant.compose(dp_accounting.GaussianDpEvent((2 * (0.02 + 0.02 + 0.02)) ** -0.5))
-    assert found(exported, 2.0) == pytest.approx(accountant.get_delta(2.0), rel=1e-6)
+    assert exported_delta(exported, 2.0) == pytest.approx(accountant.get_delta(2.0), rel=1e-6)
 
 
 def test_choices_up_to_the_first_hit_stand_as_a_whole():
@@ -170,8 +170,8 @@ def test_choices_up_to_the_first_hit_stand_as_a_whole():
     exported = export_event(ledger_of(event, 1.5))
     spent = ledger_of(event, 1.5).verify()
     assert 0 < spent.delta == exported.delta and "FirstHitEvent, GaussianEvent" in exported.notes[0]
-    assert found(exported, 1.5) == pytest.approx(spent.delta, rel=1e-9)
-    assert found(exported, 1.4) > spent.delta + 0.01
+    assert exported_delta(exported, 1.5) == pytest.approx(spent.delta, rel=1e-9)
+    assert exported_delta(exported, 1.4) > spent.delta + 0.01
 
 
 def test_parts_of_a_sum_compose():
@@ -180,7 +180,7 @@ def test_parts_of_a_sum_compose():
     exported = export_event(ledger_of(ComposedEvent("basic", (*parts, PureEvent(0.3))), 1.3))
     names = [part["class_name"] for part in exported.event["events"]]
     assert names == ["GaussianDpEvent", "GaussianDpEvent", "DiscreteLaplaceDpEvent"]
-    assert found(exported, 1.3) >= gaussian_delta((6.0, 9.0), 1.3)
+    assert exported_delta(exported, 1.3) >= gaussian_delta((6.0, 9.0), 1.3)
 
 
 def test_equal_rounds_are_one_event_repeated():
@@ -212,7 +212,7 @@ def test_a_fixed_key_protects_nothing():
     assert (
         exported.build() == dp_accounting.NonPrivateDpEvent() and "nothing is protected" in exported.notes[0]
     )
-    assert found(exported, 100.0) == 1
+    assert exported_delta(exported, 100.0) == 1
 
 
 def test_what_does_not_verify_is_refused():

@@ -70,10 +70,10 @@ class PySparkRunner(PipelineRunner):
 
 def options_text(options: PipelineOptions) -> str:
     """JSON of the options that were set, for the workers; what JSON cannot hold concerns the launcher alone."""
-    values = options.get_all_options(drop_default=True)
+    set_options = options.get_all_options(drop_default=True)
     plain = (str, int, float, bool, list)
     return json.dumps(
-        {name: value for name, value in values.items() if isinstance(value, plain)}, default=str
+        {name: value for name, value in set_options.items() if isinstance(value, plain)}, default=str
     )
 
 

@@ -80,15 +80,15 @@ def parse(settings: Sequence[str]) -> dict[str, str]:
     Raises:
       InputError: one is no "key=value", or names the master.
     """
-    values = {}
+    by_key = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (equals and key.startswith("spark.")):
             raise InputError(f"--spark_conf must be spark.KEY=VALUE, got '{key}'")
         if key == "spark.master":
             raise InputError("--spark_conf: the master is --spark_master_url")
-        values[key] = value
-    return values
+        by_key[key] = value
+    return by_key
 
 
 def _check_same(context: SparkContext, master: str | None, wanted: dict[str, str]) -> None:
