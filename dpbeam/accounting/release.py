@@ -70,6 +70,25 @@ class InputDigest:
 
 
 @dataclass(frozen=True)
+class Others:
+    """How many users hold none of the items of a release, with noise.
+
+    Attributes:
+      users: a whole number, possibly negative.
+      sd: standard deviation of its noise.
+
+    Raises: ValueError on another type.
+    """
+
+    users: int
+    sd: float
+
+    def __post_init__(self) -> None:
+        if type(self.users) is not int or type(self.sd) is not float or not self.sd > 0:
+            raise ValueError("others must be a whole number of users and a positive deviation")
+
+
+@dataclass(frozen=True)
 class Release:
     """The section `release` of a ledger.
 
@@ -81,6 +100,7 @@ class Release:
       release_id: given by whoever ran it, or None.
       inputs: the input as the command named it, or None where it is not recorded.
       input_digest: if it was asked for.
+      others: likewise.
 
     Raises: ValueError on a value of another type or form.
     """
@@ -92,6 +112,7 @@ class Release:
     release_id: str | None = None
     inputs: tuple[str, ...] | None = None
     input_digest: InputDigest | None = None
+    others: Others | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", tuple(self.outputs))
@@ -117,6 +138,8 @@ class Release:
         values = asdict(self)
         values["outputs"] = [asdict(shard) for shard in self.outputs]
         values["inputs"] = None if self.inputs is None else list(self.inputs)
+        if self.others is None:
+            del values["others"]
         return values
 
     @classmethod
@@ -133,6 +156,8 @@ class Release:
         values["outputs"] = tuple(Shard(**_exactly(Shard, shard)) for shard in values.get("outputs", []))
         if values.get("input_digest") is not None:
             values["input_digest"] = InputDigest(**_exactly(InputDigest, values["input_digest"]))
+        if values.get("others") is not None:
+            values["others"] = Others(**_exactly(Others, values["others"]))
         return cls(**values)
 
 

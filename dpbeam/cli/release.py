@@ -196,8 +196,14 @@ class ProgramCommand(ReleaseCommand):
         def report(paths: list[str], released: int) -> None:
             self.report(plan, job, paths, released)
 
-        rounds = self.rounds(plan, program)
-        return job.run_program(made, ledger, report=report, trips=program.trips, rounds=rounds)
+        def after(folder: RunFolder) -> None:
+            self.after(plan, program, job, folder)
+
+        trips, rounds = program.trips, self.rounds(plan, program)
+        return job.run_program(made, ledger, report=report, trips=trips, rounds=rounds, after=after)
+
+    def after(self, plan: Any, program: Program, job: Job, folder: RunFolder) -> None:
+        """What is left to do with a run's folder when its program has come to its end."""
 
     @abstractmethod
     def program(self, plan: Any, job: Job, listed: Any) -> Program:

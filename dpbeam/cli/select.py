@@ -48,7 +48,7 @@ class SelectCommand(ProgramCommand):
     family = Select()
     requires = ("input", "epsilon", "delta", "output")
     settings = "dpbeam.selection.plan"
-    plan_flags = ("noisy_counts", "noisy_count_share")
+    plan_flags = ("noisy_counts", "noisy_count_share", "others")
     list_flag = "public_items"
 
     def make_parser(self) -> FlagParser:
@@ -64,6 +64,10 @@ class SelectCommand(ProgramCommand):
             type=float,
             metavar="X",
             help="share of the budget for --noisy_counts (default 0.2)",
+        )
+        parser.add_switch(
+            "others",
+            "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger",
         )
         parser.add_argument(
             "--known",
@@ -132,6 +136,18 @@ class SelectCommand(ProgramCommand):
         )
         return replace(run, write=lambda released: run.write(beside.add_to(released, store)))
 
+    def after(self, plan: SelectionPlan, program: Program, job: Job, folder: RunFolder) -> None:
+        from dpbeam.selection.transforms import others_of
+
+        job.others = others_of(plan, program, folder)
+
+    def report(self, plan: SelectionPlan, job: Job, paths: list[str], released: int) -> None:
+        super().report(plan, job, paths, released)
+        if job.others is not None:
+            job.say(
+                f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
+            )
+
     def writer(self, plan: SelectionPlan, job: Job) -> beam.PTransform:
         config, new = plan.config, "known" in job.given
         return write_released(
@@ -147,7 +163,7 @@ class SelectCommand(ProgramCommand):
 
 def config_of(given: dict[str, Any]) -> SelectionConfig:
     """The settings among the given flags."""
-    counts = {name: given[name] for name in ("noisy_counts", "noisy_count_share") if name in given}
+    counts = {name: given[name] for name in SelectCommand.plan_flags if name in given}
     return replace(selection_config(given), **counts)
 
 

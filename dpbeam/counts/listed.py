@@ -15,7 +15,7 @@ from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.counts.counted import COUNT, CountedProgram
 from dpbeam.counts.gathered import WEIGHTS, gather, histogram
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, USERS_PER_WEIGHT, CountNoises, SummedCounts
-from dpbeam.counts.user_rounds import INSIDE, WEIGHT
+from dpbeam.counts.user_rounds import INSIDE, OTHERS, WEIGHT
 from dpbeam.engine.program import Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
@@ -29,13 +29,13 @@ class ListedCounts(SummedCounts):
     Args:
       inner: `CountProgram` on pairs of the list alone, or a `CountedProgram` that leaves the list's items out of its
         selection; what that releases is counted too.
-      noises: of the counts; domain: the list, from `public_domain`.
+      noises, others: as of `SummedCounts`; domain: the list, from `public_domain`.
     """
 
     output = "hub"
 
-    def __init__(self, inner: Program, noises: CountNoises, domain: Columns):
-        super().__init__(inner, noises)
+    def __init__(self, inner: Program, noises: CountNoises, domain: Columns, others: bool = False):
+        super().__init__(inner, noises, others)
         self.domain = domain
 
     def hub_noise(self, trip: int) -> HubNoise:
@@ -64,7 +64,8 @@ class ListedCounts(SummedCounts):
         noisy = listed.weights + draw.noise(listed.fp)
         count, deviation = self.noises_of_counts.counts(noisy, float(state[USERS_PER_WEIGHT][0]))
         numbers = {NOISY_COUNT: count, DEVIATION: deviation}
-        return {"items": listed.items, "kinds": kinds_column(listed.kinds), **numbers}, {}
+        told = {OTHERS: state[OTHERS]} if self.others else {}
+        return {"items": listed.items, "kinds": kinds_column(listed.kinds), **numbers}, told
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
         """Item, count, deviation; None where nothing is listed or released."""

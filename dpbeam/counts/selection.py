@@ -103,13 +103,14 @@ class SummedCounts(UserRounds):
 
     Args:
       inner: a counted selection, or `CountProgram`; noises: of the counts.
+      others: whether users without any of the items are counted too.
     """
 
     released_names = (NOISY_COUNT, DEVIATION)
 
-    def __init__(self, inner: Program, noises: CountNoises):
+    def __init__(self, inner: Program, noises: CountNoises, others: bool = False):
         super().__init__(inner)
-        self.noises_of_counts = noises
+        self.noises_of_counts, self.others = noises, others
         self.weight_grid = 1.0
         self.add_rounds()
 
@@ -125,11 +126,11 @@ class CountingSelection(SummedCounts):
     """A selection whose released items get noisy counts, each in its shard.
 
     Args:
-      selection: what releases; noises: of the counts.
+      selection: what releases; noises, others: as of `SummedCounts`.
     """
 
-    def __init__(self, selection: Program, noises: CountNoises):
-        super().__init__(CountedProgram(selection), noises)
+    def __init__(self, selection: Program, noises: CountNoises, others: bool = False):
+        super().__init__(CountedProgram(selection), noises, others)
 
     def noise(self, trip: int) -> ItemNoise:
         if trip < self.trips - 1:

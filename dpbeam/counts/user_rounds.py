@@ -25,7 +25,10 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 
 INSIDE, WAY, WEIGHT = "inside", "way", "weight"
+#: What the hub announces where it is asked for: (1,) int64, a noisy number of users without an item of the domain.
+OTHERS = "others"
 _DOMAIN, _SIZE, _USERS = "domain", "size", "users"
+_OTHERS_FP = np.array([[0, 1]], np.uint64)  # buckets have (number, 0)
 
 
 class UserRounds(Extended):
@@ -35,9 +38,11 @@ class UserRounds(Extended):
       inner: a counted selection, or `CountProgram`.
       domain: a list of items that are public; None: there is none.
       domain_trip: the last trip of the counting, after which the domain is known.
+      others: whether the histogram has a bucket for users without an item of the domain; a user is still in one bucket.
     """
 
     domain: Columns | None = None
+    others: bool = False
 
     def add_rounds(self) -> None:
         """Add the two trips; call it once `inner` is there."""
@@ -96,7 +101,10 @@ class UserRounds(Extended):
             return super().summarise(trip, part, keys)
         if isinstance(part, Block):
             rows = Csr.from_state(part.state, _DOMAIN)
-            return {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
+            users = {_USERS: items_per_user(rows.degrees, int(part.broadcast[_SIZE][0]))}
+            return (
+                {**users, OTHERS: np.array([np.count_nonzero(rows.degrees == 0)])} if self.others else users
+            )
         new, _ = candidates(self.inner, part, listed=self.domain is None)
         return {_SIZE: np.array([np.count_nonzero(new)], np.int64)}
 
@@ -115,4 +123,7 @@ class UserRounds(Extended):
         exact = sum((part[_USERS] for part in summaries), np.zeros(len(edges), np.int64))
         fp = np.stack((np.arange(len(edges)), np.zeros(len(edges))), axis=1).astype(np.uint64)
         way = self.choose_way((exact * UNITS + draw.noise(fp)) / UNITS, size)
+        if self.others:
+            units = sum((part[OTHERS] for part in summaries), np.zeros(1, np.int64)) * UNITS
+            way[OTHERS] = np.rint((units + draw.noise(_OTHERS_FP)) / UNITS).astype(np.int64)
         return way, way

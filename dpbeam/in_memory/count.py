@@ -13,7 +13,7 @@ from dpbeam.in_memory.select import (
     Selection,
     input_pairs,
     naming_arguments,
-    released_by_hub,
+    released_by,
     released_table,
     run_key,
     warn_of_budget,
@@ -66,5 +66,5 @@ def count(
         plan, input_parameters=pairs.parameters, fixed_key=key.insecure, privacy_unit=pairs.privacy_unit
     )
     ledger.verify()
-    released = released_by_hub(plan.program(listed), pairs, key)
+    released, _ = released_by(plan.program(listed), pairs, key)
     return Selection(released_table(released, None, pairs.names, pairs.kinds, tuple(added)), ledger)

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
-from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_in_process, run_trips
+from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
@@ -55,10 +56,12 @@ class Selection:
       table: columns `item` (or the names of several item columns) and, where asked for, `noisy_weight`, or
         `noisy_count` and `noisy_count_sd`, and `new` beside known releases; sorted by the bytes of the items.
       ledger: the ledger of the run, verified.
+      others: if asked for, the noisy number of `users` that hold nothing of the table, and its deviation `sd`.
     """
 
     table: pa.Table
     ledger: Ledger
+    others: Others | None = None
 
     @property
     def items(self) -> list[Any]:
@@ -110,6 +113,7 @@ def select(
     noisy_weights: bool = False,
     noisy_counts: bool = False,
     noisy_count_share: float | None = None,
+    others: bool = False,
     public_items: Any = None,
     known: Selection | Sequence[Selection] = (),
     item_type: str | Sequence[str] | None = None,
@@ -141,6 +145,7 @@ def select(
       noisy_weights: return the noisy weight of released items.
       noisy_counts: return a noisy number of users of each released item, `noisy_count`, and its standard deviation,
         `noisy_count_sd`; bought with `noisy_count_share` of the budget, 0.2 unless given.
+      others: with noisy counts, also a noisy number of users that hold nothing of what is returned.
       public_items: items that are released always, without budget, and taken out of the selection: a column, or a frame
         with the item columns. `noisy_counts` counts them too, also those that nobody holds.
       known: results of earlier calls. Their items are treated as public ones, and the column `new` of the table says
@@ -172,6 +177,7 @@ def select(
             noisy_weights=noisy_weights,
             noisy_counts=noisy_counts,
             noisy_count_share=noisy_count_share,
+            others=others,
             **settings,
         )
         plan = make_plan(config)
@@ -198,15 +204,13 @@ def select(
     if earlier:
         told = pc.unique(pa.concat_arrays([_items_of(result, names, kinds) for result in earlier]))
         listed = told if listed is None else pc.unique(pa.concat_arrays([told, listed]))
+    program = plan.program
     if listed is not None and plan.config.noisy_counts:
-        released, listed = released_by_hub(plan.program_beside(bare_domain(listed)), pairs, key), None
-    else:
-        private = pairs if listed is None else pairs.filtered(listed, keep=False)
-        sizes = choose_sizes(len(private.items), item_bytes=private.item_bytes)
-        released = run_in_process(
-            plan.program, private.batches(), key, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-        )
-    return Selection(released_table(released, listed, names, kinds, numbers, told), ledger)
+        program, listed = plan.program_beside(bare_domain(listed)), None
+    private = pairs if listed is None else pairs.filtered(listed, keep=False)
+    released, broadcast = released_by(program, private, key)
+    table = released_table(released, listed, names, kinds, numbers, told)
+    return Selection(table, ledger, plan.others(broadcast))
 
 
 def _known_release(result: Any, privacy_unit: str, key: RunKey) -> dict[str, Any]:
@@ -241,8 +245,8 @@ def bare_domain(items: pa.Array) -> Columns:
     return histogram(items, np.zeros(len(items), np.int64), b"")
 
 
-def run_hub(program: Program, pairs: InputPairs, key: RunKey) -> pa.RecordBatch | None:
-    """Run a program whose hub gives the result; None where there is no item.
+def run_program(program: Program, pairs: InputPairs, key: RunKey) -> tuple[list[pa.RecordBatch], Columns]:
+    """What a program releases, and what its hub last said.
 
     Raises:
       ValueError: the key has served a run.
@@ -253,17 +257,17 @@ def run_hub(program: Program, pairs: InputPairs, key: RunKey) -> pa.RecordBatch 
     blocks = build_blocks(
         pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
     )
-    return next(output_batches(program, run_trips(program, list(blocks), keys)), None)
+    finished = run_trips(program, list(blocks), keys)
+    return list(output_batches(program, finished)), finished.broadcast
 
 
-def released_by_hub(program: Program, pairs: InputPairs, key: RunKey) -> Released:
-    """Run a program whose hub gives items and numbers."""
-    batch, numbers = run_hub(program, pairs, key), program.released_names
-    if batch is None:
-        return Released(pa.array([], pa.large_binary()), np.zeros((0, len(numbers))))
-    return Released(
-        batch.column("item"), np.stack([batch.column(name).to_numpy() for name in numbers], axis=1)
-    )
+def released_by(program: Program, pairs: InputPairs, key: RunKey) -> tuple[Released, Columns]:
+    """Items and numbers that a program releases, and what its hub last said."""
+    (batches, broadcast), names = run_program(program, pairs, key), program.released_names
+    items = [pa.array([], pa.large_binary()), *(batch.column("item") for batch in batches)]
+    numbers = [np.zeros((0, len(names)))]
+    numbers += [np.stack([batch.column(name).to_numpy() for name in names], axis=1) for batch in batches]
+    return Released(pa.concat_arrays(items), np.concatenate(numbers)), broadcast
 
 
 def warn_of_budget(epsilon: float, delta: float) -> None:

@@ -20,8 +20,8 @@ from dpbeam.in_memory.select import (
     input_pairs,
     naming_arguments,
     public_list,
-    run_hub,
     run_key,
+    run_program,
     warn_of_budget,
 )
 from dpbeam.kernels import canonical
@@ -159,7 +159,8 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
 
 def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:
     """Run a program whose hub gives a ranking; its table."""
-    batch = run_hub(program, pairs, key)
+    batches, _ = run_program(program, pairs, key)
+    batch = batches[0] if batches else None
     items = pa.array([], pa.large_binary()) if batch is None else batch.column("item")
     columns = [pa.array(np.arange(1, len(items) + 1)), *canonical.decode(items, pairs.kinds)]
     names = [RANK, *(pairs.names if len(pairs.names) > 1 else ("item",))]

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
-from dpbeam.accounting.release import INPUT_NAMES, STARTED_FORMAT, InputDigest, Release, as_text
+from dpbeam.accounting.release import INPUT_NAMES, STARTED_FORMAT, InputDigest, Others, Release, as_text
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder, RunStore
@@ -112,6 +112,7 @@ class Job:
       charge: the account that the run is charged to.
       began: when the job was made, in UTC, for the ledger.
       input_digest: of the input, for the ledger, if it was asked for.
+      others: users that hold nothing of the output, likewise.
     """
 
     command: str
@@ -125,6 +126,7 @@ class Job:
     charge: Uncharged
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
     input_digest: InputDigest | None = None
+    others: Others | None = None
     _source: ReadInput | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -259,6 +261,7 @@ class Job:
             release_id=self.given.get("release_id"),
             inputs=self._input_names(),
             input_digest=self.input_digest,
+            others=self.others,
         )
 
     def _input_names(self) -> tuple[str, ...] | None:

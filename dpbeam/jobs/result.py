@@ -66,6 +66,7 @@ def describe(
         "outputs": [],
         "ledger": None,
         "items_released": None,
+        "others": None,
         "private": None,
         **dict.fromkeys(_OF_LEDGER),
     }
@@ -85,6 +86,7 @@ def of_release(
         "outputs": list(outputs),
         "ledger": ledger_path,
         "items_released": items,
+        "others": ledger.get("release", {}).get("others"),
         "private": ledger["key_source"] == KEY_FROM_OS,
         **{name: ledger[name] for name in _OF_LEDGER},
     }

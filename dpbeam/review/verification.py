@@ -19,6 +19,7 @@ from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.versions import MODIFIED, code_revision, versions
 from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity
 from dpbeam.selection.known import known_cost
+from dpbeam.selection.ledger import OTHERS_DEVIATION
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         *_sensitivity(ledger),
         *_floor(ledger, again),
         *_known(ledger),
+        *_others(ledger),
         _key(ledger),
         _settings(ledger, again),
     ]
@@ -140,6 +142,16 @@ def _known(ledger: Ledger) -> list[Statement]:
         return []
     text = f"items of earlier releases took no part; these state {cost}, which comes on top and is not checked here"
     return [Statement("known releases", None, text)]
+
+
+def _others(ledger: Ledger) -> list[Statement]:
+    """The released number of users without an item of the output; `settings` holds the deviation against the events."""
+    others = None if ledger.release is None else ledger.release.others
+    if others is None:
+        return []
+    text = f"{others.users} users hold none of the items, standard deviation {others.sd:.9g}"
+    stated = others.sd == ledger.parameters.get(OTHERS_DEVIATION)
+    return [Statement("others", stated, text if stated else f"{text}, which the settings do not state")]
 
 
 def _min_users(ledger: Ledger) -> Any:

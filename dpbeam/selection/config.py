@@ -34,6 +34,7 @@ class SelectionConfig:
       preset: "published" takes every setting of the method's paper.
       noisy_weights: report the noisy weight of released items.
       noisy_counts: release a noisy number of users of every released item, at `noisy_count_share` of the budget.
+      others: with noisy counts, also how many users hold nothing of the output.
       settings: of the method: a mapping of what was given until `resolve`, its own settings object afterwards.
     """
 
@@ -46,6 +47,7 @@ class SelectionConfig:
     noisy_weights: bool
     noisy_counts: bool
     noisy_count_share: float | None
+    others: bool
     settings: Mapping[str, Any] | Settings
 
     def __init__(
@@ -60,6 +62,7 @@ class SelectionConfig:
         noisy_weights: bool = False,
         noisy_counts: bool = False,
         noisy_count_share: float | None = None,
+        others: bool = False,
         settings: Mapping[str, Any] | Settings | None = None,
         **options: Any,
     ):
@@ -89,6 +92,7 @@ class SelectionConfig:
             ("noisy_weights", noisy_weights),
             ("noisy_counts", noisy_counts),
             ("noisy_count_share", noisy_count_share),
+            ("others", others),
             ("settings", merged),
         ):
             object.__setattr__(self, name, value)
@@ -163,6 +167,8 @@ class SelectionConfig:
         if not self.noisy_counts:
             if self.noisy_count_share is not None:
                 raise InputError("--noisy_count_share needs --noisy_counts")
+            if self.others:
+                raise InputError("--others needs --noisy_counts: it is read from their histogram")
             return None
         if self.noisy_weights:
             raise InputError("--noisy_counts and --noisy_weights exclude each other: counts say more")
@@ -183,6 +189,7 @@ class SelectionConfig:
                 if self.noisy_counts
                 else {}
             ),
+            **({"others": True} if self.others else {}),
             **settings,
         }
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items() if v is not None}

@@ -60,10 +60,10 @@ def config_of_ledger(
     """
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.known import KNOWN
-    from dpbeam.selection.ledger import COUNT_DEVIATION
+    from dpbeam.selection.ledger import COUNT_DEVIATION, OTHERS_DEVIATION
 
-    others = ("account", "input", "output", KNOWN, COUNT_DEVIATION)
-    values = {name: value for name, value in parameters.items() if name not in others}
+    apart = ("account", "input", "output", KNOWN, COUNT_DEVIATION, OTHERS_DEVIATION)
+    values = {name: value for name, value in parameters.items() if name not in apart}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return SelectionConfig(epsilon, delta, method, **values)
 
@@ -109,6 +109,8 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
     )
     if "floor" in report:
         yield _floor(report["floor"])
+    if "others_sd" in report:
+        yield f"others: users that hold nothing of the output, standard deviation {report['others_sd']:.2f}"
 
 
 def _floor(floor: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from dpbeam.selection.plan import SelectionPlan
 
 #: Of the parameters: what a noisy count's deviation is a multiple of.
 COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"
+#: Of the parameters: the deviation of the number of users that hold nothing of the output.
+OTHERS_DEVIATION = "others_sd"
 
 
 def one_value_of(column: str | None) -> str:
@@ -34,7 +36,10 @@ def selection_ledger(
 
 def count_parameters(plan: SelectionPlan) -> dict[str, Any]:
     """The noise of the counts; the clip that it is multiplied by is chosen in the run and stands in the output."""
-    return {} if plan.counts is None else {COUNT_DEVIATION: plan.counts[0].sigma}
+    if plan.counts is None:
+        return {}
+    others = {} if plan.others_deviation is None else {OTHERS_DEVIATION: plan.others_deviation}
+    return {COUNT_DEVIATION: plan.counts[0].sigma, **others}
 
 
 def selection_parameters(selection: SelectionPlan | None) -> dict[str, Any]:

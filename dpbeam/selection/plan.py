@@ -15,9 +15,11 @@ import numpy as np
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.accounting.release import Others
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import Budgets, CountingSelection, CountNoises, count_noises
+from dpbeam.counts.user_rounds import OTHERS
 from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns
@@ -115,7 +117,11 @@ class SelectionPlan:
     @functools.cached_property
     def program(self) -> Program:
         """What runs, in process or on Beam."""
-        return self._selection if self.counts is None else CountingSelection(self._selection, self.counts[0])
+        return (
+            self._selection
+            if self.counts is None
+            else CountingSelection(self._selection, self.counts[0], self.config.others)
+        )
 
     @property
     def _selection(self) -> Program:
@@ -131,9 +137,21 @@ class SelectionPlan:
         """
         if self.counts is None:
             raise ValueError("a selection without counts leaves the items of a list out of its input")
-        program = ListedCounts(CountedProgram(self._selection, listed["items"]), self.counts[0], listed)
+        inner = CountedProgram(self._selection, listed["items"])
+        program = ListedCounts(inner, self.counts[0], listed, self.config.others)
         check_same_noise(self.event.noises(), program.noises())
         return program
+
+    @property
+    def others_deviation(self) -> float | None:
+        """Of the number of users that hold nothing of the output; None where it is not asked for."""
+        return self.counts[0].histogram_sigma if self.counts and self.config.others else None
+
+    def others(self, broadcast: Columns) -> Others | None:
+        """That number, from what the hub of a finished run last said."""
+        if self.others_deviation is None:
+            return None
+        return Others(int(broadcast[OTHERS][0]), self.others_deviation)
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:

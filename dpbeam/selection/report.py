@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbeam.accounting.limits import users_needed_limit
+from dpbeam.selection.ledger import OTHERS_DEVIATION
 from dpbeam.selection.plan import SelectionPlan
 
 PROBABILITIES = (0.05, 0.5, 0.95)
@@ -55,6 +56,7 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
         "users_needed": needed,
         "limit_of_any_algorithm": limit,
         **({} if config.min_users is None else {"floor": _floor(plan, needed)}),
+        **({} if plan.others_deviation is None else {OTHERS_DEVIATION: plan.others_deviation}),
     }
 
 

@@ -17,16 +17,18 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.accounting.release import Others
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import one_value_of, selection_ledger
-from dpbeam.selection.plan import make_plan
+from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
@@ -277,6 +279,13 @@ class SelectPartitions(ProgramTransform):
             "num_blocks": sizes.num_blocks,
             "num_shards": sizes.num_shards,
         }
+
+
+def others_of(plan: SelectionPlan, program: Program, run: RunFolder) -> Others | None:
+    """How many users hold nothing of the output, after a run of `program`; None where the plan does not ask for it."""
+    if plan.others_deviation is None:
+        return None
+    return plan.others(last_broadcast(program, run.store, program.trips))
 
 
 class UserBlocks(beam.PTransform):

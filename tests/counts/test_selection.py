@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -19,6 +20,7 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
+from dpbeam.accounting.release import Others
 from dpbeam.cli.select import main
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import histogram
@@ -32,8 +34,11 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
+from dpbeam.review.verification import check_ledger
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.family import shown_selection
 from dpbeam.selection.plan import make_plan
+from dpbeam.selection.report import plan_report
 from dpbeam.selection.transforms import CountedItem, SelectPartitions
 from dpbeam.selectors.registry import selectors
 from tests.support.instances import batches
@@ -181,6 +186,83 @@ def test_numbers_of_what_nobody_holds_have_the_stated_law():
     low, high = chi2.ppf(5e-8, size), chi2.isf(5e-8, size)
     assert low < square < high and not any(low < square * f**2 < high for f in (0.7, 1.3))
     assert abs(total) < norm.isf(5e-8) * math.sqrt(size)
+
+
+def without(items, pairs=PAIRS):
+    held = {}
+    for user, item in pairs:
+        held.setdefault(user, set()).add(item)
+    return sum(not of_user & set(items) for of_user in held.values())
+
+
+def others(pairs, run_key, **more):
+    """A result with the number of users that hold nothing of it."""
+    table = dict(zip(("user", "item"), map(list, zip(*pairs))))
+    with pytest.warns(UserWarning):
+        return dpbeam.select(
+            table, max_items_per_user=6, noisy_counts=True, others=True, insecure_test_key=run_key, **more
+        )
+
+
+@pytest.mark.parametrize("listed", [None, ["item 3", "nobody's"]])
+def test_with_little_noise_others_are_who_holds_nothing_of_the_output(listed):
+    pairs = PAIRS + [(f"lonely {n}", f"own {n}") for n in range(400)]
+    result = others(pairs, "0b", epsilon=400.0, delta=1e-2, public_items=listed)
+    assert result.others.sd < 0.6 and abs(result.others.users - without(result.items, pairs)) < 4 < 300
+    alone = others(pairs[-400:], "0b", epsilon=400.0, delta=1e-190, public_items=listed)
+    assert set(alone.items) == set(listed or ()) and abs(alone.others.users - 400) <= 4
+
+
+def test_the_number_of_others_has_the_law_of_the_histogram():
+    """200 runs that release nothing; false alarm 2e-7, and 0.7 or 1.3 times the deviation would show."""
+    pairs, errors = [(f"user {n}", f"own {n}") for n in range(50)], []
+    plan = plan_of("basic", epsilon=1.0, delta=1e-6, others=True)
+    for run in range(200):
+        keys = Keys(RunKey.insecure_fixed(f"others {run}"))
+        blocks = list(build_blocks(batches(pairs), keys, plan.program.cap, num_blocks=2, num_shards=1))
+        finished = run_trips(plan.program, blocks, keys)
+        errors.append(plan.others(finished.broadcast).users - 50)
+    # No bucket, (number, 0), has this noise.
+    (noise,) = keys.hub(plan.program.histogram_noise).noise(np.array([[0, 1]], np.uint64)) / UNITS
+    assert errors[-1] == round(noise)
+    expected = plan.counts[0].histogram_sigma ** 2 + 1 / 12
+    square = float((np.array(errors) ** 2).sum()) / expected
+    low, high = chi2.ppf(5e-8, 200), chi2.isf(5e-8, 200)
+    assert low < square < high and not any(low < square * f**2 < high for f in (0.6, 1.5))
+    assert plan.others(finished.broadcast).sd == plan.counts[0].histogram_sigma
+
+
+class _Buckets(Forwarding):
+    """Keeps the histogram before noise."""
+
+    def decide(self, trip, state, summaries, draw):
+        if "users" in summaries[0]:
+            self.histogram = np.concatenate(
+                [sum(part[name] for part in summaries) for name in ("users", "others")]
+            )
+        return super().decide(trip, state, summaries, draw)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 80), min_size=1, max_size=20, unique=True))
+def test_a_user_is_in_one_bucket_of_the_histogram_whether_it_holds_something_or_not(held):
+    sides, plan = [], plan_of("basic", others=True)
+    for pairs in (PAIRS, PAIRS + [("newcomer", f"item {i}") for i in held]):
+        keys, noted = Keys(key()), _Buckets(plan.program)
+        blocks = list(build_blocks(batches(pairs), keys, noted.cap, num_blocks=2, num_shards=2))
+        noted.size = sum(len(batch) for batch in output_batches(noted, run_trips(noted, blocks, keys)))
+        sides.append(noted)
+    if sides[0].size == sides[1].size:
+        moved = sides[1].histogram - sides[0].histogram
+        assert sorted(moved.tolist()) == [0] * (len(moved) - 1) + [1]
+
+
+def test_others_cost_nothing_and_change_nothing_else():
+    bare, more = plan_of(), plan_of(others=True)
+    assert bare.event == more.event and bare.others_deviation is None
+    same(released(bare), released(more))
+    *_, last = shown_selection(plan_report(more))
+    assert last.startswith("others: ") and f"{more.others_deviation:.2f}" in last
 
 
 class _LastSums(Forwarding):
@@ -346,6 +428,50 @@ def test_the_command_and_the_function_agree(tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.parametrize("how", [[], ["--num_shards=2"], ["--known"], ["--known", "--num_shards=2"]])
+def test_the_command_puts_others_into_ledger_and_result(how, tmp_path, capsys):
+    """In one step and in trips, from shards and from the hub; the same as in memory."""
+    table = pa.table(dict(zip(("user", "item"), zip(*PAIRS))))
+    pq.write_table(table, tmp_path / "in.parquet")
+    flags = [f"--input={tmp_path}/in.parquet", "--epsilon=2", "--delta=1e-3", f"--insecure_test_key={TEXT}"]
+    more = []
+    if "--known" in how:
+        assert main([*flags, f"--output={tmp_path}/first", "--quiet"]) == 0
+        more = [f"--known={tmp_path}/first"]
+    more += [flag for flag in how if flag != "--known"] + [f"--result_file={tmp_path}/result.json"]
+    assert main([*flags, "--noisy_counts", "--others", f"--output={tmp_path}/out", *more]) == 0
+    text = "".join(capsys.readouterr())
+    settings = {"epsilon": 2, "delta": 1e-3, "insecure_test_key": TEXT}
+    with pytest.warns(UserWarning, match="NOT PRIVATE"):
+        known = dpbeam.select(table, **settings) if "--known" in how else ()
+        result = dpbeam.select(table, **settings, noisy_counts=True, others=True, known=known)
+    ledger = Ledger.from_json((tmp_path / "out.ledger.json").read_text())
+    assert ledger.release.others == result.others and ledger.parameters["others_sd"] == result.others.sd
+    assert json.loads((tmp_path / "result.json").read_text())["others"] == vars(result.others)
+    assert f"others: {result.others.users} users hold none of them" in text
+    statements = {s.name: s for s in check_ledger((tmp_path / "out.ledger.json").read_text())[1]}
+    assert statements["others"].holds and statements["settings"].holds
+    spoilt = replace(ledger, release=replace(ledger.release, others=Others(3, 1.0)))
+    assert {s.name: s.holds for s in check_ledger(spoilt.to_json())[1]}["others"] is False
+
+
+def test_others_of_an_input_without_rows(tmp_path):
+    pq.write_table(
+        pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}),
+        tmp_path / "in.parquet",
+    )
+    flags = [
+        f"--input={tmp_path}/in.parquet",
+        "--epsilon=2",
+        "--delta=1e-3",
+        f"--output={tmp_path}/out",
+        "--quiet",
+    ]
+    assert main([*flags, "--noisy_counts", "--others", "--allow_empty"]) == 0
+    others = Ledger.from_json((tmp_path / "out.ledger.json").read_text()).release.others
+    assert abs(others.users) < 8 * others.sd
+
+
 def test_nothing_released():
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         result = dpbeam.select(
@@ -363,6 +489,7 @@ def test_nothing_released():
             "noisy_count_share must lie strictly between 0 and 1, got 1.0",
         ),
         ({"noisy_counts": True, "noisy_weights": True}, "noisy_counts and noisy_weights exclude each other"),
+        ({"others": True}, "others needs noisy_counts: it is read from their histogram"),
     ],
 )
 def test_refusals(flags, message):

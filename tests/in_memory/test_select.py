@@ -151,13 +151,13 @@ class TestEqualsTheCommand:
         monkeypatch.setattr("dpbeam.selection.sizes.LINKS_PER_MESSAGE", 10)
         monkeypatch.setattr("dpbeam.selection.sizes.MAX_PAIRS_PER_BLOCK", 200)
         seen = []
-        run = dpbeam.in_memory.select.run_in_process
+        run = dpbeam.in_memory.select.build_blocks
 
         def watched(*arguments, **sizes):
             seen.append(sizes)
             return run(*arguments, **sizes)
 
-        monkeypatch.setattr("dpbeam.in_memory.select.run_in_process", watched)
+        monkeypatch.setattr("dpbeam.in_memory.select.build_blocks", watched)
         assert select(TABLE, noisy_weights=True).table.equals(once)
         assert select(TABLE, method="vote").items == select(TABLE, method="vote").items
         assert seen[0]["num_blocks"] > 4 and seen[0]["num_shards"] > 1
@@ -460,7 +460,11 @@ class TestResult:
         """Also below the surface: the buffers of the table are no slices of the input's."""
         users, items = (TABLE[name].to_pylist() for name in ("user", "item"))
         found = select(([*users, "u-secret"], [*items, "i-secret"]))
-        assert set(vars(found)) == {"table", "ledger"} and found.table.schema.metadata is None
+        assert (
+            set(vars(found)) == {"table", "ledger", "others"}
+            and found.others is None
+            and found.table.schema.metadata is None
+        )
         buffers = [b for c in found.table.columns for chunk in c.chunks for b in chunk.buffers() if b]
         held = b" ".join(b.to_pybytes() for b in buffers)
         assert found.items[0].encode() in held and b"secret" not in held

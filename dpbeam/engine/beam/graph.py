@@ -150,7 +150,8 @@ class _AllTrips(TripDoFn):
         )  # which draws for these blocks alone
         del blocks
         if finished.broadcast:
-            self._store.write(broadcast_name(finished.trip), finished.broadcast)
+            met = max(trip for trip in range(finished.trip + 1) if self._program.meets(trip) is not None)
+            self._store.write(broadcast_name(met), finished.broadcast)
         if self._program.may_end:
             keep_ending(self._store, finished.trip)
         for batch in output_batches(self._program, finished):
