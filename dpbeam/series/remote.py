@@ -87,7 +87,12 @@ class RemoteFolder(Folder):
 
     def read(self, name: str) -> bytes:
         with self._asked():
-            data = FileSystems.read(self._at(name))
+            try:
+                data = FileSystems.read(self._at(name))
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                data = b""  # it is being removed
         if not data:
             raise FileNotFoundError(errno.ENOENT, "was removed", name)
         return data

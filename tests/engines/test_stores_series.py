@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
+from dpbeam.engine.beam import lease
 from dpbeam.storage import FileSystems, azure
 from dpbeam.storage.remote import patiently
 from tests.cli.test_series import COLUMNS, write_night
@@ -135,9 +136,9 @@ def test_of_two_nights_at_once_one_is_made(place, expected):
 @ON_EACH
 def test_the_same_night_at_once_is_made_once(place, expected):
     assert main(opening(place)) == 0
+    ended = processes(*[night(place, 1)] * 2)
+    assert {code for code, _ in ended} <= {0, 1} and 0 in [code for code, _ in ended], ended
     for number in NIGHTS:
-        ended = processes(*[night(place, number)] * 2)
-        assert {code for code, _ in ended} <= {0, 1} and 0 in [code for code, _ in ended], ended
         assert main(night(place, number)) == 0
     assert output(place) == expected
 
@@ -188,6 +189,7 @@ def test_a_store_that_takes_nothing_more_is_one_line(proxied, expected, capsys, 
     proxy, place = proxied
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr(azure, "patiently", partial(patiently, attempts=1))
+    monkeypatch.setattr(lease, "SECONDS", 2)  # this process lives, and cannot say that its lock is free
     assert main(opening(place)) == 0
     for last in (0, 1, 3, 5):
         proxy.rule = lambda r, last=last: 503 if r.kind == "put" and r.number >= last else None

@@ -12,6 +12,7 @@ way.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import threading
 import time
@@ -30,6 +31,7 @@ LOCK = "lock-"
 #: How long a lock that does not change is believed, and how often a living process changes it.
 SECONDS, BEAT = 60.0, 10.0
 _LOOK = 1.0
+_LENGTH = 1000
 
 
 class HeldError(Exception):
@@ -94,10 +96,15 @@ def _is_free(path: str) -> bool:
 
 
 def _read(path: str) -> bytes:
+    """What a lock says; something else each time where it changes just now, nothing where it is gone."""
     try:
         return FileSystems.read(path)
     except FileNotFoundError:  # there is a newer one
         return b""
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            return uuid.uuid4().bytes
+        raise
 
 
 def _beat(path: str, ended: threading.Event) -> None:
@@ -107,9 +114,9 @@ def _beat(path: str, ended: threading.Event) -> None:
 
 
 def _text(*, free: bool = False) -> bytes:
-    """Another one each time."""
+    """Another one each time, of one length, so that a reader meets no shorter one."""
     values: dict[str, Any] = {"owner": asdict(Owner.this_process()), "free": free, "beat": uuid.uuid4().hex}
-    return json.dumps(values).encode()
+    return json.dumps(values).ljust(_LENGTH).encode()
 
 
 def _put(path: str, text: bytes) -> None:

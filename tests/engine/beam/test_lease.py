@@ -1,5 +1,6 @@
 """Who holds a folder of a store, and when another may take it."""
 
+import errno
 import json
 import threading
 import time
@@ -72,6 +73,20 @@ def test_a_lock_that_cannot_be_read_is_waited_for(store, text):
     begin = time.monotonic()
     with lease.alone(FOLDER):
         assert time.monotonic() - begin > lease.SECONDS
+
+
+def test_a_lock_that_changes_while_it_is_read_is_that_of_a_living_process(store):
+    left(store, 1, host="elsewhere")
+
+    def watch(kind: str, url: str) -> None:
+        if kind == "get":
+            raise OSError(errno.ESTALE, "the object was replaced while it was read", url)
+
+    store.watch = watch
+    begin = time.monotonic()
+    with pytest.raises(lease.HeldError), lease.alone(FOLDER):
+        store.watch = lambda kind, url: None
+    assert time.monotonic() - begin < 5
 
 
 def test_a_process_elsewhere_that_lives_keeps_it(store):
