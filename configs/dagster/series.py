@@ -3,8 +3,9 @@
 The counterpart of configs/airflow/dpbeam_series.py, with its environment; docs/schedule.md says when to take it in
 place of the independent releases of nightly.py, which lies beside this file and has what both share.
 
-Nights are made in their order: each partition depends on the one before, so backfills go day by day. A night given out
-of order is refused, which no retry follows.
+Nights are made in their order. A backfill is one run, of whatever kind it is, and makes its nights one after the other;
+what is out already is left as it is, so a backfill that failed is given again as it was. And each partition depends on
+the one before. A night given out of order is refused, which no retry follows.
 """
 
 import calendar
@@ -71,6 +72,8 @@ def make_night(day: str) -> str:
     return result_file
 
 
+#: Runs of single days would start at the same time, in no order.
+IN_ORDER = dg.BackfillPolicy.single_run()
 BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
 
@@ -78,19 +81,26 @@ BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     name="series_night",
     partitions_def=DAYS,
     retry_policy=RETRIES,
+    backfill_policy=IN_ORDER,
     deps=[dg.AssetDep("series_night", partition_mapping=BEFORE)],
 )
-def series_night(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-    day = context.partition_key
-    check_complete(day)
-    open_window(day)
-    return dg.MaterializeResult(metadata=shown(make_night(day)))
+def series_night(context: dg.AssetExecutionContext) -> None:
+    for day in sorted(context.partition_keys):
+        check_complete(day)
+        open_window(day)
+        context.add_asset_metadata(shown(make_night(day)), partition_key=day)
 
 
-@dg.asset(name="report_series_night", partitions_def=DAYS, retry_policy=RETRIES, deps=[series_night])
+@dg.asset(
+    name="report_series_night",
+    partitions_def=DAYS,
+    retry_policy=RETRIES,
+    backfill_policy=IN_ORDER,
+    deps=[series_night],
+)
 def report_series_night(context: dg.AssetExecutionContext) -> None:
-    day = context.partition_key
-    run([PROGRAM, "report", f"{places(day)[1]}-{day}.ledger.json", "--contents", "--overwrite"])
+    for day in context.partition_keys:
+        run([PROGRAM, "report", f"{places(day)[1]}-{day}.ledger.json", "--contents", "--overwrite"])
 
 
 NIGHTS = dg.define_asset_job("series", selection="*", partitions_def=DAYS)

@@ -243,7 +243,7 @@ def test_dagster(tmp_path):
 
 
 def test_dagster_series(tmp_path):
-    """Three nights of a window, the second without data; a night again; a night out of its order."""
+    """Three nights of a window, the second without data; a backfill in order; a night again; a night out of order."""
     fetch("dagster")
     place = Place(tmp_path, releases=0, months=1)
     folder = ROOT / "configs/dagster"
@@ -254,12 +254,17 @@ def test_dagster_series(tmp_path):
     place.run(*argv, DAYS[0])
     with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
         place.run(*argv, DAYS[2])  # it has three retries, and takes none
-    for day in DAYS[1:]:
-        place.run(*argv, day)
+    place.run(
+        *argv[:-1], "--partition-range", f"{DAYS[0]}...{DAYS[2]}"
+    )  # a backfill, of which one night is out
     before = place.files()
     place.run(*argv, DAYS[0])
     output = tmp_path / "out/dagster_series/2026-11"
     assert place.files() == before
     results = [json.loads((output / f"items-{day}.result.json").read_text()) for day in DAYS]
     assert [result["status"] for result in results] == ["already_released", "released", "released"]
+    starts = [
+        json.loads((output / f"items-{day}.ledger.json").read_text())["release"]["started"] for day in DAYS
+    ]
+    assert starts == sorted(starts)
     check_window(place, "dagster.series.2026-11", output)
