@@ -273,7 +273,7 @@ def _largest(x: np.ndarray, order: float, divergence: float) -> np.ndarray:
     low, high = np.zeros_like(x), np.full_like(x, 100.0)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        fits = _divergence(start, start + middle, order) <= divergence
+        fits = bit_divergence(start, start + middle, order) <= divergence
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return 1.0 / (1.0 + np.exp(-(start + low)))
 
@@ -283,12 +283,12 @@ def _middle(order: float, divergence: float) -> float:
     low, high = 0.0, 100.0
     for _ in range(_BISECTIONS):
         logit = 0.5 * (low + high)
-        fits = bool(_divergence(np.array(-logit), np.array(logit), order) <= divergence)
+        fits = bool(bit_divergence(np.array(-logit), np.array(logit), order) <= divergence)
         low, high = (logit, high) if fits else (low, logit)
     return 1.0 / (1.0 + math.exp(low))
 
 
-def _divergence(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:
+def bit_divergence(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:
     """max of D(B(q) || B(p)) and D(B(p) || B(q)), of logits."""
     yes, no = (-np.logaddexp(0, -p), -np.logaddexp(0, -q)), (-np.logaddexp(0, p), -np.logaddexp(0, q))
     both = [

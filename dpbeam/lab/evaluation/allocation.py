@@ -128,11 +128,11 @@ def gaussian_family(
     return allocate(sampled(sets, max_items), num_items, curve, round_.caps, steps)
 
 
-def sampled(sets: Csr, max_items: int) -> Csr:
-    """The users' sets, each cut to `max_items` of its items at random; an ordinary generator with a fixed seed."""
+def sampled(sets: Csr, max_items: int, rng: np.random.Generator | None = None) -> Csr:
+    """The users' sets, each cut to `max_items` of its items at random; without `rng` always the same ones."""
     if sets.degrees.max(initial=0) <= max_items:
         return sets
-    order = np.random.default_rng(_SEED).random(len(sets.links))
+    order = (rng or np.random.default_rng(_SEED)).random(len(sets.links))
     row = np.repeat(np.arange(len(sets.offsets) - 1), sets.degrees)
     place = np.empty(len(order), np.int64)
     place[np.lexsort((order, row))] = np.arange(len(order))

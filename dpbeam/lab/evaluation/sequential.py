@@ -1,4 +1,4 @@
-"""The sequential oracles as methods of experiments. They cannot be run on a cluster, and reports say so."""
+"""Baselines that are functions of arrays, as methods of experiments. Reports say which no cluster can run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.lab.evaluation.data import PairData, Repetition
 from dpbeam.lab.evaluation.methods import SELECTION, Method, Outcome, Prepared
 from dpbeam.lab.evaluation.oracles import greedy_update, policy_gaussian
+from dpbeam.lab.evaluation.released_bit import mad2r_bits, policy_bits, uniform_bits
 
 _EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 
 class Oracle(Method):
-    """A sequential oracle; `released` is its function, whose options are its settings."""
+    """A baseline; `released` is its function, whose options are its settings."""
 
     kind = SELECTION
     parallel = False
@@ -52,6 +53,32 @@ class GreedyUpdate(Oracle):
     note = "users one after the other fill their items up to a bar, in random order (Carvalho et al. 2022)"
     released = staticmethod(greedy_update)
     options = (*Oracle.options, "single")
+
+
+class UniformBits(Oracle):
+    """Basic and DP-SIPS with Harrison and Manurangsi 2026."""
+
+    name = "uniform-released-bit"
+    parallel = True
+    released = staticmethod(uniform_bits)
+    options = ("max_items_per_user", "budget_split", "cap")
+
+
+class Mad2rBits(Oracle):
+    """MAD2R with Harrison and Manurangsi 2026."""
+
+    name = "mad2r-released-bit"
+    parallel = True
+    released = staticmethod(mad2r_bits)
+    options = ("max_items_per_user", "budget_split", "max_adaptive_degree")
+
+
+class PolicyBits(Oracle):
+    """PolicyGaussian with Harrison and Manurangsi 2026."""
+
+    name = "policy-released-bit"
+    note = "PolicyGaussian whose noise protects the released bit alone (Harrison and Manurangsi 2026)"
+    released = staticmethod(policy_bits)
 
 
 def _run(released: Callable[..., np.ndarray], data: PairData, repetition: Repetition) -> Outcome:
