@@ -28,7 +28,7 @@ from tests.test_documents import known_flags
 #: the oldest release that keeps a sidecar beside a job, and a late one
 KUBERNETES = ("1.29", "1.34")
 FOLDERS = ("cluster", "select", "nightly")
-KINDS = {"Namespace", "ServiceAccount", "NetworkPolicy", "Job", "CronJob"}
+RESOURCE_KINDS = {"Namespace", "ServiceAccount", "NetworkPolicy", "Job", "CronJob"}
 
 
 class TestSchemas:
@@ -37,7 +37,7 @@ class TestSchemas:
         checked = [r for _, r in resources() if r["apiVersion"].partition("/")[0] != "flink.apache.org"]
         for checked_one in checked:
             kubernetes_validate.validate(checked_one, version, strict=True)
-        assert {r["kind"] for r in checked} == KINDS
+        assert {r["kind"] for r in checked} == RESOURCE_KINDS
 
     @pytest.mark.parametrize("version", KUBERNETES)
     @pytest.mark.parametrize("part", ["jobmanager", "taskmanager"])

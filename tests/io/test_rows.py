@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from dpbeam.io.rows import BlockMaker, Pairs, block_id
 from dpbeam.kernels.canonical import Kinds
 
-KINDS = Kinds(None, ("int",))
+INTEGER_ITEMS = Kinds(None, ("int",))
 
 
 def blocks_of(degrees, cuts, target):
     """Blocks of users with these numbers of items, added in batches cut at the given users."""
-    maker = BlockMaker(0, KINDS, target)
+    maker = BlockMaker(0, INTEGER_ITEMS, target)
     made = []
     bounds = sorted({0, len(degrees), *(cut % (len(degrees) + 1) for cut in cuts)})
     item = 0

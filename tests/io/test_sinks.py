@@ -130,14 +130,14 @@ def test_jsonl_content():
     assert written(binary(), format="jsonl") == b""
 
 
-KINDS = {"string": st.text(), "int": st.integers(-(2**63), 2**63 - 1), "bytes": st.binary()}
+VALUES_OF_KIND = {"string": st.text(), "int": st.integers(-(2**63), 2**63 - 1), "bytes": st.binary()}
 ARROW = {"string": pa.string(), "int": pa.int64(), "bytes": pa.binary()}
 
 
 @st.composite
 def _items(draw):
     kinds = tuple(draw(st.lists(st.sampled_from(canonical.ID_KINDS), min_size=1, max_size=3)))
-    rows = draw(st.lists(st.tuples(*(KINDS[kind] for kind in kinds)), max_size=20, unique=True))
+    rows = draw(st.lists(st.tuples(*(VALUES_OF_KIND[kind] for kind in kinds)), max_size=20, unique=True))
     return kinds, [row for row in rows if any(value not in ("", b"") for value in row)]
 
 

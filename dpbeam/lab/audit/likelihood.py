@@ -79,7 +79,7 @@ class Likelihood:
         units, drawn = _drawn(program, trips, keys, samples, stated or {spec.round: spec for spec in specs})
         rows = {
             name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int)
-            for name, kinds in _KINDS.items()
+            for name, kinds in _KINDS_BY_LAW.items()
         }
         if sum(map(len, rows.values())) < len(specs):
             raise ValueError(f"no likelihood is known for noise of kinds {sorted({s.kind for s in specs})}")
@@ -122,7 +122,11 @@ class Likelihood:
         return loss
 
 
-_KINDS = {"gaussian": ("gaussian",), "laplace": ("laplace",), "table": (CountNoise.kind, CoinNoise.kind)}
+_KINDS_BY_LAW = {
+    "gaussian": ("gaussian",),
+    "laplace": ("laplace",),
+    "table": (CountNoise.kind, CoinNoise.kind),
+}
 
 
 def _drawn(

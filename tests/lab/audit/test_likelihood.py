@@ -165,6 +165,6 @@ def test_repeated_gaussian_noise_makes_the_loss_large():
 
 
 def test_unknown_kinds_have_no_likelihood(monkeypatch):
-    monkeypatch.setattr(likelihood, "_KINDS", dict.fromkeys(likelihood._KINDS, ("gaussian",)))
+    monkeypatch.setattr(likelihood, "_KINDS_BY_LAW", dict.fromkeys(likelihood._KINDS_BY_LAW, ("gaussian",)))
     with pytest.raises(ValueError, match="no likelihood is known for noise of kinds"):
         Likelihood.measure(Noisy("laplace", (1.0,)), keys(0), LEVEL, samples=100)
