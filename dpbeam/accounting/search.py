@@ -15,11 +15,11 @@ def largest_fitting(
 
     Args:
       fits: what a parameter gives, None where it does not fit; what is above one that does not fit does not either.
-      found: what `low` gives.
+      fitted: what `low` gives.
       steps: halvings of the interval.
 
     Returns:
-      (parameter, what it gives): `low` and `found` where none above it fits.
+      (parameter, what it gives): `low` and `fitted` where none above it fits.
     """
     for _ in range(steps):
         middle = (low + high) / 2
