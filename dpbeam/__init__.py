@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpbeam.packing.transforms import Packing
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
+    from dpbeam.series.remote import RemoteFolder
     from dpbeam.topk.config import TopKConfig
     from dpbeam.topk.transforms import TopKItems
 
@@ -49,6 +50,7 @@ __all__ = [
     "PackingConfig",
     "RankedItems",
     "ReleasedItem",
+    "RemoteFolder",
     "Resource",
     "RunFolder",
     "SelectPartitions",
@@ -80,6 +82,7 @@ _HOME = {
     "PackingConfig": "packing.config",
     "RankedItems": "in_memory.top_k",
     "ReleasedItem": "selection.transforms",
+    "RemoteFolder": "series.remote",
     "Resource": "packing.config",
     "RunFolder": "engine.beam.store",
     "SelectPartitions": "selection.transforms",

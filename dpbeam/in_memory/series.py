@@ -28,6 +28,7 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
 from dpbeam.series.config import SeriesConfig, series_ledger
 from dpbeam.series.counts import count_share, with_counts
+from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
 from dpbeam.series.state import kinds_of
 from dpbeam.series.window import SeriesWindow
@@ -59,7 +60,8 @@ class Series:
       noisy_counts: with every released item, a noisy number of the users that held it on that night, at
         `noisy_count_share` (default 0.2) of the budget.
       user, item, item_type: as of `dpbeam.select`; with `known`, items are strings unless `item_type` says otherwise.
-      folder: where the series lives, private; without it, in memory.
+      folder: where the series lives, private: a path of this machine, or a `dpbeam.RemoteFolder`, which needs Beam;
+        without it, in memory.
       encrypt_intermediates: encrypt the folder under the key that DPBEAM_FOLDER_KEY of the environment holds, then and
         whenever the series is loaded.
       insecure_test_key: as of `dpbeam.select`.
@@ -83,7 +85,7 @@ class Series:
         user: str = "user",
         item: str | Sequence[str] = "item",
         item_type: str | Sequence[str] | None = None,
-        folder: str | None = None,
+        folder: Folder | str | None = None,
         encrypt_intermediates: bool = False,
         insecure_test_key: str | None = None,
     ):
@@ -108,7 +110,7 @@ class Series:
             )
 
     @classmethod
-    def load(cls, folder: str) -> Series:
+    def load(cls, folder: Folder | str) -> Series:
         """The series that lives in a folder.
 
         Raises:

@@ -25,24 +25,17 @@ _PROBE = "probe-"
 
 
 class RemoteFolder(Folder):
-    """A folder on a store.
+    """A folder on S3, on Azure or on HDFS, for `dpbeam.Series`.
 
-    Raises:
-      InputError: its URL cannot be one, or its store cannot make a file once.
+    Where it cannot be one, or the store does not answer, what first uses it raises InputError or UnavailableError.
+
+    Args:
+      path: its URL.
     """
 
     def __init__(self, path: str):
         self.path = path.rstrip("/")
-        if missing := missing_filesystem(path):
-            raise InputError(f"--folder: '{path}': {missing}")
-        if not path.partition("://")[2].strip("/"):
-            raise InputError(f"--folder: '{path}' names no folder")
-        with self._asked():
-            if not FileSystems.writes_once(path):
-                raise InputError(
-                    f"--folder: '{path}': files there cannot be made once and for all, so one night could be made "
-                    "twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
-                )
+        self._checked = False
 
     def _at(self, name: str) -> str:
         return FileSystems.join(self.path, name)
@@ -51,12 +44,27 @@ class RemoteFolder(Folder):
     def _asked(self) -> Iterator[None]:
         """Turn trouble with the store into one line."""
         try:
+            self._check()
             yield
         except (InputError, UnavailableError, FileNotFoundError, FileExistsError):
             raise
         except (BeamIOError, OSError, ValueError, ImportError) as error:
             message = f"--folder: cannot use '{self.path}': {reason(error)}"
             raise refusal(message, error) from None
+
+    def _check(self) -> None:
+        if self._checked:
+            return
+        if missing := missing_filesystem(self.path):
+            raise InputError(f"--folder: '{self.path}': {missing}")
+        if not self.path.partition("://")[2].strip("/"):
+            raise InputError(f"--folder: '{self.path}' names no folder")
+        if not FileSystems.writes_once(self.path):
+            raise InputError(
+                f"--folder: '{self.path}': files there cannot be made once and for all, so one night could be made "
+                "twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
+            )
+        self._checked = True
 
     def make(self) -> None:
         with self._asked():

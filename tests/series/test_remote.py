@@ -1,10 +1,12 @@
 """A series on a store: made once, whatever is killed, breaks, or runs at the same time."""
 
 import threading
+import warnings
 
 import pyarrow as pa
 import pytest
 
+import dpbeam
 from dpbeam.engine.beam import lease
 from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError, UnavailableError
@@ -193,6 +195,19 @@ def test_folders_where_no_series_can_be(path, message):
     assert objects.FakeStore.scheme() == "dpfake"
     with pytest.raises(InputError, match=message):
         RemoteFolder(path).make()
+
+
+def test_the_front_door(store):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"epsilon": 4, "delta": 0.05, "nights": 4, "insecure_test_key": "1"}
+        one, other = dpbeam.Series(**settings, folder=dpbeam.RemoteFolder(PLACE)), dpbeam.Series(**settings)
+    for pairs in NIGHTS:
+        frame = {"user": [u for u, _ in pairs], "item": [i for _, i in pairs]}
+        assert dpbeam.Series.load(dpbeam.RemoteFolder(PLACE)).run(frame).items == other.run(frame).items
+    assert one.released() == other.released() and one.nights_made == 4
+    with pytest.raises(InputError, match=r"^folder: 'dpx://b/f': no filesystem is known"):
+        dpbeam.Series.load(dpbeam.RemoteFolder("dpx://b/f"))
 
 
 def test_what_was_closed_or_erased_is_in_no_object(store):
