@@ -118,6 +118,7 @@ class TestBuilt:
             "README.md",
             "CONTRIBUTING.md",
             "CHANGELOG.md",
+            "SECURITY.md",
             "tests",
             "configs",
         ):
