@@ -17,7 +17,7 @@ def tree(tmp_path_factory):
     """A copy of the sources with the page's file, its line of the registry and its entry of the tests."""
     folder = tmp_path_factory.mktemp("tree")
     for name in ("dpbeam", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # what is compiled too
     (folder / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
     for block in blocks((ROOT / "docs" / "add_a_format.md").read_text()):
         if block.language != "python":

@@ -13,7 +13,7 @@ from dpbeam.cli import main
 from dpbeam.selectors.registry import selectors
 from dpbeam.storage import azure
 from dpbeam.storage.remote import patiently
-from tests.support.commands import without_progress
+from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
@@ -91,15 +91,20 @@ class TestRunners:
         assert main(["select", "--input", pairs, *COLUMNS, *BUDGET, *flags]) == 0
 
     def test_worker_processes_keep_their_log_to_themselves(self, pairs, tmp_path):
-        flags = [
-            "--direct_running_mode=multi_processing",
-            "--direct_num_workers=2",
-            f"--output={tmp_path / 'x'}",
-            f"--temp_location={tmp_path}",  # the machine's own may hold what a killed run left
-        ]
-        command = [sys.executable, "-m", "dpbeam.cli", "select", "--input", pairs, *COLUMNS, *BUDGET, *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, without_progress(done.stderr)) == (0, "")
+        """And release what this process does."""
+        command = ["select", "--input", pairs, *COLUMNS, *BUDGET, "--insecure_test_key=ab"]
+        flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+        flags.append(f"--temp_location={tmp_path}")  # the machine's own may hold what a killed run left
+        done = subprocess.run(
+            [sys.executable, "-m", "dpbeam.cli", *command, *flags, f"--output={tmp_path / 'x'}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode, without_progress(done.stderr)) == (0, key_warning("select"))
+        assert main([*command, f"--output={tmp_path / 'y'}"]) == 0
+        x, y = (next(tmp_path.glob(f"{name}-*.parquet")) for name in "xy")
+        assert x.read_bytes() == y.read_bytes() and pq.read_table(x).num_rows > 0
 
 
 class TestTempLocation:

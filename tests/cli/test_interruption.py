@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from tests.support.commands import select_command, without_progress
+from dpbeam.cli import main
+from tests.support.commands import select_command, select_flags, small_pairs, without_progress
 from tests.support.disks import fill, small_disk
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,10 +35,7 @@ def test_stopped_and_run_again(number, large_pairs, tmp_path):
     assert err.strip().splitlines()[-1] == "dpbeam select: error: interrupted"
     assert os.listdir(temp) == []
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
-    again = subprocess.run(
-        select_command(large_pairs, tmp_path / "out" / "x", temp), cwd=ROOT, capture_output=True, text=True
-    )
-    assert again.returncode == 0, again.stderr
+    assert main(["select", *select_flags(small_pairs(tmp_path), tmp_path / "out" / "x", temp)]) == 0
     assert len(os.listdir(tmp_path / "out")) == 2
     assert os.listdir(temp) == []
 
@@ -50,15 +48,14 @@ def full_soon(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["output", "temp"])
-def test_full_disk(place, large_pairs, full_soon, tmp_path):
+def test_full_disk(place, full_soon, tmp_path, capsys):
     temp = full_soon if place == "temp" else tmp_path / "temp"
     output = tmp_path / "out" / "x" if place == "temp" else full_soon / "x"
     if place == "output":
         temp.mkdir()
         fill(full_soon)
-    done = subprocess.run(select_command(large_pairs, output, temp), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    assert without_progress(done.stderr) == (
+    assert main(["select", *select_flags(small_pairs(tmp_path, users=3_000), output, temp)]) == 1
+    assert without_progress(capsys.readouterr().err) == (
         "dpbeam select: error: No space left on device; make room, or give another --temp_location or --output\n"
     )
     assert not glob.glob(f"{output}*")

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunFolder
-from tests.support.commands import select_command
+from tests.support.commands import select_command, select_flags, small_pairs
 
 
 def folder_of(parent, name, **changes):
@@ -129,7 +130,7 @@ class TestClean:
         assert target.exists()
 
 
-def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path):
+def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
     temp, out = tmp_path / "temp", tmp_path / "out[1]*"
     temp.mkdir()
     process = subprocess.Popen(
@@ -142,13 +143,12 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path):
     process.wait()
     [folder] = glob.glob(f"{temp}/dpbeam-run-*")
     assert os.path.exists(f"{folder}/key") and len(os.listdir(out)) == 1
-    again = subprocess.run(select_command(large_pairs, out / "x", temp), capture_output=True, text=True)
-    assert again.returncode == 0
+    assert main(["select", *select_flags(small_pairs(tmp_path), out / "x", temp)]) == 0
     warning = "dpbeam select: warning: a killed run left "
-    [line] = [line for line in again.stderr.splitlines() if line.startswith(warning)]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]
     assert "which may hold private data; remove it: dpbeam clean" in line and " and 1 more" in line
-    shell = line.split("remove it: ")[1].replace("dpbeam", f"{sys.executable} -m dpbeam.cli", 1)
-    assert subprocess.run(["sh", "-c", shell], capture_output=True).returncode == 0
+    dpbeam, *words = shlex.split(line.split("remove it: ")[1])
+    assert dpbeam == "dpbeam" and main(words) == 0
     assert os.listdir(temp) == [] and len(os.listdir(out)) == 2
 
 

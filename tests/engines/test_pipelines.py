@@ -51,10 +51,7 @@ OTHERS = {
 
 
 def combinations() -> list:
-    """(engine, pipeline, shards): every engine and every selector, other pipelines on one engine of each kind.
-
-    Of those on the runner in this process the first runs where no engine is asked for.
-    """
+    """(engine, pipeline, shards): every engine and every selector, other pipelines on one engine of each kind."""
     methods = list(selectors())
     rounds = -(-len(methods) // len(SELECTING))
     chosen = [
@@ -63,15 +60,8 @@ def combinations() -> list:
         for place, engine in enumerate(SELECTING)
         if turn == 0 or "embedded" not in engine
     ]
-    pairs_to_run = [
-        *dict.fromkeys(chosen),
-        *((engine, name, 3) for name, engines in OTHERS.items() for engine in engines),
-    ]
-    first = next(row for row in pairs_to_run if row[0] == "direct-2")
-    return [
-        pytest.param(*row, marks=pytest.mark.engines) if row[0] == "direct-2" and row != first else row
-        for row in pairs_to_run
-    ]
+    others = [(engine, name, 3) for name, engines in OTHERS.items() for engine in engines]
+    return [pytest.param(*row, marks=pytest.mark.engines) for row in dict.fromkeys([*chosen, *others])]
 
 
 @pytest.fixture(scope="module")

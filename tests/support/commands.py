@@ -3,6 +3,8 @@
 import re
 import sys
 
+from dpbeam.lab.synth import write_synthetic
+
 
 def without_progress(err: str) -> str:
     """Errors and warnings alone: the lines `dpbeam COMMAND: STAGE` left out."""
@@ -10,12 +12,24 @@ def without_progress(err: str) -> str:
     return "".join(kept)
 
 
-def select_command(pairs: str, output, temp) -> list[str]:
-    """`dpbeam select` on (user, item) pairs, as its module."""
+def select_flags(pairs: str, output, temp) -> list[str]:
+    """Of `dpbeam select` on (user, item) pairs."""
+    columns = ["--user_column=user", "--item_column=item"]
     return [
-        *(sys.executable, "-m", "pipelines.select_items", "--input", pairs, "--epsilon=1", "--delta=1e-6"),
-        *("--user_column=user", "--item_column=item", f"--output={output}", f"--temp_location={temp}"),
+        *(f"--input={pairs}", *columns, "--epsilon=1", "--delta=1e-6"),
+        *(f"--output={output}", f"--temp_location={temp}"),
     ]
+
+
+def select_command(pairs: str, output, temp) -> list[str]:
+    """The same as a program of its own."""
+    return [sys.executable, "-m", "pipelines.select_items", *select_flags(pairs, output, temp)]
+
+
+def small_pairs(folder, users: int = 500) -> str:
+    """A glob of (user, item) pairs."""
+    write_synthetic(str(folder / "small"), users=users, items=100, mean_items_per_user=15)
+    return str(folder / "small-*.parquet")
 
 
 def key_warning(command: str) -> str:

@@ -241,7 +241,12 @@ def prepare() -> None:
     pathlib.Path("users.txt").write_text("u1\nu7\n")
     limit = ["--epsilon=4", "--delta=1e-3", "--quiet"]  # one window fits, and no other
     assert main(["budget", "create", "--budget=warm.db", "--dataset=logs", *limit]) == 0
-    for name in ("open", "first", "erase", "close"):  # what this process has loaded and calibrated, its forks have
+    for name in (
+        "open",
+        "first",
+        "erase",
+        "close",
+    ):  # what this process has loaded and calibrated, its forks have
         command = [word.replace("acc.db", "warm.db") for word in COMMANDS[name]]
         assert main(["series", *command, "--quiet"]) == 0
     for folder in ("f", "out"):

@@ -4,9 +4,6 @@ import glob
 import itertools
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -30,10 +27,9 @@ from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
-from tests.support import resumable_job
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
-from tests.support.running import key, release
+from tests.support.running import key
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "hub"
@@ -263,7 +259,7 @@ def chained(name):
 
 @pytest.mark.parametrize(
     "name, trips_per_job",
-    [*itertools.product(PROGRAMS, (1, 3, 32)), *itertools.product(selectors(), (3, 32))],
+    [*itertools.product(PROGRAMS, (1, 3, 32)), *((name, 3) for name in selectors())],
 )
 def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path):
     program, out = chained(name), str(tmp_path / "out")
@@ -335,26 +331,6 @@ def test_every_job_of_a_swept_chain_may_fail_once(name, tmp_path, monkeypatch):
         folder.leave()
         jobs(RunFolder.resume(folder.path), program, out, trips_per_job=1, blocks_first=True)
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
-
-
-def test_a_killed_process_is_resumed_by_another(tmp_path):
-    """kill -9 after the first checkpoint; a new process takes the folder and gives the same result."""
-    argv = [sys.executable, resumable_job.__file__, str(tmp_path), "--runner=FnApiRunner"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run([*argv, "--die"], env=environment, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    (folder,) = glob.glob(str(tmp_path / "dpbeam-run-*"))
-    assert os.path.exists(f"{folder}/checkpoint-2")
-    assert not os.path.exists(tmp_path / "out")
-    subprocess.run(argv, env=environment, check=True, capture_output=True)
-    assert eval((tmp_path / "out").read_text()) == resumed_result()
-    assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
-
-
-def resumed_result() -> list[bytes]:
-    """What the job of `resumable_job` releases."""
-    run_key = key(resumable_job.KEY)
-    return sorted(release(resumable_job.program(), resumable_job.PAIRS, run_key).items.to_pylist())
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):

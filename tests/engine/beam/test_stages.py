@@ -26,7 +26,7 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selectors.registry import variants
+from dpbeam.selectors.registry import defaults, variants
 from tests.support.objects import STORE
 
 KEY = "stages"
@@ -110,7 +110,10 @@ def in_process(plan, users, items, num_blocks=3, num_shards=2):
     return sorted(zip(released.items.to_pylist(), released.noisy_weight.tolist()))
 
 
-@pytest.mark.parametrize("name", METHODS)
+NUMBERS_ALONE = ("gsu4", "gsu16", *(name for name in METHODS if name.endswith(("published", "accounting"))))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in NUMBERS_ALONE])
 def test_beam_releases_what_the_in_process_run_releases(name, tmp_path):
     users, items = sample_pairs()
     plan = plan_of(name)
@@ -119,7 +122,7 @@ def test_beam_releases_what_the_in_process_run_releases(name, tmp_path):
     assert released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4) == expected
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", defaults())
 def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     """Every message large: all shuffles carry references alone."""
     monkeypatch.setattr(messages, "INLINE_BYTES", 0)

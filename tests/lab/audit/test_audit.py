@@ -50,8 +50,11 @@ LONG = {"gsu16, cap by the current degree"}  # 12 s of trials
 )
 def test_planted_fault_is_refuted(name):
     fault = FAULTS[name]()
-    result = audit(fault.plan, trials=fault.trials, subject=fault.subject, cases=fault.cases, alpha=ALPHA)
-    assert not result.passed, markdown([(name, result)])
+    for trials in (1_000, fault.trials):  # the first refute most
+        result = audit(fault.plan, trials=trials, subject=fault.subject, cases=fault.cases, alpha=ALPHA)
+        if not result.passed:
+            return
+    pytest.fail(markdown([(name, result)]))
 
 
 @pytest.mark.parametrize("name", FAULTS)
