@@ -13,6 +13,7 @@ import pytest
 
 from dpbeam.cli import main
 from dpbeam.lab.evaluation.quality import evaluate_release
+from tests.support.commands import standard_input
 from tests.support.instances import popular_table
 
 pytestmark = pytest.mark.usefixtures("own_temp")
@@ -103,34 +104,26 @@ def test_lists_and_counts_survive(pairs, reference, tmp_path, capsys):
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "jsonl"])
 def test_stdin(format, reference, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "dpbeam.cli",
-        "select",
-        "--input",
-        "-",
-        f"--input_format={format}",
-        *COLUMNS,
-    ]
-    temp = tmp_path / "private"
-    command += [*BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
-    done = subprocess.run(command, input=written(TABLE, format), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    temp, rows = tmp_path / "private", tmp_path / "rows"
+    rows.write_text(written(TABLE, format))
+    flags = [*COLUMNS, *BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
+    with standard_input(rows):
+        assert main(["select", "--input=-", f"--input_format={format}", *flags]) == 0
     assert pq.read_table(f"{tmp_path}/out-00000-of-00001.parquet")["item"].to_pylist() == reference
     assert os.listdir(temp) == []
 
 
-def test_a_failed_run_on_stdin_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "dpbeam.cli", "select", "--input", "-", "--input_format=csv", *COLUMNS]
-    temp = tmp_path / "private"
-    command += [*BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
+def test_a_failed_run_on_stdin_leaves_nothing(tmp_path, capsys):
+    temp, rows = tmp_path / "private", tmp_path / "rows"
+    flags = [*COLUMNS, *BUDGET, f"--output={tmp_path}/out", f"--temp_location={temp}"]
     for text, problem in (
         ('user,item\nu,"i\n', "0-stdin:2: a quoted value does not end on its line"),
         ("", "0-stdin: an empty file, without even a header"),
     ):
-        done = subprocess.run(command, input=text, capture_output=True, text=True)
-        assert done.returncode == 2 and problem in done.stderr, done.stderr
+        rows.write_text(text)
+        with standard_input(rows):
+            assert main(["select", "--input=-", "--input_format=csv", *flags]) == 2
+        assert problem in capsys.readouterr().err
         assert os.listdir(temp) == [] and not glob.glob(f"{tmp_path}/out*")
 
 

@@ -5,13 +5,13 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 
 import pytest
 
 from dpbeam.cli import main
 from tests.support.commands import select_command, select_flags, small_pairs, without_progress
 from tests.support.disks import fill, small_disk
+from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -26,9 +26,7 @@ def test_stopped_and_run_again(number, large_pairs, tmp_path):
     process = subprocess.Popen(
         select_command(large_pairs, tmp_path / "out" / "x", temp), cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    until = time.monotonic() + 60
-    while not glob.glob(f"{temp}/dpbeam-run-*/block-*") and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: glob.glob(f"{temp}/dpbeam-run-*/key"), 60, "the run's folder")  # nothing is read yet
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -15,6 +15,7 @@ from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.store import RunFolder
 from tests.support.commands import select_command, select_flags, small_pairs
+from tests.support.waiting import wait_until
 
 
 def folder_of(parent, name, **changes):
@@ -136,9 +137,9 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
     process = subprocess.Popen(
         select_command(large_pairs, out / "x", temp), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
-    until = time.monotonic() + 60
-    while not glob.glob(f"{temp}/dpbeam-run-*/block-*") and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(
+        lambda: glob.glob(f"{temp}/dpbeam-run-*/key") and out.exists() and os.listdir(out), 60, "its folders"
+    )
     process.send_signal(signal.SIGKILL)
     process.wait()
     [folder] = glob.glob(f"{temp}/dpbeam-run-*")

@@ -1,9 +1,6 @@
 """Inputs that hold nothing, or never end: neither is a paid success, and neither fills a disk or a memory."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +9,7 @@ import pytest
 from dpbeam import room
 from dpbeam.cli import main
 from dpbeam.errors import InputError
+from tests.support.commands import standard_input
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 COLUMNS = ["--user_column=user", "--item_column=item"]
@@ -69,12 +67,8 @@ def test_a_file_without_a_row(name, place, capsys):
 def test_a_pipe_that_failed(command, source, place):
     argv = [*command, f"--input={source}", "--input_format=jsonl", *COLUMNS, *BUDGET, "--output=out"]
     if source == "-":
-        kept, null = os.dup(0), os.open("/dev/null", os.O_RDONLY)
-        os.dup2(null, 0)
-        try:
+        with standard_input("/dev/null"):
             assert main(argv) == 2
-        finally:
-            os.dup2(kept, 0)
     else:
         assert main(argv) == 2
     assert not list(place.glob("out*"))
@@ -142,11 +136,11 @@ def test_agents(place, capsys):
 )
 def test_what_never_ends(flags, named, place, capfd):
     (place / "a.csv").write_text("user,item\na,x\n")
-    argv = [sys.executable, "-m", "dpbeam.cli", "select", *flags, *COLUMNS, *BUDGET, "--output=out"]
-    with open("/dev/zero", "rb") as endless:
-        done = subprocess.run(argv, stdin=endless, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"error: {named}: '" in done.stderr and "is a device; name a file" in done.stderr
+    with standard_input("/dev/zero"):
+        assert main(["select", *flags, *COLUMNS, *BUDGET, "--output=out"]) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert f"error: {named}: '" in err and "is a device; name a file" in err
 
 
 def test_evaluation_of_a_ledger_that_never_ends(place, capsys):

@@ -101,7 +101,7 @@ def check(chosen, extra, run_key, differences, after) -> float:
 def test_only_the_newcomer_shows(name):
     chosen = program(name)
     checked, largest = 0, 0.0
-    for seed in range(24):
+    for seed in range(16):  # every pair of sizes
         pairs = random_pairs(seed, users=100)
         extra = newcomer(seed, known=seed % 8, novel=(0, 1, 4, 20)[seed % 4] or 1)
         sizes, others = SIZES[seed % 4], SIZES[(seed // 4) % 4]
@@ -109,7 +109,7 @@ def test_only_the_newcomer_shows(name):
         if differences is not None:
             checked += 1
             largest = max(largest, check(chosen, extra, key(seed), differences, after))
-    assert checked >= 16
+    assert checked >= 10
     # The bound is used, so a factor in the wrong place would show; a floor takes off what rare items move by.
     assert largest > (0.8 if unfloored(chosen)[1] == 1 else 0.7)
 

@@ -1,7 +1,10 @@
 """Commands as programs of their own, and what they say on stderr."""
 
+import contextlib
+import os
 import re
 import sys
+from collections.abc import Iterator
 
 from dpbeam.lab.synth import write_synthetic
 
@@ -24,6 +27,19 @@ def select_flags(pairs: str, output, temp) -> list[str]:
 def select_command(pairs: str, output, temp) -> list[str]:
     """The same as a program of its own."""
     return [sys.executable, "-m", "pipelines.select_items", *select_flags(pairs, output, temp)]
+
+
+@contextlib.contextmanager
+def standard_input(path) -> Iterator[None]:
+    """The file is what this process reads on its standard input."""
+    kept = os.dup(0)
+    with open(path, "rb") as file:
+        os.dup2(file.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 def small_pairs(folder, users: int = 500) -> str:

@@ -15,5 +15,5 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str):
         value = condition()
         if value:
             return value
-        time.sleep(0.2)
+        time.sleep(0.05)
     pytest.fail(f"{what}: not within {seconds} s")

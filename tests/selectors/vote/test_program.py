@@ -40,7 +40,7 @@ def moved(before: Counter, after: Counter) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("quota", [1, 3, 5])
-@pytest.mark.parametrize("trips", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("trips", [1, 2, 3, 9])
 def test_program_equals_slow_reference(quota, trips):
     transferred = 0
     for seed in range(5):
