@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpbeam.accounting.ledger import KEY_FIXED_TEST, REPLACE_ONE_AGENT
-from dpbeam.accounting.release import Shard
+from dpbeam.accounting.release import Others, Shard
 from dpbeam.review import facts
 from dpbeam.review.page import known_weaknesses, render
 from dpbeam.review.verification import check_ledger
@@ -246,6 +246,13 @@ class TestContents:
     def test_without_a_release_nothing_is_made_up(self):
         page = page_of(ledger_of(release=None))
         assert "does not tell when" in page and "Committed" not in page and "Items released" not in page
+
+    def test_users_left_out(self):
+        stated = ledger_of(release=replace(RELEASE, others=Others(1234, 56.5)))
+        stated.parameters["others_sd"] = 56.5
+        body = text_of(tree(page_of(stated)))
+        assert "about 1234, standard deviation 56.5" in body
+        assert "not asked for" in text_of(tree(page_of(ledger_of())))
 
     def test_contents_that_are_not_public_are_not_shown(self):
         release = replace(RELEASE, outputs=(Shard("x", None, None),))

@@ -87,6 +87,7 @@ def programs() -> dict[str, Callable[[], Running]]:
     by_name["top-k, gauss-rank"] = partial(_ranking, None)
     by_name[f"top-k, gauss-rank after {DEFAULT_METHOD}"] = partial(_ranking, DEFAULT_METHOD)
     by_name["count"] = _counting
+    by_name["count, beside a selection"] = _counting_beside
     by_name["pack"] = _packing
     return by_name
 
@@ -154,6 +155,14 @@ def _counting() -> Running:
     plan, size = plan_count(CountConfig(EPSILON, DELTA)), _LEVELS.num_items
     domain = histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
     program = plan.program(domain)
+    return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
+
+
+def _counting_beside() -> Running:
+    """A list, and users who hold nothing of list and release, beside a selection."""
+    plan = plan_of(method="basic", noisy_counts=True, others=True)
+    listed = names_of(np.arange(_LEVELS.num_items // 2))
+    program = plan.program_beside(histogram(listed, np.zeros(len(listed), np.int64), b""))
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 
