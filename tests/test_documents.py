@@ -95,11 +95,10 @@ def known_flags() -> set[str]:
     """Of all commands, of Beam and its job servers, of dpbeam-worker, and of the scripts."""
     flags = {f"--{name}" for name in beam_flags.names()}
     flags.update(worker.make_parser()._option_string_actions)
-    for path in (ROOT / "dpbeam" / "cli").glob("*.py"):
-        # Also of what a command does besides, as `evaluate run`.
-        if re.search(r"^(def )?make_parser\b", path.read_text(), re.M):
-            parser = importlib.import_module(f"dpbeam.cli.{path.stem}").make_parser()
-            flags.update(parser._option_string_actions)
+    for path in (ROOT / "dpbeam" / "cli").glob("[!_]*.py"):
+        make_parser = getattr(importlib.import_module(f"dpbeam.cli.{path.stem}"), "make_parser", None)
+        if make_parser:  # also of what a command does besides, as `evaluate run`
+            flags.update(make_parser()._option_string_actions)
     for path in (ROOT / "scripts").iterdir():
         if path.is_file():
             flags.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))

@@ -20,7 +20,7 @@ from dpbeam.cli.settings import check_selection, selection_config
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
 from dpbeam.selection.family import Select
-from dpbeam.selectors.registry import advised, find
+from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, find
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -100,6 +100,7 @@ class SelectCommand(ProgramCommand):
     def notes(self, plan: SelectionPlan, job: Job) -> Iterable[str]:
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
+        yield from _of_the_default(job)
 
     def read_list(self, plan: SelectionPlan, job: Job) -> Lists:
         import pyarrow as pa
@@ -147,6 +148,8 @@ class SelectCommand(ProgramCommand):
             job.say(
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
             )
+        for line in _of_the_default(job):
+            job.say(line)
 
     def writer(self, plan: SelectionPlan, job: Job) -> beam.PTransform:
         config, new = plan.config, "known" in job.given
@@ -176,6 +179,12 @@ def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     report = {"recommended": {**recommended, "why": advice.why}}
     other = "method" in given and find(given["method"]) is not selector
     return (given if other else {**recommended, **given}), report
+
+
+def _of_the_default(job: Job) -> Iterable[str]:
+    """What everybody should know who has not chosen a method."""
+    if "method" not in job.given and DEFAULT_METHOD != REVIEWED_METHOD:
+        yield f"{DEFAULT_METHOD} is the default; its proof is not peer-reviewed, that of --method={REVIEWED_METHOD} is"
 
 
 def _known(job: Job) -> KnownReleases | None:

@@ -220,5 +220,7 @@ def _settings(
     described = selector.settings_type.described()
     for name in settings:
         if name not in described:
-            raise InputError(f"--{name} does not apply to --method={selector.name}")
+            owners = [one.name for one in selectors().values() if name in one.settings_type.described()]
+            of = f"; it is of {', '.join(owners)}" if owners else ""
+            raise InputError(f"--{name} does not apply to --method={selector.name}{of}")
     return selector.settings_type(**{**preset, **settings})

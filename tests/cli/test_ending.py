@@ -158,11 +158,14 @@ class TestSummary:
         prefix = tmp_path / "out" / "x"
         released = pq.read_table(f"{prefix}-00000-of-00001.parquet").num_rows
         assert lines[0] == f"{released} items released: {prefix}-00000-of-00001.parquet"
-        assert (
-            lines[1] == "budget spent: epsilon 2, delta 0.001 (method mad2r, 2 rounds, gaussian accounting)"
-        )
-        assert lines[2].startswith(f"ledger: {prefix}.ledger.json (")
-        assert lines[3].startswith("elapsed: ") and lines[3].endswith(" s") and len(lines) == 4
+        assert lines[1] == "budget spent: epsilon 2, delta 0.001 (method gsu, 8 rounds, gaussian accounting)"
+        assert lines[2] == "gsu is the default; its proof is not peer-reviewed, that of --method=mad2r is"
+        assert lines[3].startswith(f"ledger: {prefix}.ledger.json (")
+        assert lines[4].startswith("elapsed: ") and lines[4].endswith(" s") and len(lines) == 5
+
+    def test_who_asks_for_a_method_has_chosen(self, pairs, tmp_path, capsys):
+        assert main([*job(pairs, tmp_path), "--method=gsu"]) == 0
+        assert "peer-reviewed" not in capsys.readouterr().out
 
     def test_of_top_k(self, histogram, tmp_path, capsys):
         flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
@@ -214,7 +217,7 @@ class TestResultFile:
             "status": "released",
             "exit_code": 0,
             "meaning": ExitCode.DONE.meaning,
-            **dict.fromkeys(("error", "dataset", "release_id", "charge", "budget")),
+            **dict.fromkeys(("error", "dataset", "release_id", "charge", "budget", "others")),
             "outputs": [f"{prefix}-00000-of-00001.parquet"],
             "ledger": f"{prefix}.ledger.json",
             "items_released": pq.read_table(found["outputs"][0]).num_rows,

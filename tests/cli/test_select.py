@@ -83,7 +83,7 @@ class TestOutput:
         assert items == sorted(items) and 5 < len(items) < 40
         assert set(items) <= set(table()["item"].to_pylist())
         ledger = Ledger.from_json(Path(f"{out}.ledger.json").read_text())
-        assert ledger.private and ledger.method == "mad2r"
+        assert ledger.private and ledger.method == "gsu"
         assert (ledger.epsilon, ledger.delta) == (2.0, 1e-3)
         assert ledger.neighbouring_relation == "add/remove one user"
         assert ledger.versions["apache-beam"]
@@ -213,7 +213,7 @@ class TestEdges:
         code, told, err = select(capsys, *flags, "--allow_empty")
         assert code == 0
         assert err == (
-            "dpbeam select: warning: 0 items released: at this budget an item needs about 9 users (1 item each) to be "
+            "dpbeam select: warning: 0 items released: at this budget an item needs about 8 users (1 item each) to be "
             "released in half of all runs, and no algorithm gets by with fewer than 5\n"
         )
         assert read(out).num_rows == 0
@@ -458,24 +458,36 @@ class TestBadInput:
                 [*BUDGET, "--max_items_per_user=0"],
                 r"--max_items_per_user must be an integer from 1 to 1e\+06, got 0",
             ),
-            ([*BUDGET, "--budget_split=0.1,0.8"], r"--budget_split shares must sum to 1, got .*"),
-            ([*BUDGET, "--budget_split=1"], r"--budget_split of mad2r needs two shares, got 1"),
+            (
+                [*BUDGET, "--method=mad2r", "--budget_split=0.1,0.8"],
+                r"--budget_split shares must sum to 1, got .*",
+            ),
+            (
+                [*BUDGET, "--method=mad2r", "--budget_split=1"],
+                r"--budget_split of mad2r needs two shares, got 1",
+            ),
             (
                 [*BUDGET, "--budget_split=a,b"],
                 r"argument --budget_split: expected comma-separated numbers, got 'a,b'",
             ),
             ([*BUDGET, "--method=best"], r"--method must be one of .*, got 'best'"),
-            ([*BUDGET, "--method=basic", "--min_bias=0.5"], r"--min_bias does not apply to --method=basic"),
+            ([*BUDGET, "--method=basic", "--min_bias=0.5"], r"--min_bias does not apply to --method=basic; it is of mad2r"),
             (
-                [*BUDGET, "--max_adaptive_degree=3"],
+                [*BUDGET, "--method=mad2r", "--max_adaptive_degree=3"],
                 r"--max_adaptive_degree must be an integer from 4 to 1024, got 3",
             ),
             (
-                [*BUDGET, "--max_items_per_user=20", "--max_adaptive_degree=50"],
+                [*BUDGET, "--method=mad2r", "--max_items_per_user=20", "--max_adaptive_degree=50"],
                 r"--max_adaptive_degree \(50\) must not exceed .*\(20\).*",
             ),
-            ([*BUDGET, "--min_bias=0.4"], r"--min_bias must be a number from 0\.5 to 1, got 0\.4"),
-            ([*BUDGET, "--max_bias=0.9"], r"--max_bias must be a number from 1 to 1e\+06, got 0\.9"),
+            (
+                [*BUDGET, "--method=mad2r", "--min_bias=0.4"],
+                r"--min_bias must be a number from 0\.5 to 1, got 0\.4",
+            ),
+            (
+                [*BUDGET, "--method=mad2r", "--max_bias=0.9"],
+                r"--max_bias must be a number from 1 to 1e\+06, got 0\.9",
+            ),
             ([*BUDGET, "--method=gsu", "--rounds=3"], r"--rounds must be one of 2, 4, 8, 16.*got 3"),
             ([*BUDGET, "--num_shards=0"], r"--num_shards must be from 1 to 65536, got 0"),
             (
@@ -545,7 +557,7 @@ class TestConfig:
         assert not glob.glob(str(tmp_path / "from_file*"))
 
     def test_lists_of_numbers(self, pairs, tmp_path, capsys):
-        config = self.write(tmp_path, "budget_split: [0.4, 0.6]\n")
+        config = self.write(tmp_path, "method: mad2r\nbudget_split: [0.4, 0.6]\n")
         out = str(tmp_path / "items")
         assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, config, f"--output={out}")[0] == 0
         assert json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]["budget_split"] == [0.4, 0.6]

@@ -454,7 +454,7 @@ class TestResult:
         found = select(TABLE, noisy_weights=True)
         assert pa.table(found).equals(found.table)
         assert list(found) == found.items == sorted(found.items)
-        assert repr(found).startswith(f"Selection({len(found)} items, method='mad2r', epsilon=2, delta=0.001")
+        assert repr(found).startswith(f"Selection({len(found)} items, method='gsu', epsilon=2, delta=0.001")
 
     def test_it_holds_released_items_alone(self):
         """Also below the surface: the buffers of the table are no slices of the input's."""

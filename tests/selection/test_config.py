@@ -51,7 +51,7 @@ GSU8 = {
             },
         ),
         (
-            {},
+            {"method": "mad2r"},
             {
                 "max_items_per_user": 100,
                 "accounting": "gaussian",
@@ -92,7 +92,7 @@ GSU8 = {
                 "budget_split": (0.1, 0.9),
             },
         ),
-        ({"method": "gsu"}, GSU8),
+        ({}, GSU8),
     ],
 )
 def test_defaults(options, expected):
@@ -152,15 +152,24 @@ REFUSALS = [
         {"method": "magic"},
         f"--method must be one of {', '.join((*selectors(), 'wgm'))}, got 'magic'",
     ),
-    ({"method": "basic", "resample": False}, "--resample does not apply to --method=basic"),
-    ({"method": "wgm", "rounds": 2}, "--rounds does not apply to --method=basic"),
-    ({"method": "mad", "accounting": "basic"}, "--accounting does not apply to --method=mad"),
-    ({"method": "mad", "min_bias": 0.5}, "--min_bias does not apply to --method=mad"),
-    ({"method": "dp-sips", "gsu_cap": 0.5}, "--gsu_cap does not apply to --method=dp-sips"),
-    ({"method": "gsu", "budget_split": (0.5, 0.5)}, "--budget_split does not apply to --method=gsu"),
+    (
+        {"method": "basic", "resample": False},
+        "--resample does not apply to --method=basic; it is of dp-sips, mad2r",
+    ),
+    ({"method": "wgm", "rounds": 2}, "--rounds does not apply to --method=basic; it is of gsu"),
+    (
+        {"method": "mad", "accounting": "basic"},
+        "--accounting does not apply to --method=mad; it is of dp-sips, mad2r",
+    ),
+    ({"method": "mad", "min_bias": 0.5}, "--min_bias does not apply to --method=mad; it is of mad2r"),
+    ({"method": "dp-sips", "gsu_cap": 0.5}, "--gsu_cap does not apply to --method=dp-sips; it is of gsu"),
+    (
+        {"method": "gsu", "budget_split": (0.5, 0.5)},
+        "--budget_split does not apply to --method=gsu; it is of dp-sips, mad2r, bits",
+    ),
     ({"preset": "best"}, "--preset must be one of published, got 'best'"),
     ({"method": "gsu", "preset": "published"}, "--preset=published does not exist for --method=gsu"),
-    ({"accounting": "zcdp"}, "--accounting must be gaussian or basic, got 'zcdp'"),
+    ({"method": "mad2r", "accounting": "zcdp"}, "--accounting must be gaussian or basic, got 'zcdp'"),
     ({"max_items_per_user": 0}, "--max_items_per_user must be an integer from 1 to 1e+06, got 0"),
     ({"max_items_per_user": 2.5}, "--max_items_per_user must be an integer from 1 to 1e+06, got 2.5"),
     ({"max_items_per_user": True}, "--max_items_per_user must be an integer from 1 to 1e+06, got True"),
@@ -169,19 +178,22 @@ REFUSALS = [
         {"method": "gsu", "max_items_per_user": 0},
         "--max_items_per_user must be an integer from 1 to 1e+06, got 0",
     ),
-    ({"budget_split": (1.0,)}, "--budget_split of mad2r needs two shares, got 1"),
-    ({"budget_split": (0.2, 0.3, 0.5)}, "--budget_split of mad2r needs two shares, got 3"),
+    ({"method": "mad2r", "budget_split": (1.0,)}, "--budget_split of mad2r needs two shares, got 1"),
+    ({"method": "mad2r", "budget_split": (0.2, 0.3, 0.5)}, "--budget_split of mad2r needs two shares, got 3"),
     ({"method": "dp-sips", "budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
     ({"method": "dp-sips", "budget_split": (1 / 65,) * 65}, "--budget_split needs 1 to 64 shares, got 65"),
     (
-        {"budget_split": (0.5, 0.6)},
+        {"method": "mad2r", "budget_split": (0.5, 0.6)},
         "--budget_split shares must sum to 1, got [0.5, 0.6] with sum 1.1",
     ),
     (
-        {"budget_split": (1.5, -0.5)},
+        {"method": "mad2r", "budget_split": (1.5, -0.5)},
         "--budget_split needs positive shares such as 0.1,0.9, got [1.5, -0.5]",
     ),
-    ({"max_adaptive_degree": 3}, "--max_adaptive_degree must be an integer from 4 to 1024, got 3"),
+    (
+        {"method": "mad2r", "max_adaptive_degree": 3},
+        "--max_adaptive_degree must be an integer from 4 to 1024, got 3",
+    ),
     (
         {"method": "mad", "max_adaptive_degree": 1025, "max_items_per_user": 2000},
         "--max_adaptive_degree must be an integer from 4 to 1024, got 1025",
@@ -194,12 +206,24 @@ REFUSALS = [
         {"method": "mad", "max_items_per_user": 20, "max_adaptive_degree": 50},
         "--max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
     ),
-    ({"adaptive_excess": -1.0}, "--adaptive_excess must be a number from 0 to 1e+06, got -1.0"),
-    ({"adaptive_excess": math.nan}, "--adaptive_excess must be a number from 0 to 1e+06, got nan"),
-    ({"min_bias": 0.4}, "--min_bias must be a number from 0.5 to 1, got 0.4"),
-    ({"max_bias": 0.9}, "--max_bias must be a number from 1 to 1e+06, got 0.9"),
-    ({"lower_confidence": -1.0}, "--lower_confidence must be a number from 0 to 1e+06, got -1.0"),
-    ({"upper_confidence": math.inf}, "--upper_confidence must be a number from 0 to 1e+06, got inf"),
+    (
+        {"method": "mad2r", "adaptive_excess": -1.0},
+        "--adaptive_excess must be a number from 0 to 1e+06, got -1.0",
+    ),
+    (
+        {"method": "mad2r", "adaptive_excess": math.nan},
+        "--adaptive_excess must be a number from 0 to 1e+06, got nan",
+    ),
+    ({"method": "mad2r", "min_bias": 0.4}, "--min_bias must be a number from 0.5 to 1, got 0.4"),
+    ({"method": "mad2r", "max_bias": 0.9}, "--max_bias must be a number from 1 to 1e+06, got 0.9"),
+    (
+        {"method": "mad2r", "lower_confidence": -1.0},
+        "--lower_confidence must be a number from 0 to 1e+06, got -1.0",
+    ),
+    (
+        {"method": "mad2r", "upper_confidence": math.inf},
+        "--upper_confidence must be a number from 0 to 1e+06, got inf",
+    ),
     (
         {"method": "gsu", "rounds": 3},
         "--rounds must be one of 2, 4, 8, 16, or give --gsu_fractions; got 3",
