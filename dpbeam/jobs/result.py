@@ -190,5 +190,5 @@ def _existing(command: str, given: Mapping[str, Any], charge: Mapping[str, float
             shards = shards_named(prefix, ledger)
             found = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
     except (OSError, ValueError) as error:
-        warn(f"--result_file: the output '{prefix}' cannot be read: {error}")
+        warn(f"{files_of(given)[0].flag}: the output '{prefix}' cannot be read: {error}")
     return describe(command, given, OUT_ALREADY, ExitCode.DONE, charge=charge, **found)

@@ -99,8 +99,8 @@ class ResultFile(NewFile):
         """The run has ended, and its output is as it is: trouble is a warning, and leaves no earlier result."""
         try:
             self.write(self.text(result).encode(), overwrite=True)
-        except (InputError, UnavailableError) as error:
-            warn(str(error))
+        except (InputError, UnavailableError, OSError, ValueError) as error:
+            warn(str(error) if isinstance(error, (InputError, UnavailableError)) else f"{self.flag}: {error}")
             with contextlib.suppress(OSError):
                 self.clear()
 

@@ -192,6 +192,12 @@ def test_no_rows_where_the_ledger_has_none(tmp_path):
     assert "outputFacets" not in end["outputs"][0] and "77" not in json.dumps(end["outputs"])
 
 
+def test_a_ledger_that_cannot_be_read_is_a_warning(tmp_path, capsys):
+    known = {"ledger": str(tmp_path / "gone.ledger.json"), "items_released": 1, "private": True}
+    file_of(tmp_path).tell(describe("pack", {}, RELEASED, ExitCode.DONE, **known))
+    assert "warning: --lineage_file: " in capsys.readouterr().err and not (tmp_path / "l.jsonl").exists()
+
+
 def test_no_time_is_finer_than_a_day(tmp_path):
     """A run that began yesterday ends at midnight, one of today when it began."""
     start, end = told(tmp_path, [], timedelta(days=1))
