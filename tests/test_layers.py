@@ -1,6 +1,7 @@
 """Floors of the package: nothing imports upwards or in a circle, nothing below Beam imports it, the lab stays apart."""
 
 import ast
+import functools
 import graphlib
 import re
 from collections.abc import Iterator
@@ -75,15 +76,16 @@ def _parts(path: Path) -> tuple[str, ...]:
     return path.parts[:-1] if path.stem == "__init__" else path.with_suffix("").parts
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Modules and names that a file imports anywhere, also inside functions; not those for type checking only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             skipped.update(ast.walk(node))
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):

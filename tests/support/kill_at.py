@@ -159,6 +159,18 @@ if __name__ == "__main__":
     os.umask(0o022)
     job.run_and_wait = draw
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
+    flags = [
+        "--epsilon=0.5",
+        "--delta=1e-6",
+        "--output=warm",
+        "--output_format=text",
+        "--quiet",
+        "--method=basic",
+    ]
+    # What this process has loaded and calibrated, its forks have.
+    assert main(["select", "--input=pairs.csv", "--user_column=u", "--item_column=i", *flags]) == 0
+    for path in glob.glob("warm*"):
+        os.remove(path)
     steps: list[dict[str, Any]] = []
     while one := scenario(len(steps) + 1, sys.argv[2], "overwrite" in sys.argv[3:]):
         steps.append(one)
