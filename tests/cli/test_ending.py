@@ -221,6 +221,7 @@ class TestResultFile:
             "outputs": [f"{prefix}-00000-of-00001.parquet"],
             "ledger": f"{prefix}.ledger.json",
             "items_released": pq.read_table(found["outputs"][0]).num_rows,
+            "others": None,
             "private": True,
             **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
         }
