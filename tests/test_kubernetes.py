@@ -94,7 +94,7 @@ class TestSettings:
     def test_the_command_takes_the_file(self):
         """As it would in the pod, but for what needs the cluster and the store."""
         own, beam = select.make_parser().parse([f"--config={FOLDER}/select/select.yaml"])
-        assert own["epsilon"] == 1 and own["output"] == "s3://BUCKET/team/out/items"
+        assert own.epsilon == 1 and own.output == "s3://BUCKET/team/out/items"
         flags = options.read(beam)
         assert flags.runner == "FlinkRunner" and flags.environment_type == "EXTERNAL"
         assert flags.remote_workers and flags.cluster_host == "dpbeam-flink-rest"

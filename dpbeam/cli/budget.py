@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser, add_store_flags, require, take_verb
+from dpbeam.cli.flags import FlagParser, take_verb
 from dpbeam.errors import InputError
 from dpbeam.jobs.charge import needing_store
 from dpbeam.jobs.console import emit, run_command, tell
+from dpbeam.jobs.options import StoreOptions, flag, switch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,40 +33,46 @@ VERBS = {
 }
 
 
-def make_parser() -> FlagParser:
+class AccountsOptions(StoreOptions):
+    """Flags of all verbs."""
+
+    verb: str | None = flag("VERB", "create, limit, show, history, resolve", nargs="?", positional=True)
+    epsilon: float = flag("EPS", "the most that all runs may spend", needed=True, group="limit")
+    delta: float = flag("DELTA", "the same of delta", needed=True, group="limit")
+    composition: str = flag(
+        "NAME",
+        "basic (default): sums; zcdp: sums of rho, which let many runs spend less",
+        value="basic",
+        group="limit",
+    )
+    cohort: str = flag(
+        "NAME",
+        "of users with a budget of their own, disjoint from all other cohorts",
+        value="",
+        group="limit",
+    )
+    period: str = flag(
+        "NAME",
+        "renew the budget for each: day, week, month, quarter, year of the data",
+        value="",
+        group="limit",
+    )
+    starts: str | None = flag("DAY", "first day of the data that it is for, as 2026-01-31", group="limit")
+    ends: str | None = flag("DAY", "last day", group="limit")
+    budget_period: str | None = flag(
+        "DAY or FIRST:LAST", "show: days of the data (default: those with charges)"
+    )
+    json: bool = switch("print JSON instead of tables")
+
+
+def make_parser() -> FlagParser[AccountsOptions]:
     lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
-    parser = FlagParser(
-        "budget", f"Accounts of what all runs on a dataset have spent. Verbs: {lines}.", beam=False
+    return FlagParser(
+        "budget",
+        f"Accounts of what all runs on a dataset have spent. Verbs: {lines}.",
+        AccountsOptions,
+        beam=False,
     )
-    parser.add_argument("verb", nargs="?", metavar="VERB", help=", ".join(VERBS))
-    add_store_flags(parser)
-    group = parser.add_argument_group("limit")
-    group.add_argument("--epsilon", type=float, metavar="EPS", help="the most that all runs may spend")
-    group.add_argument("--delta", type=float, metavar="DELTA", help="the same of delta")
-    group.add_argument(
-        "--composition",
-        metavar="NAME",
-        help="basic (default): sums; zcdp: sums of rho, which let many runs spend less",
-    )
-    group.add_argument(
-        "--cohort",
-        metavar="NAME",
-        help="of users with a budget of their own, disjoint from all other cohorts",
-    )
-    group.add_argument(
-        "--period",
-        metavar="NAME",
-        help="renew the budget for each: day, week, month, quarter, year of the data",
-    )
-    group.add_argument("--starts", metavar="DAY", help="first day of the data that it is for, as 2026-01-31")
-    group.add_argument("--ends", metavar="DAY", help="last day")
-    parser.add_argument(
-        "--budget_period",
-        metavar="DAY or FIRST:LAST",
-        help="show: days of the data (default: those with charges)",
-    )
-    parser.add_switch("json", "print JSON instead of tables")
-    return parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,69 +81,69 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    verb = take_verb("budget", given, VERBS, "budget", "dataset")
-    require(given, "budget")
+    options, _ = make_parser().parse(argv)
+    verb = take_verb("budget", options, VERBS, "budget", "dataset")
+    options.require("budget")
     if verb != "show":
-        require(given, "dataset")
+        options.require("dataset")
     with needing_store():
         from dpbeam.budget.store import BudgetStore, check_name
     if verb == "create":  # nothing is made for a wrong flag
-        check_name("--dataset", given["dataset"])
-        _limit_of(_composition(given), given)
-    store = BudgetStore(given["budget"], create=verb == "create")
-    return _DO[verb](store, given)
+        check_name("--dataset", options.dataset)
+        _limit_of(_composition(options), options)
+    store = BudgetStore(options.budget, create=verb == "create")
+    return _DO[verb](store, options)
 
 
-def _create(store: BudgetStore, given: dict[str, Any]) -> int:
+def _create(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.account import Draft, limit_draft
     from dpbeam.budget.store import Actor
 
-    composition = _composition(given)
-    limit = _limit_of(composition, given)
+    composition = _composition(options)
+    limit = _limit_of(composition, options)
 
     def drafts(account: Account) -> list[Draft]:
         return [account.create(composition), limit_draft(limit)]
 
-    store.create(given["dataset"], drafts, Actor.this("budget create"))
-    _say(given, f"account of dataset '{given['dataset']}' opened in {store.place}: {_spelled(limit)}")
+    store.create(options.dataset, drafts, Actor.this("budget create"))
+    _say(options, f"account of dataset '{options.dataset}' opened in {store.place}: {_spelled(limit)}")
     return 0
 
 
-def _composition(given: dict[str, Any]) -> str:
+def _composition(options: AccountsOptions) -> str:
     from dpbeam.budget.account import COMPOSITIONS
 
-    composition = given.get("composition", "basic")
+    composition = options.composition
     if composition not in COMPOSITIONS:
         raise InputError(f"--composition must be one of {', '.join(COMPOSITIONS)}, got '{composition}'")
     return str(composition)
 
 
-def _set_limit(store: BudgetStore, given: dict[str, Any]) -> int:
+def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.account import limit_draft
     from dpbeam.budget.store import Actor
 
-    limit = _limit_of(store.account(given["dataset"]).composition, given)
-    store.change(given["dataset"], lambda account: limit_draft(limit), Actor.this("budget limit"))
-    _say(given, f"dataset '{given['dataset']}': {_spelled(limit)}")
+    limit = _limit_of(store.account(options.dataset).composition, options)
+    store.change(options.dataset, lambda account: limit_draft(limit), Actor.this("budget limit"))
+    _say(options, f"dataset '{options.dataset}': {_spelled(limit)}")
     return 0
 
 
-def _limit_of(composition: str, given: dict[str, Any]) -> Limit:
+def _limit_of(composition: str, options: AccountsOptions) -> Limit:
     from dpbeam.budget.charges import make_limit
     from dpbeam.budget.periods import Days, parse_day
     from dpbeam.budget.store import check_name
 
-    require(given, "epsilon", "delta")
-    cohort = given.get("cohort", "")
+    options.require("epsilon", "delta")
+    cohort = options.cohort
     if cohort:
         check_name("--cohort", cohort)
-    first = parse_day(given["starts"], "--starts") if "starts" in given else date.min
-    last = parse_day(given["ends"], "--ends") if "ends" in given else date.max
+    first = parse_day(options.starts, "--starts") if options.starts is not None else date.min
+    last = parse_day(options.ends, "--ends") if options.ends is not None else date.max
     if last < first:
         raise InputError(f"--ends: {last} is before --starts={first}")
-    days, period = Days(first, last), given.get("period", "")
-    return make_limit(composition, given["epsilon"], given["delta"], cohort=cohort, period=period, days=days)
+    days, period = Days(first, last), options.period
+    return make_limit(composition, options.epsilon, options.delta, cohort=cohort, period=period, days=days)
 
 
 def _spelled(limit: Limit) -> str:
@@ -152,14 +159,14 @@ def _spelled(limit: Limit) -> str:
     return " ".join(parts)
 
 
-def _show(store: BudgetStore, given: dict[str, Any]) -> int:
+def _show(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.periods import parse_days
 
-    days = parse_days(given["budget_period"], "--budget_period") if "budget_period" in given else None
-    names = [given["dataset"]] if "dataset" in given else store.datasets()
+    days = parse_days(options.budget_period, "--budget_period") if options.budget_period is not None else None
+    names = [options.dataset] if "dataset" in options.said else store.datasets()
     found = [_standing(store.account(name), days) for name in names]
-    if given.get("json", False):
-        emit(json.dumps(found[0] if "dataset" in given else found, indent=2))
+    if options.json:
+        emit(json.dumps(found[0] if "dataset" in options.said else found, indent=2))
         return 0
     from dpbeam.cli.tables import show
 
@@ -221,12 +228,12 @@ def _draw_standing(found: list[dict[str, Any]], console: Console) -> None:
             )
 
 
-def _history(store: BudgetStore, given: dict[str, Any]) -> int:
+def _history(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.history import compose
 
-    account = store.account(given["dataset"])
+    account = store.account(options.dataset)
     together = compose(account, account.releases.values(), store.ledgers(account.dataset))
-    if given.get("json", False):
+    if options.json:
         entries = [{**vars(entry), "details": dict(entry.details)} for entry in account.entries]
         emit(json.dumps({"entries": entries, "together": _together(together)}, indent=2))
         return 0
@@ -275,22 +282,22 @@ def _draw_history(account: Account, together: Composition, console: Console) -> 
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _resolve(store: BudgetStore, given: dict[str, Any]) -> int:
-    require(given, "release_id")
+def _resolve(store: BudgetStore, options: AccountsOptions) -> int:
+    options.require("release_id")
     from dpbeam.budget.store import Actor
     from dpbeam.jobs.charged import resolve
 
-    found = resolve(store, given["dataset"], given["release_id"], Actor.this("budget resolve"))
-    _say(given, f"release '{given['release_id']}' of dataset '{given['dataset']}' {found}")
+    found = resolve(store, options.dataset, options.release_id, Actor.this("budget resolve"))
+    _say(options, f"release '{options.release_id}' of dataset '{options.dataset}' {found}")
     return 0
 
 
-def _say(given: dict[str, Any], text: str) -> None:
-    if not given.get("quiet", False):
+def _say(options: AccountsOptions, text: str) -> None:
+    if not options.quiet:
         tell(text)
 
 
-_DO: dict[str, Callable[[BudgetStore, dict[str, Any]], int]] = {
+_DO: dict[str, Callable[[BudgetStore, AccountsOptions], int]] = {
     "create": _create,
     "limit": _set_limit,
     "show": _show,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import WRITTEN_PREFIX, FlagParser, add_input_flags
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.settings import input_spec
 from dpbeam.errors import InputError, UnavailableError, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.options import WRITTEN_PREFIX, InputOptions, flag, switch
 
 if TYPE_CHECKING:
     from dpbeam.runners.check import Row
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 _OF_NO_INPUT = {"input", "output", "overwrite", "quiet", "verbose"}
 
 
-def make_parser() -> FlagParser:
-    parser = FlagParser("check", "Whether jars, Java, cluster, workers and paths are ready for a job.")
-    add_input_flags(parser)
-    parser.add_switch("overwrite", "as the job will have it")
-    parser.add_argument("--output", metavar="PREFIX", type=WRITTEN_PREFIX, help="where the job will write")
-    return parser
+class CheckOptions(InputOptions):
+    """What the job will be given."""
+
+    overwrite: bool = switch("as the job will have it")
+    output: str | None = flag("PREFIX", "where the job will write", type=WRITTEN_PREFIX)
+
+
+def make_parser() -> FlagParser[CheckOptions]:
+    return FlagParser(
+        "check", "Whether jars, Java, cluster, workers and paths are ready for a job.", CheckOptions
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     return run_command("check", lambda: _run(argv))
 
 
-def _as_the_command(given: dict[str, Any]) -> list[Row]:
+def _as_the_command(options: CheckOptions) -> list[Row]:
     """Input and output looked at as every command does, by the same code; of a table its files are its own."""
     from dpbeam.io.files import match_files
     from dpbeam.io.output import OutputTarget
@@ -41,25 +47,25 @@ def _as_the_command(given: dict[str, Any]) -> list[Row]:
     from dpbeam.runners.check import Row
 
     files: list[str] = []
-    patterns = given.get("input", ())
-    told = len(given.keys() - _OF_NO_INPUT) > 0
+    patterns = options.input or ()
+    told = len(options.said.keys() - _OF_NO_INPUT) > 0
 
     def find() -> None:
         # A pipe that is looked into is empty when the job comes.
         if told and not any(is_pipe(local_path(pattern, "--input")) for pattern in patterns):
-            files.extend(file.path for file in preflight(input_spec(given)).files)
+            files.extend(file.path for file in preflight(input_spec(options)).files)
         else:
             files_of = [pattern for pattern in patterns if not table_format(pattern)]
             files.extend(file.path for file in match_files(files_of, pipes=True))
 
     def look() -> None:
-        if "output" in given:
-            target = OutputTarget(given["output"], overwrite=given.get("overwrite", False))
+        if options.output is not None:
+            target = OutputTarget(options.output, overwrite=options.overwrite)
             target.check(path for path in files if not is_pipe(path))
 
     rows = []
     for what, try_it in (("files of --input", find), ("files of --output", look)):
-        if what.rpartition("--")[2] not in given:
+        if what.rpartition("--")[2] not in options.said:
             continue
         try:
             try_it()
@@ -71,20 +77,20 @@ def _as_the_command(given: dict[str, Any]) -> list[Row]:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, beam_arguments = make_parser().parse(argv)
+    options, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
     from dpbeam.cli.tables import show
     from dpbeam.io.paths import files_to_see
-    from dpbeam.jobs.job import use_stores
+    from dpbeam.jobs.engine import use_stores
     from dpbeam.runners.check import Path, preflight
 
     use_stores(beam_arguments)
-    seen = [path for pattern in given.get("input", ()) for path in files_to_see(pattern)]
+    seen = [path for pattern in options.said.get("input", ()) for path in files_to_see(pattern)]
     paths = [Path("--input", path, "input") for path in seen]
-    if "output" in given:
-        paths.append(Path("--output", given["output"], "output"))
-    rows = [*preflight(beam_arguments, paths), *_as_the_command(given)]
+    if options.output is not None:
+        paths.append(Path("--output", options.output, "output"))
+    rows = [*preflight(beam_arguments, paths), *_as_the_command(options)]
     table = Table("", box=None, pad_edge=False)
     for column in ("what", "found", "fix"):
         table.add_column(column, overflow="fold")

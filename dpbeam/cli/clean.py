@@ -5,29 +5,28 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 
-from dpbeam.cli.flags import FOLDER, WRITTEN_PREFIX, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.jobs.console import run_command, tell
+from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
 
 
-def make_parser() -> FlagParser:
+class CleanOptions(Options):
+    """Where to look, and what to remove."""
+
+    temp_location: str | None = flag(
+        "DIR", "where run folders lie (default: the system's temporary folder)", type=FOLDER
+    )
+    output: str | None = flag(
+        "PREFIX", "a prefix of outputs, for what was staged beside it", type=WRITTEN_PREFIX
+    )
+    force: bool = switch("also folders of other machines, and those that do not name their process")
+    dry_run: bool = switch("list them, remove nothing")
+
+
+def make_parser() -> FlagParser[CleanOptions]:
     text = "Remove run folders and staged output of runs that were killed. Living runs keep theirs."
-    parser = FlagParser("clean", text, beam=False)
-    parser.add_argument(
-        "--temp_location",
-        metavar="DIR",
-        type=FOLDER,
-        help="where run folders lie (default: the system's temporary folder)",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PREFIX",
-        type=WRITTEN_PREFIX,
-        help="a prefix of outputs, for what was staged beside it",
-    )
-    parser.add_switch("force", "also folders of other machines, and those that do not name their process")
-    parser.add_switch("dry_run", "list them, remove nothing")
-    return parser
+    return FlagParser("clean", text, CleanOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,17 +35,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
+    options, _ = make_parser().parse(argv)
     with importing():  # Beam, now that its log is quiet
         from dpbeam.engine.beam import owner
         from dpbeam.jobs.leftovers import leftovers
-    removable = {"gone", "elsewhere", "unknown"} if given.get("force", False) else {"gone"}
+    removable = {"gone", "elsewhere", "unknown"} if options.force else {"gone"}
     failed = removed = 0
-    for folder, state in leftovers(given.get("temp_location") or tempfile.gettempdir(), given.get("output")):
+    for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), options.output):
         line = f"{folder}: {_WORDS[state]}"
         if state not in removable:
             line += "; left as it is" + ("" if state == "alive" else ", --force removes it")
-        elif given.get("dry_run", False):
+        elif options.dry_run:
             line += "; would be removed"
         elif owner.remove(folder):
             removed += 1
@@ -54,9 +53,9 @@ def _run(argv: Sequence[str]) -> int:
         else:
             failed += 1
             line += "; cannot be removed"
-        if not given.get("quiet", False):
+        if not options.quiet:
             tell(line)
-    if not given.get("quiet", False):
+    if not options.quiet:
         tell(f"{removed} folders removed")
     return 1 if failed else 0
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.options import Options, flag
 
 SHELLS = ("bash", "zsh")
 # Beam has 180 flags; these are the ones that a person types.
@@ -24,11 +25,15 @@ _FILES = ("FILE", "FILE.yaml", "KEYFILE", "LEDGER", "PATTERN", "PREFIX")
 _FOLDERS = ("DIR",)
 
 
-def make_parser() -> FlagParser:
+class CompletionOptions(Options):
+    """Which shell."""
+
+    shell: str | None = flag("SHELL", "bash or zsh", nargs="?", positional=True)
+
+
+def make_parser() -> FlagParser[CompletionOptions]:
     text = "Print a completion script: source <(dpbeam completion bash), or for zsh a file _dpbeam in $fpath."
-    parser = FlagParser("completion", text, beam=False)
-    parser.add_argument("shell", nargs="?", metavar="SHELL", help=" or ".join(SHELLS))
-    return parser
+    return FlagParser("completion", text, CompletionOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,8 +42,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    shell = given.get("shell")
+    options, _ = make_parser().parse(argv)
+    shell = options.shell
     if shell not in SHELLS:
         raise InputError(f"give the shell: {' or '.join(SHELLS)}" + (f", got '{shell}'" if shell else ""))
     import shtab

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_input_flags, add_output_flags
+from dpbeam.cli.flags import BoundOptions, FlagParser
 from dpbeam.cli.release import ProgramCommand, public_domain, write_released
 from dpbeam.counting.family import Count
+from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, ReleaseOptions, flag
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -17,38 +18,42 @@ if TYPE_CHECKING:
     from dpbeam.jobs.job import Job
 
 
+class CountOptions(InputOptions, BudgetOptions, BoundOptions, ReleaseOptions):
+    """What is counted, and where the counts go."""
+
+    domain: str = flag(
+        "FILE",
+        "the public list, one item per line or Parquet; all of its items are counted; required",
+        type=READ,
+        needed=True,
+    )
+
+
 class CountCommand(ProgramCommand):
     family = Count()
     requires = ("epsilon", "delta", "input", "domain", "output")
     settings = "dpbeam.counting.config"
     done = "counted"
 
-    def make_parser(self) -> FlagParser:
+    def make_parser(self) -> FlagParser[CountOptions]:
         parser = FlagParser(
-            "count", "Noisy numbers of users of every item of a public list, under differential privacy."
+            "count",
+            "Noisy numbers of users of every item of a public list, under differential privacy.",
+            CountOptions,
         )
-        add_input_flags(parser)
-        add_budget_flags(parser)
-        parser.add_argument(
-            "--domain",
-            metavar="FILE",
-            type=READ,
-            help="the public list, one item per line or Parquet; all of its items are counted; required",
-        )
-        add_output_flags(parser)
         parser.discard("max_items_per_user", instead="the clip follows from the budget")
         parser.discard("public_items", instead="use --domain")
         return parser
 
-    def plan(self, given: dict[str, Any]) -> CountPlan:
+    def plan(self, options: CountOptions) -> CountPlan:
         from dpbeam.counting.config import CountConfig, plan_count
 
-        return plan_count(CountConfig(given["epsilon"], given["delta"]))
+        return plan_count(CountConfig(options.epsilon, options.delta))
 
-    def program(self, plan: CountPlan, job: Job, listed: pa.Array | None) -> Program:
+    def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
         return plan.program(public_domain(job, listed))
 
-    def writer(self, plan: CountPlan, job: Job) -> beam.PTransform:
+    def writer(self, plan: CountPlan, job: Job[CountOptions]) -> beam.PTransform:
         return write_released(job, noisy_count=True)
 
     def how(self, plan: CountPlan) -> str:

@@ -5,31 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_input_flags, require
+from dpbeam.cli.flags import BoundOptions, FlagParser
 from dpbeam.jobs.checks import check_budget
 from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, flag, switch
 
 
-def make_parser() -> FlagParser:
-    text = "Compare released items with the private data, in memory. What it prints is NOT PRIVATE."
-    parser = FlagParser("evaluate", text, beam=False)
-    add_input_flags(parser)
-    add_budget_flags(parser)
-    parser.add_argument(
-        "--released", metavar="FILE", type=READ, help="output of a run (a file or glob); required"
+class EvaluateOptions(InputOptions, BudgetOptions, BoundOptions):
+    """What was released, and from what."""
+
+    released: str = flag("FILE", "output of a run (a file or glob); required", type=READ, needed=True)
+    ledger: str | None = flag(
+        "FILE", "its ledger, for epsilon, delta and D0, in place of the flags", type=READ
     )
-    parser.add_argument(
-        "--ledger",
-        metavar="FILE",
-        type=READ,
-        help="its ledger, for epsilon, delta and D0, in place of the flags",
-    )
-    parser.add_switch(
-        "full_knowledge",
+    full_knowledge: bool = switch(
         "with the best that any weights under one Gaussian could release (default; about 10 s per million pairs)",
+        value=True,
     )
-    parser.add_switch("json", "print JSON instead of a table with explanations")
-    return parser
+    json: bool = switch("print JSON instead of a table with explanations")
+
+
+def make_parser() -> FlagParser[EvaluateOptions]:
+    text = "Compare released items with the private data, in memory. What it prints is NOT PRIVATE."
+    return FlagParser("evaluate", text, EvaluateOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,12 +40,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    require(given, "input", "released")
-    if "ledger" in given:
-        given = {**_from_ledger(given["ledger"]), **given}
-    require(given, "epsilon", "delta")
-    check_budget(given)
+    options, _ = make_parser().parse(argv)
+    options.require("input", "released")
+    if options.ledger is not None:
+        options = EvaluateOptions({**_from_ledger(options.ledger), **options.said})
+    options.require("epsilon", "delta")
+    check_budget(options)
     from dpbeam.cli.settings import input_spec
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.pairs import read_pairs
@@ -57,20 +55,20 @@ def _run(argv: Sequence[str]) -> int:
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
     from dpbeam.selectors.base import check_range
 
-    max_items = given.get("max_items_per_user", 100)
+    max_items = 100 if options.max_items_per_user is None else options.max_items_per_user
     check_range("max_items_per_user", max_items, 1, MAX_ITEMS_PER_USER, integer=True)
-    spec = input_spec(given)
+    spec = input_spec(options)
     summary = preflight(spec)
-    released = read_items(given["released"], OutputColumns.of(spec, summary.kinds), "--released")
+    released = read_items(options.released, OutputColumns.of(spec, summary.kinds), "--released")
     result = evaluate_release(
         read_pairs(spec, summary),
         released,
-        epsilon=given["epsilon"],
-        delta=given["delta"],
+        epsilon=options.epsilon,
+        delta=options.delta,
         max_items=max_items,
-        full_knowledge=given.get("full_knowledge", True),
+        full_knowledge=options.full_knowledge,
     )
-    if given.get("json", False):
+    if options.json:
         emit(json.dumps(result, indent=2))
     else:
         from dpbeam.cli.tables import print_evaluation

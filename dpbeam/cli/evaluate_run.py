@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.bar import counted
-from dpbeam.cli.flags import FOLDER, READ, WRITTEN_PREFIX, FlagParser, add_input_flags, require
+from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import run_command, tell
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, InputOptions, Options, flag, switch
 from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
@@ -21,34 +22,33 @@ DATA_VARIABLE = "DPBEAM_DATA"
 _DATA = os.path.join(os.pardir, "shared", "data")
 
 
-def make_parser() -> FlagParser:
+class ExperimentOptions(Options):
+    """Which experiment, and where its results go."""
+
+    experiment: str | None = flag(
+        "EXPERIMENT.yaml", "see docs/evaluate.md; required", type=READ, nargs="?", positional=True
+    )
+    output: str = flag(
+        "PREFIX",
+        "PREFIX.parquet, PREFIX.md, PREFIX.NAME.svg and .png; what is finished in PREFIX.cells.jsonl is not run "
+        "again; required",
+        type=WRITTEN_PREFIX,
+        needed=True,
+    )
+    data: str | None = flag(
+        "FOLDER", f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})", type=FOLDER
+    )
+    jobs: int | None = flag("N", "processes (default: one per core that memory allows)")
+    overwrite: bool = switch("replace files of the same prefix that are of no earlier run")
+    dry_run: bool = switch("check the file, print how many runs it has, and run none")
+
+
+def make_parser() -> FlagParser[ExperimentOptions]:
     text = (
         "Run the methods of an experiment file over its datasets, budgets and settings, and write results, tables and "
         "plots. All of it is NOT PRIVATE: for public or test data."
     )
-    parser = FlagParser("evaluate run", text, beam=False)
-    parser.add_argument(
-        "experiment", nargs="?", metavar="EXPERIMENT.yaml", type=READ, help="see docs/evaluate.md; required"
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PREFIX",
-        type=WRITTEN_PREFIX,
-        help="PREFIX.parquet, PREFIX.md, PREFIX.NAME.svg and .png; what is finished in PREFIX.cells.jsonl is not run "
-        "again; required",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        type=FOLDER,
-        help=f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})",
-    )
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="processes (default: one per core that memory allows)"
-    )
-    parser.add_switch("overwrite", "replace files of the same prefix that are of no earlier run")
-    parser.add_switch("dry_run", "check the file, print how many runs it has, and run none")
-    return parser
+    return FlagParser("evaluate run", text, ExperimentOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,37 +57,37 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    path = given.get("experiment")
+    options, _ = make_parser().parse(argv)
+    path = options.experiment
     if path is None:
         raise InputError("an experiment file is required; see docs/evaluate.md")
-    if not given.get("dry_run", False):
-        require(given, "output")
-    if given.get("jobs", 1) < 1:
-        raise InputError(f"--jobs must be at least 1, got {given['jobs']}")
-    folder = given.get("data") or os.environ.get(DATA_VARIABLE) or _DATA
+    if not options.dry_run:
+        options.require("output")
+    if options.jobs is not None and options.jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {options.jobs}")
+    folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
         tell(f"{name} is left out: {reason}")
     for name, source in experiment.datasets.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
-    if given.get("dry_run", False):
+    if options.dry_run:
         tell(f"{len(experiment.cells())} runs")
         return 0
     from dpbeam.lab.experiments.journal import Journal
     from dpbeam.lab.experiments.running import run_experiment
     from dpbeam.lab.experiments.writing import check_results, journal_path, write_results
 
-    prefix = given["output"]
-    check_results(prefix, experiment, experiment.reads(), overwrite=given.get("overwrite", False))
+    prefix = options.output
+    check_results(prefix, experiment, experiment.reads(), overwrite=options.overwrite)
     journal = Journal(journal_path(prefix))
     try:
-        with counted(experiment.title, enabled=not given.get("quiet", False)) as (begin, advance):
-            finished = run_experiment(experiment, journal, given.get("jobs"), begin, advance)
+        with counted(experiment.title, enabled=not options.quiet) as (begin, advance):
+            finished = run_experiment(experiment, journal, options.jobs, begin, advance)
     finally:
         journal.close()
     paths = write_results(prefix, finished)
-    if not given.get("quiet", False):
+    if not options.quiet:
         tell(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
     return 0
 
@@ -110,6 +110,5 @@ def read_experiment(path: str, folder: str) -> Experiment:
 def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:
     from dpbeam.cli.settings import input_spec
 
-    parser = FlagParser("evaluate", "", beam=False)
-    add_input_flags(parser)
+    parser = FlagParser("evaluate", "", InputOptions, beam=False)
     return input_spec(parser.parse_values(where, flags))

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbeam.cli.flags import READ, WRITTEN, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.verify import read_and_check, refused
 from dpbeam.errors import InputError
+from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.console import emit, run_command, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
 
-def make_parser() -> FlagParser:
+class ExportOptions(Options):
+    """Which ledger, and where its event goes."""
+
+    ledger: str | None = flag("LEDGER", "PREFIX.ledger.json of a run", type=READ, nargs="?", positional=True)
+    output: NewFile | None = flag("FILE", "write a file instead of printing", type=WRITTEN)
+    overwrite: bool = switch("replace an earlier file")
+
+
+def make_parser() -> FlagParser[ExportOptions]:
     text = (
         "Print the ledger of a run as an event of the library dp_accounting, as JSON, with the delta that no event "
         "holds. A ledger that does not verify gets none (exit code 1)."
     )
-    parser = FlagParser("export", text, beam=False)
-    parser.add_argument("ledger", nargs="?", metavar="LEDGER", type=READ, help="PREFIX.ledger.json of a run")
-    parser.add_argument("--output", metavar="FILE", type=WRITTEN, help="write a file instead of printing")
-    parser.add_switch("overwrite", "replace an earlier file")
-    return parser
+    return FlagParser("export", text, ExportOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,13 +36,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    path = given.get("ledger")
+    options, _ = make_parser().parse(argv)
+    path = options.ledger
     if path is None:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
     from dpbeam.accounting.dp_event import export_event
 
-    file, overwrite = given.get("output"), given.get("overwrite", False)
+    file, overwrite = options.output, options.overwrite
     if file is not None:
         file.check(overwrite=overwrite)
     _, ledger, statements = read_and_check(path)
@@ -49,6 +55,6 @@ def _run(argv: Sequence[str]) -> int:
         emit(exported)
     else:
         file.write(f"{exported}\n".encode(), overwrite=overwrite)
-        if not given.get("quiet", False):
+        if not options.quiet:
             tell(f"event: {file}")
     return ExitCode.DONE

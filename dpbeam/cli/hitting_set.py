@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import (
-    READ,
-    FlagParser,
-    add_budget_flags,
-    add_checkpoint_flags,
-    add_input_flags,
-    add_method_flags,
-    add_output_flags,
-)
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import ChoiceCommand, public_domain
 from dpbeam.cli.settings import naming_selector, selection_config, selection_flags
 from dpbeam.errors import InputError
 from dpbeam.hitting.family import HittingSet
+from dpbeam.jobs.options import (
+    READ,
+    BudgetOptions,
+    CheckpointOptions,
+    InputOptions,
+    Options,
+    ReleaseOptions,
+    flag,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,34 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
     from dpbeam.hitting.config import HittingSetConfig, HittingSetPlan
     from dpbeam.jobs.job import Job
+
+
+class ChoiceOptions(Options):
+    """How many items, and what they are chosen from."""
+
+    group = "hitting set"
+    k: int = flag("K", "how many items; required", needed=True)
+    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)")
+    selector_share: float | None = flag(
+        "X", "its share of the budget (default 0.3 to 0.9, growing with k/epsilon)"
+    )
+    domain: str | None = flag(
+        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ
+    )
+
+
+class HittingSetOptions(
+    InputOptions,
+    BudgetOptions,
+    BoundOptions,
+    ChoiceOptions,
+    SelectionOptions,
+    ReleaseOptions,
+    CheckpointOptions,
+):
+    """Settings of a hitting set, its input and its output."""
+
+    public_domain: bool = False  # of `dpbeam plan` alone: here the file of --domain says it
 
 
 class HittingSetCommand(ChoiceCommand):
@@ -35,47 +64,26 @@ class HittingSetCommand(ChoiceCommand):
     plan_requires = ("k",)
     fewer = "the domain has no more"
 
-    def make_parser(self) -> FlagParser:
+    def make_parser(self) -> FlagParser[HittingSetOptions]:
         parser = FlagParser(
             "hitting-set",
             "At most k items that as many users as possible hold one of, under differential privacy.",
+            HittingSetOptions,
         )
-        add_input_flags(parser)
-        add_budget_flags(parser)
-        group = parser.add_argument_group("hitting set")
-        group.add_argument("--k", type=int, metavar="K", help="how many items; required")
-        group.add_argument(
-            "--selector", metavar="NAME", help="method of the domain's selection (default gsu)"
-        )
-        group.add_argument(
-            "--selector_share",
-            type=float,
-            metavar="X",
-            help="its share of the budget (default 0.3 to 0.9, growing with k/epsilon)",
-        )
-        group.add_argument(
-            "--domain",
-            metavar="FILE",
-            type=READ,
-            help="a public domain, one item per line or Parquet; no selection",
-        )
-        add_method_flags(parser)
-        add_output_flags(parser)
-        add_checkpoint_flags(parser)
         parser.discard("method", instead="use --selector")
         parser.discard("public_items", "noisy_weights", "num_output_shards")
         return parser
 
-    def plan(self, given: dict[str, Any]) -> HittingSetPlan:
+    def plan(self, options: HittingSetOptions) -> HittingSetPlan:
         from dpbeam.hitting.config import plan_hitting_set
 
         with naming_selector():
-            return plan_hitting_set(config_of(given))
+            return plan_hitting_set(config_of(options))
 
-    def program(self, plan: HittingSetPlan, job: Job, listed: pa.Array | None) -> Program:
+    def program(self, plan: HittingSetPlan, job: Job[HittingSetOptions], listed: pa.Array | None) -> Program:
         from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 
-        gather = "num_shards" not in job.given and job.pairs_estimate <= GATHERED_PAIRS
+        gather = job.options.num_shards is None and job.pairs_estimate <= GATHERED_PAIRS
         domain = None if listed is None else public_domain(job, listed)
         return HittingSetProgram(plan, domain, gather=gather)
 
@@ -90,8 +98,8 @@ class HittingSetCommand(ChoiceCommand):
         return f"{before}, {choices}; {plan.composition} composition"
 
 
-def config_of(given: dict[str, Any]) -> HittingSetConfig:
-    """The settings among the given flags.
+def config_of(options: HittingSetOptions) -> HittingSetConfig:
+    """The settings among the flags.
 
     Raises:
       InputError: flags of a selection where the domain is public.
@@ -99,18 +107,22 @@ def config_of(given: dict[str, Any]) -> HittingSetConfig:
     from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig
 
     config = HittingSetConfig(
-        given["epsilon"],
-        given["delta"],
-        given["k"],
-        selector_share=given.get("selector_share"),
-        public_domain="domain" in given or given.get("public_domain", False),
+        options.epsilon,
+        options.delta,
+        options.k,
+        selector_share=options.selector_share,
+        public_domain=options.domain is not None or options.public_domain,
     )
     if not config.public_domain:
-        chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
-        return replace(config, selection=selection_config(chosen))
-    public = "--domain" if "domain" in given else "--public_domain"
-    for name in ("selector", "selector_share", *selection_flags(given)):
-        if name in given:
+        return replace(
+            config,
+            selection=selection_config(
+                options, DEFAULT_SELECTOR if options.selector is None else options.selector
+            ),
+        )
+    public = "--domain" if options.domain is not None else "--public_domain"
+    for name in ("selector", "selector_share", *selection_flags(options)):
+        if name in options.said:
             raise InputError(
                 f"--{name} belongs to a selection stage, and {public} leaves none: drop one of them"
             )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import READ, FlagParser, add_budget_flags, add_checkpoint_flags, add_output_flags
+from dpbeam.cli.flags import BoundOptions, FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.release import ReleaseCommand
 from dpbeam.errors import InputError
 from dpbeam.jobs.checks import within_arithmetic
 from dpbeam.jobs.console import warn
+from dpbeam.jobs.options import READ, BudgetOptions, CheckpointOptions, Options, ReleaseOptions, flag, switch
 from dpbeam.packing.family import Pack
 
 if TYPE_CHECKING:
@@ -47,6 +48,75 @@ MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
 
 
+class AgentOptions(Options):
+    """Who takes part."""
+
+    group = "agents"
+    agents: list[str] = flag(
+        "PATTERN",
+        "files, globs, or - for stdin; one row per agent",
+        type=READ,
+        nargs="+",
+        action="extend",
+        needed=True,
+    )
+    input_format: str | None = flag("FORMAT", "parquet, jsonl, csv, tsv (default: extension)")
+    agent_column: str = flag("NAME", "column of the agents (default agent)", value="agent")
+    value_column: str = flag("NAME", "column of the values (default value)", value="value")
+    demand_column: list[str] | None = flag(
+        "NAME",
+        "columns of the demands, one for each resource (default: the names in --supplies), or one column of "
+        "lists",
+    )
+    agent_type: str | None = flag("TYPE", "string (default), int or bytes, where the input declares none")
+    num_blocks: int | None = flag("N", "parts of the agents; the engine then runs every round")
+
+
+class PackingOptions(Options):
+    """Settings and market."""
+
+    group = "packing"
+    supplies: str = flag(
+        "FILE",
+        "YAML or JSON: resource -> supply, or -> {supply, max_demand}; a list for a column of lists; required",
+        type=READ,
+        needed=True,
+    )
+    num_agents: int | None = flag("N", "how many agents there are, a public number (default: rows)")
+    max_value: float = flag("X", "public bound of the values (default 1)", value=1.0)
+    alpha: float | None = flag("X", "accuracy and step (default 0.1)")
+    failure_probability: float | None = flag(
+        "X", "of using more than there is of any resource (default 0.001)"
+    )
+    max_resources_per_agent: int | None = flag(
+        "K", "no agent demands more resources: less noise; more is an error"
+    )
+    start_rounds: int | None = flag("N", "rounds of larger steps at the start (default 30)")
+    start_share: float | None = flag("X", "their share of the budget (default 0.1)")
+    settle_share: float | None = flag("X", "share of the rest before allocations are averaged (default 0.1)")
+    max_rounds: int | None = flag("N", "rounds after the start (default 1000)")
+    integral: bool = switch("every agent gets its whole bundle or nothing")
+    margin: bool = switch("aim at the supply less the noise's margin (default)")
+    allow_small_supply: bool = switch("go on where the supply is below what --alpha needs")
+
+
+class PackOptions(
+    AgentOptions,
+    BudgetOptions,
+    BoundOptions,
+    PackingOptions,
+    ReleaseOptions,
+    CheckpointOptions,
+):
+    """Settings of a packing, its agents and its output."""
+
+    mechanism: str | None = flag(
+        "NAME",
+        "filter (default), the one whose guarantee is proved; others are for comparison only "
+        "(docs/packing.md)",
+    )
+
+
 class PackCommand(ReleaseCommand):
     family = Pack()
     requires = ("agents", "supplies", "epsilon", "delta", "output")
@@ -56,76 +126,36 @@ class PackCommand(ReleaseCommand):
     plan_requires = ("supplies", "num_agents")
     implied_by = "agents"
 
-    def make_parser(self) -> FlagParser:
+    def make_parser(self) -> FlagParser[PackOptions]:
         parser = FlagParser(
-            "pack", "Allocate scarce resources among agents under joint differential privacy."
-        )
-        group = parser.add_argument_group("agents")
-        group.add_argument(
-            "--agents",
-            nargs="+",
-            action="extend",
-            metavar="PATTERN",
-            type=READ,
-            help="files, globs, or - for stdin; one row per agent",
-        )
-        group.add_argument(
-            "--input_format", metavar="FORMAT", help="parquet, jsonl, csv, tsv (default: extension)"
-        )
-        group.add_argument("--agent_column", metavar="NAME", help="column of the agents (default agent)")
-        group.add_argument("--value_column", metavar="NAME", help="column of the values (default value)")
-        group.add_argument(
-            "--demand_column",
-            action="append",
-            metavar="NAME",
-            help="columns of the demands, one for each resource (default: the names in --supplies), or one column of "
-            "lists",
-        )
-        group.add_argument(
-            "--agent_type",
-            metavar="TYPE",
-            help="string (default), int or bytes, where the input declares none",
-        )
-        add_budget_flags(parser)
-        add_packing_flags(parser)
-        parser.add_argument(
-            "--mechanism",
-            metavar="NAME",
-            help="filter (default), the one whose guarantee is proved; others are for comparison only "
-            "(docs/packing.md)",
-        )
-        add_output_flags(parser)
-        add_checkpoint_flags(parser)
-        group.add_argument(
-            "--num_blocks",
-            type=int,
-            metavar="N",
-            help="parts of the agents; the engine then runs every round",
+            "pack", "Allocate scarce resources among agents under joint differential privacy.", PackOptions
         )
         parser.discard("max_items_per_user", instead="an agent is one row")
         parser.discard("public_items", "not_private_counts", "num_shards", "users_at_least")
         return parser
 
-    def check(self, given: dict[str, Any]) -> None:
-        if not 1 <= given.get("num_blocks", 1) <= 65_536:
-            raise InputError(f"--num_blocks must be from 1 to 65536, got {given['num_blocks']}")
+    def check(self, options: PackOptions) -> None:
+        if options.num_blocks is not None and not 1 <= options.num_blocks <= 65_536:
+            raise InputError(f"--num_blocks must be from 1 to 65536, got {options.num_blocks}")
 
-    def plan(self, given: dict[str, Any]) -> PackingPlan:
-        resources = read_supplies(given["supplies"])
-        return plan_of(given, config_of(given), resources, None)
+    def plan(self, options: PackOptions) -> PackingPlan:
+        resources = read_supplies(options.supplies)
+        return plan_of(options, config_of(options), resources, None)
 
-    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[PackingPlan, Job]:
-        resources = read_supplies(given["supplies"])
-        config = config_of(given)
+    def prepare(
+        self, options: PackOptions, beam_arguments: list[str]
+    ) -> tuple[PackingPlan, Job[PackOptions]]:
+        resources = read_supplies(options.supplies)
+        config = config_of(options)
         with importing():
             from dpbeam.io.agents import preflight_agents
             from dpbeam.jobs.job import Job
             from dpbeam.packing.transforms import AgentBlocks  # noqa: F401
 
-        spec = agent_spec(given, resources)
+        spec = agent_spec(options, resources)
         job = Job.create(
             "pack",
-            given,
+            options,
             beam_arguments,
             spec,
             look=preflight_agents,
@@ -134,15 +164,15 @@ class PackCommand(ReleaseCommand):
             public=False,
         )
         try:
-            with within_arithmetic(given):
-                plan = plan_of(given, config, resources, job.reading[1].rows_estimate)
+            with within_arithmetic(options):
+                plan = plan_of(options, config, resources, job.reading[1].rows_estimate)
                 plan.check_supply()
         except BaseException:
             job.reading[1].release()
             raise
         return plan, job
 
-    def ledger(self, plan: PackingPlan, job: Job, listed: Any) -> Ledger:
+    def ledger(self, plan: PackingPlan, job: Job[PackOptions], listed: Any) -> Ledger:
         columns = job.reading[0].item_columns
         named = {
             "agent_column": job.reading[0].user_column,
@@ -151,55 +181,8 @@ class PackCommand(ReleaseCommand):
         }
         return self.family.ledger(plan, fixed_key=job.key.insecure, input_parameters=named)
 
-    def execute(self, plan: PackingPlan, job: Job, listed: Any, ledger: str) -> int:
+    def execute(self, plan: PackingPlan, job: Job[PackOptions], listed: Any, ledger: str) -> int:
         return _execute(plan, job, ledger)
-
-
-def add_packing_flags(parser: FlagParser) -> None:
-    """Settings and market, which `dpbeam plan --family pack` takes too."""
-    group = parser.add_argument_group("packing")
-    group.add_argument(
-        "--supplies",
-        metavar="FILE",
-        type=READ,
-        help="YAML or JSON: resource -> supply, or -> {supply, max_demand}; a list for a column of lists; required",
-    )
-    group.add_argument(
-        "--num_agents",
-        type=int,
-        metavar="N",
-        help="how many agents there are, a public number (default: rows)",
-    )
-    group.add_argument("--max_value", type=float, metavar="X", help="public bound of the values (default 1)")
-    group.add_argument("--alpha", type=float, metavar="X", help="accuracy and step (default 0.1)")
-    group.add_argument(
-        "--failure_probability",
-        type=float,
-        metavar="X",
-        help="of using more than there is of any resource (default 0.001)",
-    )
-    group.add_argument(
-        "--max_resources_per_agent",
-        type=int,
-        metavar="K",
-        help="no agent demands more resources: less noise; more is an error",
-    )
-    group.add_argument(
-        "--start_rounds", type=int, metavar="N", help="rounds of larger steps at the start (default 30)"
-    )
-    group.add_argument(
-        "--start_share", type=float, metavar="X", help="their share of the budget (default 0.1)"
-    )
-    group.add_argument(
-        "--settle_share",
-        type=float,
-        metavar="X",
-        help="share of the rest before allocations are averaged (default 0.1)",
-    )
-    group.add_argument("--max_rounds", type=int, metavar="N", help="rounds after the start (default 1000)")
-    parser.add_switch("integral", "every agent gets its whole bundle or nothing")
-    parser.add_switch("margin", "aim at the supply less the noise's margin (default)")
-    parser.add_switch("allow_small_supply", "go on where the supply is below what --alpha needs")
 
 
 def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
@@ -223,7 +206,7 @@ def read_supplies(path: str) -> tuple[Resource, ...]:
     return resources_of(found)
 
 
-def config_of(given: dict[str, Any]) -> PackingConfig:
+def config_of(options: PackOptions) -> PackingConfig:
     """The settings among the flags.
 
     Raises:
@@ -231,7 +214,7 @@ def config_of(given: dict[str, Any]) -> PackingConfig:
     """
     from dpbeam.packing.config import PackingConfig
 
-    mechanism = given.get("mechanism", MECHANISM)
+    mechanism = MECHANISM if options.mechanism is None else options.mechanism
     if mechanism in _COMPARED:
         raise InputError(
             f"--mechanism: '{mechanism}' has no guarantee with constants that a ledger could state; compare with it by "
@@ -239,11 +222,11 @@ def config_of(given: dict[str, Any]) -> PackingConfig:
         )
     if mechanism != MECHANISM:
         raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")
-    chosen = {name: given[name] for name in SETTINGS if name in given}
-    return PackingConfig(given["epsilon"], given["delta"], **chosen)
+    chosen = {name: options.said[name] for name in SETTINGS if name in options.said}
+    return PackingConfig(options.epsilon, options.delta, **chosen)
 
 
-def market_of(given: dict[str, Any], resources: Sequence[Resource], rows: int | None) -> Market:
+def market_of(options: PackOptions, resources: Sequence[Resource], rows: int | None) -> Market:
     """The market that flags and supplies describe.
 
     Raises:
@@ -251,24 +234,24 @@ def market_of(given: dict[str, Any], resources: Sequence[Resource], rows: int | 
     """
     from dpbeam.packing.config import Market
 
-    agents = given.get("num_agents", rows)
+    agents = rows if options.num_agents is None else options.num_agents
     if agents is None:
         raise InputError("--num_agents is required: how many agents there publicly are")
-    if agents == 0 and "num_agents" not in given:
+    if agents == 0 and options.num_agents is None:
         raise InputError("--agents: there are no agents")
-    return Market(tuple(resources), agents, given.get("max_value", 1.0))
+    return Market(tuple(resources), agents, options.max_value)
 
 
 def plan_of(
-    given: dict[str, Any], config: PackingConfig, resources: Sequence[Resource], rows: int | None
+    options: PackOptions, config: PackingConfig, resources: Sequence[Resource], rows: int | None
 ) -> PackingPlan:
     """The plan of flags and supplies."""
     from dpbeam.packing.config import make_plan
 
-    return make_plan(config, market_of(given, resources, rows))
+    return make_plan(config, market_of(options, resources, rows))
 
 
-def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpec:
+def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec:
     """The input that the flags describe.
 
     Raises:
@@ -277,7 +260,7 @@ def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpe
     from dpbeam.io.agents import AgentSpec
 
     names = [resource.name for resource in resources]
-    columns = given.get("demand_column", names)
+    columns = options.demand_column or names
     listed = len(columns) == 1 and columns != names
     if not listed and sorted(columns) != sorted(names):
         missing = [name for name in columns if name not in names]
@@ -288,17 +271,18 @@ def agent_spec(given: dict[str, Any], resources: Sequence[Resource]) -> AgentSpe
     if not listed and list(columns) != names:
         columns = names  # in the order of the supplies
     return AgentSpec.of(
-        given["agents"],
-        agent_column=given.get("agent_column", "agent"),
-        value_column=given.get("value_column", "value"),
+        options.agents,
+        agent_column=options.agent_column,
+        value_column=options.value_column,
         demand_columns=columns,
         listed=listed,
-        format=given.get("input_format"),
-        agent_type=given.get("agent_type"),
+        format=options.input_format,
+        agent_type=options.agent_type,
     )
 
 
-def _execute(plan: PackingPlan, job: Job, ledger: str) -> int:
+def _execute(plan: PackingPlan, job: Job[PackOptions], ledger: str) -> int:
+    from dpbeam.jobs.running import run_program
     from dpbeam.packing.transforms import posted_prices
 
     if plan.market.supply < plan.supply_needed:
@@ -327,10 +311,10 @@ def _execute(plan: PackingPlan, job: Job, ledger: str) -> int:
             "agent's row replaced)"
         )
 
-    return job.run_program(made, ledger, report=report, trips=plan.rounds_limit, after=after)
+    return run_program(job, made, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
-def _program_run(folder: RunFolder, plan: PackingPlan, job: Job) -> ProgramRun:
+def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) -> ProgramRun:
     """Read agents, run the rounds, write allocations."""
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.io.agents import AgentSpec, ReadAgents
@@ -340,7 +324,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job) -> ProgramRun:
 
     spec, summary = job.reading
     assert isinstance(spec, AgentSpec)
-    sizes = packing_sizes(plan.market, job.given.get("num_blocks"))
+    sizes = packing_sizes(plan.market, job.options.num_blocks)
 
     def read(pipeline: beam.Pipeline) -> PCollection:
         agents = pipeline | "ReadAgents" >> ReadAgents(spec, summary, plan.market)
@@ -352,7 +336,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job) -> ProgramRun:
             spec.user_column or "agent",
             summary.kinds,
             job.target.format,
-            job.given.get("num_output_shards", -(-plan.market.num_agents // _ROWS_PER_SHARD)),
+            job.options.num_output_shards or -(-plan.market.num_agents // _ROWS_PER_SHARD),
         )
 
     return ProgramRun(PackingProgram(plan), read, write, one_step=sizes.one_step)

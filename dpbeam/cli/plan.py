@@ -7,14 +7,14 @@ import functools
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from dpbeam.cli.flags import FlagParser, add_budget_flags, add_method_flags, require
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.options import BudgetOptions, Options, flag, switch
 
 DEFAULT = "select"
 #: Flags of this command alone.
@@ -27,37 +27,11 @@ def planned() -> Mapping[str, PlannedCommand]:
     return {name: importlib.import_module(family.command).COMMAND for name, family in families().items()}
 
 
-def make_parser() -> FlagParser:
-    implied = ", ".join(
+def _implied() -> str:
+    return ", ".join(
         f"{name} (default with --{command.implied_by})" if command.implied_by else name
         for name, command in planned().items()
     )
-    parser = FlagParser(
-        "plan",
-        "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file, whose "
-        "flags say of which family it is where --family does not.",
-        beam=False,
-    )
-    add_budget_flags(parser)
-    add_method_flags(parser)
-    parser.add_argument("--family", metavar="NAME", help=implied)
-    for command in planned().values():
-        parser.adopt(command.make_parser(), only=command.plan_flags)
-    parser.add_argument(
-        "--users_at_least",
-        type=int,
-        metavar="N",
-        help="how many users there publicly are; --delta is held against it",
-    )
-    parser.add_argument("--degrees", type=_degrees, metavar="D,D,...", help="items per user to tabulate")
-    parser.add_argument(
-        "--items_per_user",
-        type=float,
-        metavar="X",
-        help="how many items users typically hold, from public knowledge and never from the data: recommends a method",
-    )
-    parser.add_switch("json", "print JSON instead of tables")
-    return parser
 
 
 def _degrees(text: str) -> list[int]:
@@ -67,23 +41,50 @@ def _degrees(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"expected comma-separated integers, got '{text}'") from None
 
 
+class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
+    """What is planned; each family adds its own flags."""
+
+    family: str | None = flag("NAME", _implied())
+    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
+    degrees: list[int] | None = flag("D,D,...", "items per user to tabulate", type=_degrees, action="store")
+    items_per_user: float | None = flag(
+        "X",
+        "how many items users typically hold, from public knowledge and never from the data: recommends a "
+        "method",
+    )
+    json: bool = switch("print JSON instead of tables")
+
+
+def make_parser() -> FlagParser[PlanOptions]:
+    parser = FlagParser(
+        "plan",
+        "Sigma, thresholds and keep probabilities of a method and budget, or of the job of a --config file, whose "
+        "flags say of which family it is where --family does not.",
+        PlanOptions,
+        beam=False,
+    )
+    for command in planned().values():
+        parser.adopt(command.make_parser(), only=command.plan_flags)
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
     """Entry point; returns the exit code."""
     return run_command("plan", lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv, files=_job_parser())
-    require(given, "epsilon", "delta")
-    family = _family(given)
+    options, _ = make_parser().parse(argv, files=_job_parser())
+    options.require("epsilon", "delta")
+    family = _family(options)
     command = planned()[family]
-    check_budget(given, zero_delta=command.zero_delta)
-    _check_flags(given, family)
-    require(given, *command.plan_requires)
-    with within_arithmetic(given):
-        report = command.plan_report(given)
-    warn_of_budget(given)
-    if given.get("json", False):
+    check_budget(options, zero_delta=command.zero_delta)
+    _check_flags(options, family)
+    options.require(*command.plan_requires)
+    with within_arithmetic(options):
+        report = command.plan_report(command.make_parser().kind(options.said))
+    warn_of_budget(options)
+    if options.json:
         emit(json.dumps(report, indent=2))
         return 0
     from dpbeam.cli.tables import print_plan
@@ -92,20 +93,20 @@ def _run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _family(given: Mapping[str, Any]) -> str:
+def _family(options: PlanOptions) -> str:
     """What is planned.
 
     Raises:
       InputError: --family names no family that is planned.
     """
-    family = given.get("family")
+    family = options.family
     if family not in (None, *planned()):
         raise InputError(f"--family: expected {', '.join(planned())}, got '{family}'")
-    implied = (name for name, command in planned().items() if command.implied_by in given)
+    implied = (name for name, command in planned().items() if command.implied_by in options.said)
     return family or next(implied, DEFAULT)
 
 
-def _check_flags(given: dict[str, Any], family: str) -> None:
+def _check_flags(options: PlanOptions, family: str) -> None:
     """Refuse flags of other families.
 
     Raises:
@@ -113,26 +114,26 @@ def _check_flags(given: dict[str, Any], family: str) -> None:
     """
     # Where several have a flag, it is said to be of one that needs another flag to be meant.
     order = sorted(planned(), key=lambda name: name == DEFAULT)
-    for name in given:
+    for name in options.said:
         owners = [other for other in order if name in planned()[other].plan_flags]
         if owners and family not in owners:
             asked = planned()[owners[0]].asked_by
-            fix = "drop it" if asked in given else f"give --{asked} too, or drop it"
+            fix = "drop it" if asked in options.said else f"give --{asked} too, or drop it"
             raise InputError(f"--{name} is of {owners[0]}: {fix}")
-    if "items_per_user" in given and family != DEFAULT:
+    if options.items_per_user is not None and family != DEFAULT:
         raise InputError("--items_per_user recommends a method of select: drop it, or --k")
-    if "degrees" in given and family != DEFAULT:
+    if options.degrees is not None and family != DEFAULT:
         raise InputError(f"--degrees is of {DEFAULT}: drop it")
     own = planned()[family].make_parser()
-    own.refuse_discarded(given)
-    for name in given:
-        if f"--{name}" not in own.options | _OF_ALL and name not in planned()[family].plan_flags:
+    own.refuse_discarded(options.said)
+    for name in options.said:
+        if f"--{name}" not in own.flags | _OF_ALL and name not in planned()[family].plan_flags:
             raise InputError(f"--{name} does not apply to {family}")
 
 
 def _job_parser() -> FlagParser:
     """Every flag that the file of a job may hold."""
-    parser = FlagParser("plan", "")
+    parser = FlagParser("plan", "", Options)
     for command in planned().values():
         parser.adopt(command.make_parser())
     parser.adopt(make_parser())

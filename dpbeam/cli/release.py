@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbeam.cli.flags import FlagParser, require
+from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import check_selection, input_spec, naming_selector
 from dpbeam.families.base import Family
@@ -24,6 +24,7 @@ from dpbeam.jobs.checks import (
     within_arithmetic,
 )
 from dpbeam.jobs.console import warn
+from dpbeam.jobs.options import BudgetOptions
 from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ class PlannedCommand(ABC):
         """The flags."""
 
     @abstractmethod
-    def plan(self, given: dict[str, Any]) -> Any:
+    def plan(self, options: Any) -> Any:
         """The settings among the flags, calibrated; looks at no data."""
 
-    def plan_report(self, given: dict[str, Any]) -> dict[str, Any]:
+    def plan_report(self, options: Any) -> dict[str, Any]:
         """What `dpbeam plan` shows, for `Family.shown`."""
-        return self.family.report(self.plan(given))
+        return self.family.report(self.plan(options))
 
 
 class ReleaseCommand(PlannedCommand):
@@ -95,43 +96,43 @@ class ReleaseCommand(PlannedCommand):
         argv = list(sys.argv[1:] if argv is None else argv)
         return run_release(self.family.name, argv, lambda: self.make_parser().parse(argv), self._run)
 
-    def _run(self, given: dict[str, Any], beam_arguments: list[str]) -> int:
-        require(given, *self.requires)
-        check_budget(given, zero_delta=self.zero_delta)
-        check_test_key(given)
-        self.check(given)
+    def _run(self, options: BudgetOptions, beam_arguments: list[str]) -> int:
+        options.require(*self.requires)
+        check_budget(options, zero_delta=self.zero_delta)
+        check_test_key(options)
+        self.check(options)
         # Heavy imports only now, so that --help and wrong flags answer at once; Beam, the heaviest, last.
         with importing():
             import_module(self.settings)
-        plan, job = self.prepare(given, beam_arguments)
+        plan, job = self.prepare(options, beam_arguments)
         with job.reading_ends():
             listed = self.read_list(plan, job)
             ledger = self.ledger(plan, job, listed).to_json()
-            warn_of_budget(given)
-            if given.get("dry_run", False):
+            warn_of_budget(options)
+            if options.dry_run:
                 return self._print_plan(plan, job, ledger)
             return self.execute(plan, job, listed, ledger)
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, options: Any) -> None:
         """Refuse flags of this command that do not go together. Raises InputError."""
 
     @abstractmethod
-    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[Any, Job]:
+    def prepare(self, options: Any, beam_arguments: list[str]) -> tuple[Any, Job[Any]]:
         """Plan and job: settings first, so that what is wrong with them is said first."""
 
-    def read_list(self, plan: Any, job: Job) -> Any:
+    def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Lists of items that take part in the run."""
         return None
 
     @abstractmethod
-    def ledger(self, plan: Any, job: Job, listed: Any) -> Ledger:
+    def ledger(self, plan: Any, job: Job[Any], listed: Any) -> Ledger:
         """What the run costs and how."""
 
     @abstractmethod
-    def execute(self, plan: Any, job: Job, listed: Any, ledger: str) -> int:
+    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
         """Run, publish, say what was released; the exit code."""
 
-    def _print_plan(self, plan: Any, job: Job, ledger: str) -> int:
+    def _print_plan(self, plan: Any, job: Job[Any], ledger: str) -> int:
         from dpbeam.cli.tables import print_plan
 
         if not job.quiet:
@@ -140,7 +141,7 @@ class ReleaseCommand(PlannedCommand):
             job.say(line)
         return job.end_dry_run(ledger, self.not_done)
 
-    def notes(self, plan: Any, job: Job) -> Iterable[str]:
+    def notes(self, plan: Any, job: Job[Any]) -> Iterable[str]:
         """Lines about this run below its plan."""
         return ()
 
@@ -154,29 +155,30 @@ class ProgramCommand(ReleaseCommand):
 
     list_flag: ClassVar[str] = "domain"
 
-    def prepare(self, given: dict[str, Any], beam_arguments: list[str]) -> tuple[Any, Job]:
-        spec = None if "histogram" in given else input_spec(given)
-        with within_arithmetic(given):
-            plan = self.plan(given)
+    def prepare(self, options: Any, beam_arguments: list[str]) -> tuple[Any, Job[Any]]:
+        spec = None if options.histogram is not None else input_spec(options)
+        with within_arithmetic(options):
+            plan = self.plan(options)
         with importing():
             from dpbeam.jobs.job import Job
+            from dpbeam.jobs.running import run_program  # noqa: F401
             from dpbeam.selection.transforms import UserBlocks  # noqa: F401
         if spec is None:
-            return plan, Job.without_input(self.family.name, given, beam_arguments)
-        return plan, Job.create(self.family.name, given, beam_arguments, spec)
+            return plan, Job.without_input(self.family.name, options, beam_arguments)
+        return plan, Job.create(self.family.name, options, beam_arguments, spec)
 
-    def read_list(self, plan: Any, job: Job) -> Any:
+    def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Canonical bytes of the public list, None without."""
         from dpbeam.io.item_lists import read_items
         from dpbeam.io.sinks import OutputColumns
 
-        if self.list_flag not in job.given:
+        if self.list_flag not in job.options.said:
             return None
         spec, summary = job.reading
         columns = OutputColumns.of(spec, summary.kinds)
-        return read_items(job.given[self.list_flag], columns, f"--{self.list_flag}")
+        return read_items(job.options.said[self.list_flag], columns, f"--{self.list_flag}")
 
-    def ledger(self, plan: Any, job: Job, listed: Any, **more: Any) -> Ledger:
+    def ledger(self, plan: Any, job: Job[Any], listed: Any, **more: Any) -> Ledger:
         return self.family.ledger(
             plan,
             input_parameters=job.input_parameters(),
@@ -185,7 +187,9 @@ class ProgramCommand(ReleaseCommand):
             **more,
         )
 
-    def execute(self, plan: Any, job: Job, listed: Any, ledger: str) -> int:
+    def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
+        from dpbeam.jobs.running import run_program
+
         program = self.program(plan, job, listed)
         # Here it refuses names of columns, before anything is charged.
         writer = self.writer(plan, job)
@@ -200,17 +204,17 @@ class ProgramCommand(ReleaseCommand):
             self.after(plan, program, job, folder)
 
         trips, rounds = program.trips, self.rounds(plan, program)
-        return job.run_program(made, ledger, report=report, trips=trips, rounds=rounds, after=after)
+        return run_program(job, made, ledger, report=report, trips=trips, rounds=rounds, after=after)
 
-    def after(self, plan: Any, program: Program, job: Job, folder: RunFolder) -> None:
+    def after(self, plan: Any, program: Program, job: Job[Any], folder: RunFolder) -> None:
         """What is left to do with a run's folder when its program has come to its end."""
 
     @abstractmethod
-    def program(self, plan: Any, job: Job, listed: Any) -> Program:
+    def program(self, plan: Any, job: Job[Any], listed: Any) -> Program:
         """What runs."""
 
     def program_run(
-        self, folder: RunFolder, program: Program, writer: beam.PTransform, job: Job, listed: Any
+        self, folder: RunFolder, program: Program, writer: beam.PTransform, job: Job[Any], listed: Any
     ) -> ProgramRun:
         """The program with its input and what is done with its result; keeps to the public list."""
         return self.run_of(folder, program, writer, job, domain=listed)
@@ -220,7 +224,7 @@ class ProgramCommand(ReleaseCommand):
         folder: RunFolder,
         program: Program,
         writer: beam.PTransform,
-        job: Job,
+        job: Job[Any],
         *,
         domain: pa.Array | None = None,
         before: Callable[[PCollection], PCollection] = lambda pairs: pairs,
@@ -247,7 +251,7 @@ class ProgramCommand(ReleaseCommand):
         return ProgramRun(program, read, write, one_step=sizes.one_step, relays=sizes.relays)
 
     @abstractmethod
-    def writer(self, plan: Any, job: Job) -> beam.PTransform:
+    def writer(self, plan: Any, job: Job[Any]) -> beam.PTransform:
         """Writes what the program gives to the job's staging folder."""
 
     def selection(self, plan: Any) -> SelectionPlan | None:
@@ -263,7 +267,7 @@ class ProgramCommand(ReleaseCommand):
     def how(self, plan: Any) -> str:
         """How the budget was spent, in brief."""
 
-    def report(self, plan: Any, job: Job, paths: list[str], released: int) -> None:
+    def report(self, plan: Any, job: Job[Any], paths: list[str], released: int) -> None:
         """What the person at the terminal learns at the end; `paths`: the ledger is the last."""
         from dpbeam.selection.report import plan_report
 
@@ -273,8 +277,8 @@ class ProgramCommand(ReleaseCommand):
         more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
         job.say(f"{released} items {self.done}: {paths[0]}{more}")
         job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({self.how(plan)})")
-        if "not_private_counts" in job.given:
-            job.say(f"counts of what was dropped (NOT PRIVATE): {job.given['not_private_counts']}")
+        if job.options.not_private_counts is not None:
+            job.say(f"counts of what was dropped (NOT PRIVATE): {job.options.not_private_counts}")
 
 
 class ChoiceCommand(ProgramCommand):
@@ -286,15 +290,15 @@ class ChoiceCommand(ProgramCommand):
 
     fewer: ClassVar[str]
 
-    def check(self, given: dict[str, Any]) -> None:
-        if "selector" in given:
+    def check(self, options: Any) -> None:
+        if options.selector is not None:
             with naming_selector():
-                check_selection({**given, "method": given["selector"]})
+                check_selection(options, options.selector)
 
     def selection(self, plan: Any) -> SelectionPlan | None:
         return plan.selection
 
-    def writer(self, plan: Any, job: Job) -> beam.PTransform:
+    def writer(self, plan: Any, job: Job[Any]) -> beam.PTransform:
         """Writes items in the order of their rank."""
         from dpbeam.io.ranked import WriteRanked
         from dpbeam.io.sinks import OutputColumns
@@ -304,23 +308,23 @@ class ChoiceCommand(ProgramCommand):
         counts = getattr(plan, "counts", None) is not None
         return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)
 
-    def report(self, plan: Any, job: Job, paths: list[str], released: int) -> None:
+    def report(self, plan: Any, job: Job[Any], paths: list[str], released: int) -> None:
         if released < plan.config.k:
             job.say(f"fewer items than --k={plan.config.k}: {self.fewer}")
         super().report(plan, job, paths, released)
 
 
-def write_released(job: Job, **numbers: bool) -> beam.PTransform:
+def write_released(job: Job[Any], **numbers: bool) -> beam.PTransform:
     """Writes items in the order of their bytes; `numbers`: as of `OutputColumns.of`."""
     from dpbeam.io.sinks import OutputColumns, WriteReleased
 
     spec, summary = job.reading
     columns = OutputColumns.of(spec, summary.kinds, **numbers)
-    files = job.given.get("num_output_shards")
+    files = job.options.num_output_shards
     return WriteReleased(job.target.staging, columns, job.target.format, files)
 
 
-def public_domain(job: Job, listed: pa.Array) -> Columns:
+def public_domain(job: Job[Any], listed: pa.Array) -> Columns:
     """A public list of items as programs take it."""
     from dpbeam.counts import gathered
 

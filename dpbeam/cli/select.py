@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import (
-    READ,
-    FlagParser,
-    add_budget_flags,
-    add_checkpoint_flags,
-    add_input_flags,
-    add_method_flags,
-    add_output_flags,
-)
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import ProgramCommand, write_released
 from dpbeam.cli.settings import check_selection, selection_config
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
+from dpbeam.jobs.options import (
+    READ,
+    BudgetOptions,
+    CheckpointOptions,
+    InputOptions,
+    ReleaseOptions,
+    flag,
+    switch,
+)
 from dpbeam.selection.family import Select
 from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, find
 
@@ -36,6 +37,28 @@ if TYPE_CHECKING:
     from dpbeam.selection.public_items import ListedBeside
 
 
+class SelectOptions(
+    InputOptions, BudgetOptions, BoundOptions, SelectionOptions, ReleaseOptions, CheckpointOptions
+):
+    """Settings of a selection, its input and its output."""
+
+    degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next
+    items_per_user: float | None = None
+    noisy_counts: bool = switch("release a noisy number of users of every released item")
+    noisy_count_share: float | None = flag("X", "share of the budget for --noisy_counts (default 0.2)")
+    others: bool = switch(
+        "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger"
+    )
+    known: list[str] | None = flag(
+        "PREFIX",
+        "earlier releases, by prefix or ledger: their items cost nothing, and the output says which items are"
+        " new",
+        type=READ,
+        nargs="+",
+        action="extend",
+    )
+
+
 @dataclass(frozen=True)
 class Lists:
     """What is released beside a selection, and the known releases in it as the ledger names them; None without."""
@@ -51,58 +74,34 @@ class SelectCommand(ProgramCommand):
     plan_flags = ("noisy_counts", "noisy_count_share", "others")
     list_flag = "public_items"
 
-    def make_parser(self) -> FlagParser:
-        parser = FlagParser("select", "Release the items that many users hold, under differential privacy.")
-        add_input_flags(parser)
-        add_budget_flags(parser)
-        add_method_flags(parser)
-        add_output_flags(parser)
-        add_checkpoint_flags(parser)
-        parser.add_switch("noisy_counts", "release a noisy number of users of every released item")
-        parser.add_argument(
-            "--noisy_count_share",
-            type=float,
-            metavar="X",
-            help="share of the budget for --noisy_counts (default 0.2)",
+    def make_parser(self) -> FlagParser[SelectOptions]:
+        return FlagParser(
+            "select", "Release the items that many users hold, under differential privacy.", SelectOptions
         )
-        parser.add_switch(
-            "others",
-            "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger",
-        )
-        parser.add_argument(
-            "--known",
-            nargs="+",
-            action="extend",
-            metavar="PREFIX",
-            type=READ,
-            help="earlier releases, by prefix or ledger: their items cost nothing, and the output says which items "
-            "are new",
-        )
-        return parser
 
-    def check(self, given: dict[str, Any]) -> None:
-        check_selection(given)
+    def check(self, options: SelectOptions) -> None:
+        check_selection(options)
 
-    def plan(self, given: dict[str, Any]) -> SelectionPlan:
+    def plan(self, options: SelectOptions) -> SelectionPlan:
         from dpbeam.selection.plan import make_plan
 
-        return make_plan(config_of(given))
+        return make_plan(config_of(options))
 
-    def plan_report(self, given: dict[str, Any]) -> dict[str, Any]:
+    def plan_report(self, options: SelectOptions) -> dict[str, Any]:
         from dpbeam.selection.report import plan_report
 
-        degrees = given.get("degrees")
+        degrees = options.degrees
         if degrees and min(degrees) < 1:
             raise InputError("--degrees must be at least 1")
-        chosen, advice = _advised(given)
+        chosen, advice = _advised(options)
         return {**plan_report(self.plan(chosen), degrees), **advice}
 
-    def notes(self, plan: SelectionPlan, job: Job) -> Iterable[str]:
+    def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
         yield from _of_the_default(job)
 
-    def read_list(self, plan: SelectionPlan, job: Job) -> Lists:
+    def read_list(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Lists:
         import pyarrow as pa
 
         from dpbeam.selection.public_items import ListedBeside
@@ -116,15 +115,20 @@ class SelectCommand(ProgramCommand):
         items = pa.chunked_array([known.items, *([] if public is None else [public])]).unique()
         return Lists(ListedBeside(plan, items, job.reading[1].kinds, known.items), known.named)
 
-    def ledger(self, plan: SelectionPlan, job: Job, listed: Lists, **more: Any) -> Ledger:
-        public = "public_items" in job.given
+    def ledger(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists, **more: Any) -> Ledger:
+        public = job.options.public_items is not None
         return super().ledger(plan, job, listed, public_items=public, known=listed.named)
 
-    def program(self, plan: SelectionPlan, job: Job, listed: Lists) -> Program:
+    def program(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists) -> Program:
         return listed.beside.program
 
     def program_run(
-        self, folder: RunFolder, program: Program, writer: beam.PTransform, job: Job, listed: Lists
+        self,
+        folder: RunFolder,
+        program: Program,
+        writer: beam.PTransform,
+        job: Job[SelectOptions],
+        listed: Lists,
     ) -> ProgramRun:
         beside, store = listed.beside, folder.store
         beside.put(store)
@@ -137,12 +141,14 @@ class SelectCommand(ProgramCommand):
         )
         return replace(run, write=lambda released: run.write(beside.add_to(released, store)))
 
-    def after(self, plan: SelectionPlan, program: Program, job: Job, folder: RunFolder) -> None:
+    def after(
+        self, plan: SelectionPlan, program: Program, job: Job[SelectOptions], folder: RunFolder
+    ) -> None:
         from dpbeam.selection.transforms import others_of
 
         job.others = others_of(plan, program, folder)
 
-    def report(self, plan: SelectionPlan, job: Job, paths: list[str], released: int) -> None:
+    def report(self, plan: SelectionPlan, job: Job[SelectOptions], paths: list[str], released: int) -> None:
         super().report(plan, job, paths, released)
         if job.others is not None:
             job.say(
@@ -151,8 +157,8 @@ class SelectCommand(ProgramCommand):
         for line in _of_the_default(job):
             job.say(line)
 
-    def writer(self, plan: SelectionPlan, job: Job) -> beam.PTransform:
-        config, new = plan.config, "known" in job.given
+    def writer(self, plan: SelectionPlan, job: Job[SelectOptions]) -> beam.PTransform:
+        config, new = plan.config, job.options.known is not None
         return write_released(
             job, noisy_weight=config.noisy_weights, noisy_count=config.noisy_counts, new=new
         )
@@ -164,41 +170,42 @@ class SelectCommand(ProgramCommand):
         return f"method {plan.config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
 
 
-def config_of(given: dict[str, Any]) -> SelectionConfig:
-    """The settings among the given flags."""
-    counts = {name: given[name] for name in SelectCommand.plan_flags if name in given}
-    return replace(selection_config(given), **counts)
+def config_of(options: SelectOptions) -> SelectionConfig:
+    """The settings among the flags."""
+    said = options.said
+    counts = {name: said[name] for name in SelectCommand.plan_flags if name in said}
+    return replace(selection_config(options), **counts)
 
 
-def _advised(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The flags, completed by what is recommended unless another method is given; and the recommendation to report."""
-    if "items_per_user" not in given:
-        return given, {}
-    selector, advice = advised(given["items_per_user"])
+def _advised(options: SelectOptions) -> tuple[SelectOptions, dict[str, Any]]:
+    """The flags, completed by what is recommended unless another method is named; and the recommendation to report."""
+    if options.items_per_user is None:
+        return options, {}
+    selector, advice = advised(options.items_per_user)
     recommended = {"method": selector.name, **advice.settings}
     report = {"recommended": {**recommended, "why": advice.why}}
-    other = "method" in given and find(given["method"]) is not selector
-    return (given if other else {**recommended, **given}), report
+    other = options.method is not None and find(options.method) is not selector
+    return (options if other else SelectOptions({**recommended, **options.said})), report
 
 
-def _of_the_default(job: Job) -> Iterable[str]:
+def _of_the_default(job: Job[SelectOptions]) -> Iterable[str]:
     """What everybody should know who has not chosen a method."""
-    if "method" not in job.given and DEFAULT_METHOD != REVIEWED_METHOD:
+    if job.options.method is None and DEFAULT_METHOD != REVIEWED_METHOD:
         yield f"{DEFAULT_METHOD} is the default; its proof is not peer-reviewed, that of --method={REVIEWED_METHOD} is"
 
 
-def _known(job: Job) -> KnownReleases | None:
+def _known(job: Job[SelectOptions]) -> KnownReleases | None:
     from dpbeam.io.known import FLAG, read_known
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.selection.known import differences
 
-    if "known" not in job.given:
+    if job.options.known is None:
         return None
     spec, summary = job.reading
     columns = OutputColumns.of(spec, summary.kinds)
-    known = read_known(job.given["known"], columns, insecure=job.key.insecure)
+    known = read_known(job.options.known, columns, insecure=job.key.insecure)
     for prefix, ledger in known.ledgers.items():
-        for difference in differences(ledger, job.privacy_unit, job.given.get("dataset")):
+        for difference in differences(ledger, job.privacy_unit, job.options.said.get("dataset")):
             warn(f"{FLAG}: '{prefix}' may tell of other users: {difference}")
     return known
 

@@ -8,12 +8,10 @@ short anywhere, the same command goes on, and no night runs before the mark is t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import require
+from dpbeam.cli.series_options import WINDOW, SeriesOptions
 from dpbeam.cli.series_output import (
-    ENCRYPT,
     folder_of,
     go_on,
     is_open,
@@ -40,49 +38,47 @@ if TYPE_CHECKING:
     from dpbeam.series.window import SeriesWindow
 
 FAMILY = families()["series"]
-#: Flags that are fields of `SeriesConfig`.
-WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
 
 
-def open_series(flags: dict[str, Any]) -> int:
-    require(flags, "epsilon", "delta", "nights", "output")
-    check_budget(flags)
-    check_test_key(flags)
+def open_series(options: SeriesOptions) -> int:
+    options.require("epsilon", "delta", "nights", "output")
+    check_budget(options)
+    check_test_key(options)
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
     from dpbeam.series.store import check_folder_key
 
-    with within_arithmetic(flags):
-        config = config_of(flags)
+    with within_arithmetic(options):
+        config = config_of(options)
         plan = plan_series(config)
-    _check_period(flags, config)
-    target = OutputTarget(flags["output"], flags.get("output_format", "parquet"))
+    _check_period(options, config)
+    target = OutputTarget(options.output, options.output_format)
     settings = {
-        "user": flags.get("user_column", "user"),
-        "item": flags.get("item_column", ["item"]),
-        "item_type": flags.get("item_type"),
+        "user": "user" if options.user_column is None else options.user_column,
+        "item": options.item_column or ["item"],
+        "item_type": options.item_type,
         "output": absolute(target.prefix),
         "format": target.format,
     }
-    columns = _columns(flags)
-    known = None if "known" not in flags else _read_known(flags["known"], columns)
+    columns = _columns(options.item_column, options.item_type)
+    known = None if options.known is None else _read_known(options.known, columns)
     settings["known_kinds"] = None if known is None else list(columns.kinds)
-    warn_of_budget(flags)
-    if flags.get(ENCRYPT, False):
+    warn_of_budget(options)
+    if options.encrypt_intermediates:
         check_folder_key()
-    if flags.get("dry_run", False):
+    if options.dry_run:
         target.check()
         ledger = series_ledger(
             plan,
             series_id="",
-            fixed_key="insecure_test_key" in flags,
-            user_column=settings["user"],
+            fixed_key=options.insecure_test_key is not None,
+            user_column="user" if options.user_column is None else options.user_column,
             known_items=known is not None,
         )
-        return _print_plan(flags, plan, open_charge("series", flags, target), ledger.to_json())
-    charge = _charge(flags, target)
-    window = _window(flags, config, known, settings, target)
+        return _print_plan(options, plan, open_charge("series", options, target), ledger.to_json())
+    charge = _charge(options, target)
+    window = _window(options, config, known, settings, target)
     ledger = series_ledger(
         plan,
         series_id=window.id,
@@ -90,39 +86,39 @@ def open_series(flags: dict[str, Any]) -> int:
         user_column=window.settings["user"],
         known_items=len(window.known) > 0,
     )
-    _publish_window(flags, window, charge, target, ledger.to_json())
+    _publish_window(options, window, charge, target, ledger.to_json())
     return 0
 
 
-def config_of(flags: dict[str, Any]) -> SeriesConfig:
-    """The settings among the flags. Raises InputError."""
+def config_of(options: SeriesOptions) -> SeriesConfig:
+    """The settings among the options. Raises InputError."""
     from dpbeam.series.config import SeriesConfig
     from dpbeam.series.counts import count_share
 
-    share = count_share(flags.get("noisy_counts", False), flags.get("noisy_count_share"))
-    chosen = {name: flags[name] for name in WINDOW if name in flags}
+    share = count_share(options.noisy_counts, options.noisy_count_share)
+    chosen = {name: options.said[name] for name in WINDOW if name in options.said}
     return SeriesConfig(**chosen, noisy_count_share=share)
 
 
-def _check_period(flags: dict[str, Any], config: SeriesConfig) -> None:
+def _check_period(options: SeriesOptions, config: SeriesConfig) -> None:
     """Refuse an account's period that does not hold all nights of the window.
 
     Raises:
       InputError: naming the flag.
     """
-    if "budget_period" not in flags or config.first_night is None:
+    if options.budget_period is None or config.first_night is None:
         return
     from datetime import date
 
     from dpbeam.budget.periods import parse_days
 
-    days = parse_days(flags["budget_period"], "--budget_period")
+    days = parse_days(options.budget_period, "--budget_period")
     first, last = (config.name_of(night) for night in (1, config.nights))
     if date.fromisoformat(first) < days.first or days.last < date.fromisoformat(last):
         raise InputError(f"--budget_period must hold all nights of the window, {first}:{last}")
 
 
-def _columns(flags: Mapping[str, Any]) -> OutputColumns:
+def _columns(item_column: list[str] | None, item_type: list[str] | None) -> OutputColumns:
     """Of known items: strings, unless the flags say otherwise.
 
     Raises:
@@ -131,8 +127,8 @@ def _columns(flags: Mapping[str, Any]) -> OutputColumns:
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import ID_KINDS, STRING
 
-    names = tuple(flags.get("item_column") or ["item"])
-    kinds = tuple(flags.get("item_type") or [STRING])
+    names = tuple(item_column or ["item"])
+    kinds = tuple(item_type or [STRING])
     kinds = kinds * len(names) if len(kinds) == 1 else kinds
     if len(kinds) != len(names) or not set(kinds) <= set(ID_KINDS):
         raise InputError(
@@ -148,7 +144,7 @@ def _read_known(path: str, columns: OutputColumns) -> pa.Array:
 
 
 def _window(
-    flags: dict[str, Any],
+    options: SeriesOptions,
     config: SeriesConfig,
     known: pa.Array | None,
     settings: dict[str, Any],
@@ -164,25 +160,25 @@ def _window(
     from dpbeam.series.store import SeriesStore
     from dpbeam.series.window import SeriesWindow
 
-    folder = folder_of(flags["folder"])
+    folder = folder_of(options.folder)
     if SeriesStore.exists(folder):
-        window = load_window(flags)
+        window = load_window(options)
         same = (window.plan.config, window.settings) == (config, json.loads(json.dumps(settings)))
-        same = same and window.encrypted == flags.get(ENCRYPT, False)
-        if not same or window.key.insecure != ("insecure_test_key" in flags):
+        same = same and window.encrypted == options.encrypt_intermediates
+        if not same or window.key.insecure != (options.insecure_test_key is not None):
             raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
         if is_open(window):
-            say(flags, f"the series in '{folder.path}' is open already; nothing is charged")
+            say(options, f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
         return window
     target.check()
     key = RunKey.fresh()
-    if "insecure_test_key" in flags:
-        key = RunKey.insecure_fixed(flags["insecure_test_key"].lower())
-    return SeriesWindow.open(config, key, known, folder, settings, encrypt=flags.get(ENCRYPT, False))
+    if options.insecure_test_key is not None:
+        key = RunKey.insecure_fixed(options.insecure_test_key.lower())
+    return SeriesWindow.open(config, key, known, folder, settings, encrypt=options.encrypt_intermediates)
 
 
-def _charge(flags: dict[str, Any], target: OutputTarget) -> Uncharged:
+def _charge(options: SeriesOptions, target: OutputTarget) -> Uncharged:
     """The account of this opening, before anything is made.
 
     Raises:
@@ -192,12 +188,12 @@ def _charge(flags: dict[str, Any], target: OutputTarget) -> Uncharged:
     from dpbeam.series.store import SeriesStore
 
     try:
-        return open_charge("series", flags, target)
+        return open_charge("series", options, target)
     except NothingToDo:
-        window = load_window(flags) if SeriesStore.exists(folder_of(flags["folder"])) else None
+        window = load_window(options) if SeriesStore.exists(folder_of(options.folder)) else None
         if window is None or published(target.prefix, window) is None:
             raise InputError(
-                f"--release_id: '{flags['release_id']}' was charged for a series in another folder; go on with that, "
+                f"--release_id: '{options.release_id}' was charged for a series in another folder; go on with that, "
                 "or take another release id"
             ) from None
         mark_open(window)
@@ -205,7 +201,7 @@ def _charge(flags: dict[str, Any], target: OutputTarget) -> Uncharged:
 
 
 def _publish_window(
-    flags: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
     with window.alone():
@@ -214,9 +210,9 @@ def _publish_window(
             target.check()
             try:
                 if charge.note:
-                    say(flags, charge.note)
+                    say(options, charge.note)
                 charge.reserve(ledger)
-                _publish(flags, window, charge, target, ledger)
+                _publish(options, window, charge, target, ledger)
             except BaseException:
                 charge.failed(target, kept=False)
                 raise
@@ -226,28 +222,28 @@ def _publish_window(
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
     say(
-        flags,
-        f"series of {config.nights} nights opened in '{flags['folder']}': epsilon "
+        options,
+        f"series of {config.nights} nights opened in '{options.folder}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
 
 
 def _publish(
-    flags: dict[str, Any], window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
+    options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     if target.can_finish:  # without an account; with one, what was staged is gone since the reservation
         target.finish()
         return
     target.abort()
-    columns = _columns({"item_column": window.settings["item"], "item_type": window.settings["item_type"]})
+    columns = _columns(window.settings["item"], window.settings["item_type"])
     stage(target, window.known, columns, None, {})
-    target.release = release_of(flags, target)
+    target.release = release_of(options, target)
     charge.publish(target, ledger)
 
 
-def _print_plan(flags: dict[str, Any], plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
+def _print_plan(options: SeriesOptions, plan: SeriesPlan, charge: Uncharged, ledger: str) -> int:
     lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
-    say(flags, "\n".join([*lines, "dry run: nothing was opened or charged"]))
+    say(options, "\n".join([*lines, "dry run: nothing was opened or charged"]))
     return 0

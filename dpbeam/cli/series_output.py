@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.jobs.console import tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
-ENCRYPT = "encrypt_intermediates"
 #: Everything that is released so far, beside each night's output.
 SO_FAR = "released.parquet"
 _STAGING_DIGITS = 16
@@ -53,7 +53,7 @@ def folder_of(path: str) -> Folder:
     return RemoteFolder(path)
 
 
-def load_window(flags: Mapping[str, Any]) -> SeriesWindow:
+def load_window(options: SeriesOptions) -> SeriesWindow:
     """The series of `--folder`, encrypted where the flags say so: who can write there cannot turn that off.
 
     Raises:
@@ -61,9 +61,9 @@ def load_window(flags: Mapping[str, Any]) -> SeriesWindow:
     """
     from dpbeam.series.window import SeriesWindow
 
-    window = SeriesWindow.load(folder_of(flags["folder"]))
-    if flags.get(ENCRYPT, False) and not window.encrypted:
-        raise InputError(f"--{ENCRYPT}: the series in '{flags['folder']}' is not encrypted")
+    window = SeriesWindow.load(folder_of(options.folder))
+    if options.encrypt_intermediates and not window.encrypted:
+        raise InputError(f"--encrypt_intermediates: the series in '{options.folder}' is not encrypted")
     return window
 
 
@@ -102,15 +102,15 @@ def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
     target.overwrite = target.can_finish or target.was_begun
 
 
-def place_of_night(flags: Mapping[str, Any]) -> dict[str, str]:
+def place_of_night(said: Mapping[str, Any]) -> dict[str, str]:
     """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
     from dpbeam.series.config import SeriesConfig
     from dpbeam.series.store import SeriesStore
 
     try:
-        values = SeriesStore.settings_of(folder_of(flags["folder"]))
+        values = SeriesStore.settings_of(folder_of(said["folder"]))
         config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
-        night = config.name_of(config.number_of(flags["night"]))
+        night = config.name_of(config.number_of(said["night"]))
         return {
             "output": f"{values['settings']['output']}-{night}",
             "series": values["series"],
@@ -121,7 +121,7 @@ def place_of_night(flags: Mapping[str, Any]) -> dict[str, str]:
 
 
 def publish_night(
-    flags: dict[str, Any],
+    options: SeriesOptions,
     window: SeriesWindow,
     state: SeriesState,
     target: OutputTarget,
@@ -143,18 +143,18 @@ def publish_night(
             target.tidy()
             statements = check_outputs(target.ledger_path, before, contents=True)
             if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
-                say(flags, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                say(options, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
                 return False
         target.abort()
-        _write_night(flags, window, state, target, number, new, names)
+        _write_night(options, window, state, target, number, new, names)
     out = int((state.released_night <= number).sum())
-    say(flags, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    say(options, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
     return True
 
 
-def write_result(flags: Mapping[str, Any], target: OutputTarget, *, made_now: bool) -> None:
+def write_result(options: SeriesOptions, target: OutputTarget, *, made_now: bool) -> None:
     """`--result_file` and `--lineage_file` of a night that is out; trouble is a warning."""
-    files = files_of(flags)
+    files = files_of(options.said)
     if not files:
         return
     from dpbeam.io.output import count_released, read_ledger, shards_named
@@ -170,11 +170,11 @@ def write_result(flags: Mapping[str, Any], target: OutputTarget, *, made_now: bo
         return
     status = RELEASED if made_now else OUT_ALREADY
     for file in files:
-        file.tell(describe("series", flags, status, ExitCode.DONE, **known))
+        file.tell(describe("series", options.said, status, ExitCode.DONE, **known))
 
 
 def _write_night(
-    flags: dict[str, Any],
+    options: SeriesOptions,
     window: SeriesWindow,
     state: SeriesState,
     target: OutputTarget,
@@ -209,7 +209,7 @@ def _write_night(
     )
     try:
         stage(target, new, columns, so_far, numbers)
-        target.release = release_of(flags, target)
+        target.release = release_of(options, target)
         target.commit(ledger.to_json())
     except BaseException:
         target.abort()
@@ -253,14 +253,14 @@ def stage(
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
 
 
-def release_of(flags: Mapping[str, Any], target: OutputTarget) -> Release:
+def release_of(options: SeriesOptions, target: OutputTarget) -> Release:
     from dpbeam.accounting.release import STARTED_FORMAT, Release
 
     return Release(
         command="series",
         started=datetime.now(timezone.utc).strftime(STARTED_FORMAT),
         outputs=target.describe_staged(),
-        release_id=flags.get("release_id"),
+        release_id=options.said.get("release_id"),
     )
 
 
@@ -291,6 +291,6 @@ def mark_open(window: SeriesWindow) -> None:
         window.store.mark_opened()
 
 
-def say(flags: Mapping[str, Any], text: str) -> None:
-    if not flags.get("quiet", False):
+def say(options: SeriesOptions, text: str) -> None:
+    if not options.quiet:
         tell(text)

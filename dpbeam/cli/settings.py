@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
+from dpbeam.jobs.options import BudgetOptions, InputOptions, Options
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings
+from dpbeam.selectors.registry import all_settings
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
@@ -17,22 +18,29 @@ if TYPE_CHECKING:
 _COMMON = ("max_items_per_user", "min_users", "preset", "noisy_weights")
 
 
-def selection_config(given: Mapping[str, Any]) -> SelectionConfig:
-    """The selection settings among the given flags; the flags' names are the fields' names."""
-    chosen = {name: given[name] for name in ("method", *selection_flags(given)) if name in given}
-    return SelectionConfig(given["epsilon"], given["delta"], **chosen)
-
-
-def check_selection(given: Mapping[str, Any], method: str = DEFAULT_METHOD) -> None:
-    """Refuse a method or settings that no plan takes, before anything large is imported.
+def selection_config(options: BudgetOptions, method: str | None = None) -> SelectionConfig:
+    """The selection settings among the flags, whose names are the fields' names.
 
     Args:
-      method: where the flags name none.
+      method: where --method is no flag of the command.
+    """
+    chosen = {
+        name: options.said[name] for name in ("method", *selection_flags(options)) if name in options.said
+    }
+    if method is not None:
+        chosen["method"] = method
+    if method is not None:
+        chosen["method"] = method
+    return SelectionConfig(options.epsilon, options.delta, **chosen)
+
+
+def check_selection(options: BudgetOptions, method: str | None = None) -> None:
+    """Refuse a method or settings that no plan takes, before anything large is imported; `method`: as above.
 
     Raises:
       InputError: naming the flag.
     """
-    selection_config({"method": method, **given}).request()
+    selection_config(options, method).request()
 
 
 @contextlib.contextmanager
@@ -48,35 +56,35 @@ def naming_selector() -> Iterator[None]:
         raise InputError(str(error).replace("--method", "--selector")) from None
 
 
-def selection_flags(given: Mapping[str, Any]) -> list[str]:
-    """Names of the given flags that set a selection, its budget and method apart."""
+def selection_flags(options: Options) -> list[str]:
+    """Names of the flags that set a selection, its budget and method apart."""
     known = {*_COMMON, *all_settings()}
-    return [name for name in given if name in known]
+    return [name for name in options.said if name in known]
 
 
-def input_spec(given: dict[str, Any]) -> InputSpec:
+def input_spec(options: InputOptions) -> InputSpec:
     """The input that the flags describe."""
     from dpbeam.io.spec import InputSpec
 
     return InputSpec.create(
-        given.get("input", ()),
-        format=given.get("input_format"),
-        layout=given.get("input_layout"),
-        user_column=given.get("user_column"),
-        item_columns=given.get("item_column", ()),
-        text_layout=given.get("text_layout"),
-        tokenizer=given.get("tokenizer"),
-        token_pattern=given.get("token_pattern"),
-        lowercase=given.get("lowercase", False),
-        ngrams=given.get("ngrams"),
-        on_null=given.get("on_null", "error"),
-        on_bad_row=given.get("on_bad_row", "error"),
-        item_types=given.get("item_type"),
-        csv_multiline=given.get("csv_multiline", False),
-        csv_delimiter=given.get("csv_delimiter"),
-        partitions=given.get("partition", ()),
-        table_version=given.get("table_version"),
-        user=given.get("user"),
-        languages=given.get("language", ()),
-        http_statuses=given.get("http_status", ()),
+        options.input or (),
+        format=options.input_format,
+        layout=options.input_layout,
+        user_column=options.user_column,
+        item_columns=options.item_column or (),
+        text_layout=options.text_layout,
+        tokenizer=options.tokenizer,
+        token_pattern=options.token_pattern,
+        lowercase=options.lowercase,
+        ngrams=options.ngrams,
+        on_null=options.on_null,
+        on_bad_row=options.on_bad_row,
+        item_types=options.item_type,
+        csv_multiline=options.csv_multiline,
+        csv_delimiter=options.csv_delimiter,
+        partitions=options.partition or (),
+        table_version=options.table_version,
+        user=options.user,
+        languages=options.language or (),
+        http_statuses=options.http_status or (),
     )

@@ -5,20 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpbeam.cli.flags import (
-    READ,
-    FlagParser,
-    add_budget_flags,
-    add_input_flags,
-    add_method_flags,
-    add_output_flags,
-    require,
-)
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import ChoiceCommand, public_domain
 from dpbeam.cli.settings import naming_selector, selection_config, selection_flags
 from dpbeam.errors import InputError
+from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, Options, ReleaseOptions, flag, switch
 from dpbeam.topk.family import TopK
 
 if TYPE_CHECKING:
@@ -40,6 +33,53 @@ _HISTOGRAM_NOTE = {
 }
 
 
+class ChoiceOptions(Options):
+    """How many items, and how they are chosen."""
+
+    group = "top-k"
+    k: int = flag("K", "how many items; required", needed=True)
+    mechanism: str | None = flag(
+        "NAME", "gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain"
+    )
+    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)")
+    selector_share: float | None = flag(
+        "X", "its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)"
+    )
+    kbar: int | None = flag("N", "limited-domain: counts that take part (default 10 k; 0: all)")
+    noisy_count_share: float | None = flag("X", "share of --noisy_counts (default 0.2)")
+    noisy_counts: bool = switch("release a noisy count of every chosen item")
+
+
+class CandidateOptions(Options):
+    """What is chosen from, if not by a selection."""
+
+    group = "items to choose from"
+    domain: str | None = flag(
+        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ
+    )
+    histogram: str | None = flag(
+        "FILE",
+        "items and counts (Parquet, CSV) instead of --input; which items it lists must be public "
+        "(--public_domain), or --mechanism=limited-domain",
+        type=READ,
+    )
+    public_domain: bool = switch(
+        "the items that --histogram lists are public: only their counts are protected"
+    )
+
+
+class TopKOptions(
+    InputOptions,
+    BudgetOptions,
+    BoundOptions,
+    ChoiceOptions,
+    CandidateOptions,
+    SelectionOptions,
+    ReleaseOptions,
+):
+    """Settings of a ranking, its input and its output."""
+
+
 class TopKCommand(ChoiceCommand):
     family = TopK()
     requires = ("epsilon", "delta", "k", "output")
@@ -53,59 +93,37 @@ class TopKCommand(ChoiceCommand):
     zero_delta = True
     fewer = "the domain, or the mechanism, gives no more"
 
-    def make_parser(self) -> FlagParser:
+    def make_parser(self) -> FlagParser[TopKOptions]:
         parser = FlagParser(
-            "top-k", "The k items that most users hold, in order, under differential privacy."
+            "top-k", "The k items that most users hold, in order, under differential privacy.", TopKOptions
         )
-        add_input_flags(parser)
-        add_budget_flags(parser)
-        add_choice_flags(parser)
-        group = parser.add_argument_group("items to choose from")
-        group.add_argument(
-            "--domain",
-            metavar="FILE",
-            type=READ,
-            help="a public domain, one item per line or Parquet; no selection",
-        )
-        group.add_argument(
-            "--histogram",
-            metavar="FILE",
-            type=READ,
-            help="items and counts (Parquet, CSV) instead of --input; which items it lists must be public "
-            "(--public_domain), or --mechanism=limited-domain",
-        )
-        parser.add_switch(
-            "public_domain", "the items that --histogram lists are public: only their counts are protected"
-        )
-        add_method_flags(parser)
-        add_output_flags(parser)
         parser.discard("method", instead="use --selector")
         parser.discard("public_items", "noisy_weights", "num_output_shards")
         return parser
 
-    def check(self, given: dict[str, Any]) -> None:
-        _check_domain(given)
-        super().check(given)
-        if "histogram" not in given:
-            require(given, "input")
+    def check(self, options: TopKOptions) -> None:
+        _check_domain(options)
+        super().check(options)
+        if options.histogram is None:
+            options.require("input")
 
-    def plan(self, given: dict[str, Any]) -> TopKPlan:
+    def plan(self, options: TopKOptions) -> TopKPlan:
         from dpbeam.topk.config import plan_topk
 
         with naming_selector():
-            return plan_topk(config_of(given))
+            return plan_topk(config_of(options))
 
-    def notes(self, plan: TopKPlan, job: Job) -> Iterable[str]:
-        if "histogram" in job.given:
+    def notes(self, plan: TopKPlan, job: Job[TopKOptions]) -> Iterable[str]:
+        if job.options.histogram is not None:
             yield _HISTOGRAM_NOTE[plan.config.public_domain]
 
-    def program(self, plan: TopKPlan, job: Job, listed: pa.Array | None) -> Program:
+    def program(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None) -> Program:
         from dpbeam.topk.program import topk_program
 
         return topk_program(plan, None if listed is None else public_domain(job, listed))
 
-    def execute(self, plan: TopKPlan, job: Job, listed: pa.Array | None, ledger: str) -> int:
-        if "histogram" in job.given:
+    def execute(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None, ledger: str) -> int:
+        if job.options.histogram is not None:
             return _choose_from_histogram(self, plan, job, ledger)
         return super().execute(plan, job, listed, ledger)
 
@@ -114,111 +132,91 @@ class TopKCommand(ChoiceCommand):
         counts = ", noisy counts" if plan.counts else ""
         return f"{selection}choice by {plan.config.mechanism}{counts}; {plan.composition} composition"
 
-    def report(self, plan: TopKPlan, job: Job, paths: list[str], released: int) -> None:
+    def report(self, plan: TopKPlan, job: Job[TopKOptions], paths: list[str], released: int) -> None:
         super().report(plan, job, paths, released)
         for note in self.notes(plan, job):
             job.say(note)
 
 
-def add_choice_flags(parser: FlagParser) -> None:
-    """How many items, and how they are chosen."""
-    group = parser.add_argument_group("top-k")
-    group.add_argument("--k", type=int, metavar="K", help="how many items; required")
-    group.add_argument(
-        "--mechanism",
-        metavar="NAME",
-        help="gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain",
-    )
-    group.add_argument("--selector", metavar="NAME", help="method of the domain's selection (default gsu)")
-    group.add_argument(
-        "--selector_share",
-        type=float,
-        metavar="X",
-        help="its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)",
-    )
-    group.add_argument(
-        "--kbar", type=int, metavar="N", help="limited-domain: counts that take part (default 10 k; 0: all)"
-    )
-    group.add_argument(
-        "--noisy_count_share", type=float, metavar="X", help="share of --noisy_counts (default 0.2)"
-    )
-    parser.add_switch("noisy_counts", "release a noisy count of every chosen item")
-
-
-def _check_domain(given: dict[str, Any]) -> None:
+def _check_domain(options: TopKOptions) -> None:
     """A histogram's list of items is somebody's data unless the user says otherwise.
 
     Raises:
       InputError: it is not said, or said of something else.
     """
-    histogram = "histogram" in given
-    if "domain" in given and histogram:
+    histogram = options.histogram is not None
+    if options.domain is not None and histogram:
         raise InputError("--domain and --histogram exclude each other: a histogram names its items")
-    if given.get("public_domain", False):
+    if options.public_domain:
         if not histogram:
             raise InputError(
                 "--public_domain is said of --histogram; for --input give the public items: --domain=FILE"
             )
-        if given.get("mechanism") == "limited-domain":
+        if options.mechanism == "limited-domain":
             raise InputError("--mechanism=limited-domain is for unknown items: drop it, or --public_domain")
         return
     if not histogram:
         return
-    if given.get("mechanism") != "limited-domain":
+    if options.mechanism != "limited-domain":
         raise InputError(
             "--histogram: which items a histogram lists tells what users hold; pass --public_domain if the list is "
             "public, or --mechanism=limited-domain, or --input, where a selection chooses the items"
         )
-    if given.get("kbar") == 0:
+    if options.kbar == 0:
         raise InputError(
             "--histogram: --kbar=0 needs a bound on the items of each user, which only --input has"
         )
 
 
-def config_of(given: dict[str, Any]) -> TopKConfig:
+def config_of(options: TopKOptions) -> TopKConfig:
     from dpbeam.topk.config import DEFAULT_SELECTOR, TopKConfig
 
     settings = {
-        n: given[n]
-        for n in ("mechanism", "selector_share", "noisy_counts", "noisy_count_share", "kbar")
-        if n in given
+        name: options.said[name]
+        for name in ("mechanism", "selector_share", "noisy_counts", "noisy_count_share", "kbar")
+        if name in options.said
     }
-    public = "domain" in given or given.get("public_domain", False)
-    config = TopKConfig(given["epsilon"], given["delta"], given["k"], public_domain=public, **settings)
+    public = options.domain is not None or options.public_domain
+    config = TopKConfig(options.epsilon, options.delta, options.k, public_domain=public, **settings)
     if config.selects:
-        chosen = {**given, "method": given.get("selector", DEFAULT_SELECTOR)}
-        return replace(config, selection=selection_config(chosen))
-    if "selector" in given:
+        return replace(
+            config,
+            selection=selection_config(
+                options, DEFAULT_SELECTOR if options.selector is None else options.selector
+            ),
+        )
+    if options.selector is not None:
         raise InputError(
             "--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain"
         )
     limited = config.mechanism == "limited-domain"
-    for name in selection_flags(given):
-        if "histogram" in given and name == "max_items_per_user":
+    for name in selection_flags(options):
+        if options.histogram is not None and name == "max_items_per_user":
             raise InputError(
                 "--max_items_per_user does not apply to --histogram: nothing is read but its counts"
             )
         if not (limited and name == "max_items_per_user"):
             raise InputError(f"--{name} belongs to a selection stage, and this job has none: drop it")
     if limited:
-        return replace(config, max_items_per_user=given.get("max_items_per_user"))
+        return replace(config, max_items_per_user=options.max_items_per_user)
     return config
 
 
-def _choose_from_histogram(command: TopKCommand, plan: TopKPlan, job: Job, ledger: str) -> int:
+def _choose_from_histogram(command: TopKCommand, plan: TopKPlan, job: Job[TopKOptions], ledger: str) -> int:
     """Choose from the counts of a file, which the launcher reads once the run is paid for, and write."""
     from dpbeam.counts.gathered import histogram
     from dpbeam.io.histograms import read_histogram
     from dpbeam.io.pairs import NO_ROWS
     from dpbeam.io.ranked import WriteRanked
     from dpbeam.io.sinks import OutputColumns
+    from dpbeam.jobs.running import run_pipeline
     from dpbeam.kernels.canonical import METADATA_KEY
     from dpbeam.topk.transforms import ChooseTopK
 
     @functools.cache
     def read() -> Histogram:
-        counted = read_histogram(job.given["histogram"])
-        if not len(counted[0]) and not job.given.get("allow_empty", False):
+        counted = read_histogram(job.options.histogram or "")
+        if not len(counted[0]) and not job.options.allow_empty:
             raise InputError(f"--histogram: {NO_ROWS}")
         return counted
 
@@ -234,7 +232,7 @@ def _choose_from_histogram(command: TopKCommand, plan: TopKPlan, job: Job, ledge
     def report(paths: list[str], released: int) -> None:
         command.report(plan, job, paths, released)
 
-    return job.run(build, ledger, report=report, passes=plan.trips, rounds=1, first=read)
+    return run_pipeline(job, build, ledger, report=report, passes=plan.trips, rounds=1, first=read)
 
 
 COMMAND = TopKCommand()

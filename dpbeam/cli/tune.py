@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import WRITTEN, FlagParser, add_budget_flags, add_input_flags, require
+from dpbeam.cli.flags import BoundOptions, FlagParser
 from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, run_command, tell, warn
+from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, flag, switch
 from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
@@ -24,77 +25,65 @@ _NOT_PRIVATE = "NOT PRIVATE: chosen by looking at data, which must be public or 
 _NO_DATA = "from a model; no data were read"
 
 
-def make_parser() -> FlagParser:
-    parser = FlagParser(
+class TuneOptions(InputOptions, BudgetOptions, BoundOptions):
+    """Data or model, and how to search."""
+
+    users: int | None = flag(
+        "N",
+        "users of the job; with --input, those for whom the input's users stand (default: themselves)",
+        group="model, instead of input",
+    )
+    mean_items_per_user: float | None = flag(
+        "X", "different items of a user, on average", group="model, instead of input"
+    )
+    item_exponent: float | None = flag(
+        "S", "popularity of rank r is r^-S (default 1)", group="model, instead of input"
+    )
+    set_size_spread: float | None = flag(
+        "X",
+        "standard deviation of the logarithm of a user's number of items (default 1.2)",
+        group="model, instead of input",
+    )
+    items: int | None = flag(
+        "N", "different items (default: until one user holds the last)", group="model, instead of input"
+    )
+    as_model: bool = switch("with --input: run the model that fits the input instead of the input")
+    method: list[str] | None = flag("NAME", "only this method; repeatable (default: all)", group="search")
+    aim: str = flag(
+        "WHAT",
+        "items (default): most released; pairs: most pairs whose item is",
+        value="items",
+        group="search",
+    )
+    repetitions: int | None = flag(
+        "N", "runs of the choices that stay in the race (default 8)", group="search"
+    )
+    tolerance: float | None = flag(
+        "X", "the pick is the cheapest within this share of the best (default 0.02)", group="search"
+    )
+    time_limit: float | None = flag(
+        "SECONDS", "stop then, with what is known (default: until done)", group="search"
+    )
+    jobs: int | None = flag("N", "processes (default: one per core that memory allows)", group="search")
+    seed: int = flag("N", "the same seed, the same figures (default 0)", value=0, group="search")
+    output: NewFile | None = flag(
+        "FILE.yaml", "the pick, as a --config file of dpbeam select", type=WRITTEN, group="output"
+    )
+    plot: NewFile | None = flag(
+        "FILE", "expected output by D0, FILE.svg or .png; needs the extra plots", type=WRITTEN, group="output"
+    )
+    overwrite: bool = switch("replace these files")
+    json: bool = switch("print JSON instead of a table")
+
+
+def make_parser() -> FlagParser[TuneOptions]:
+    return FlagParser(
         "tune",
         "What every method is expected to release over the settings worth a try, and the cheapest choice near the best "
         "as a --config file: from public or consented data (NOT PRIVATE), or from a model without any data.",
+        TuneOptions,
         beam=False,
     )
-    add_input_flags(parser)
-    add_budget_flags(parser)
-    group = parser.add_argument_group("model, instead of input")
-    group.add_argument(
-        "--users",
-        type=int,
-        metavar="N",
-        help="users of the job; with --input, those for whom the input's users stand (default: themselves)",
-    )
-    group.add_argument(
-        "--mean_items_per_user", type=float, metavar="X", help="different items of a user, on average"
-    )
-    group.add_argument(
-        "--item_exponent", type=float, metavar="S", help="popularity of rank r is r^-S (default 1)"
-    )
-    group.add_argument(
-        "--set_size_spread",
-        type=float,
-        metavar="X",
-        help="standard deviation of the logarithm of a user's number of items (default 1.2)",
-    )
-    group.add_argument(
-        "--items", type=int, metavar="N", help="different items (default: until one user holds the last)"
-    )
-    parser.add_switch("as_model", "with --input: run the model that fits the input instead of the input")
-    group = parser.add_argument_group("search")
-    group.add_argument(
-        "--method", action="append", metavar="NAME", help="only this method; repeatable (default: all)"
-    )
-    group.add_argument(
-        "--aim", metavar="WHAT", help="items (default): most released; pairs: most pairs whose item is"
-    )
-    group.add_argument(
-        "--repetitions", type=int, metavar="N", help="runs of the choices that stay in the race (default 8)"
-    )
-    group.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="X",
-        help="the pick is the cheapest within this share of the best (default 0.02)",
-    )
-    group.add_argument(
-        "--time_limit",
-        type=float,
-        metavar="SECONDS",
-        help="stop then, with what is known (default: until done)",
-    )
-    group.add_argument(
-        "--jobs", type=int, metavar="N", help="processes (default: one per core that memory allows)"
-    )
-    group.add_argument("--seed", type=int, metavar="N", help="the same seed, the same figures (default 0)")
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--output", metavar="FILE.yaml", type=WRITTEN, help="the pick, as a --config file of dpbeam select"
-    )
-    group.add_argument(
-        "--plot",
-        metavar="FILE",
-        type=WRITTEN,
-        help="expected output by D0, FILE.svg or .png; needs the extra plots",
-    )
-    parser.add_switch("overwrite", "replace these files")
-    parser.add_switch("json", "print JSON instead of a table")
-    return parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -103,46 +92,46 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    require(given, "epsilon", "delta")
-    check_budget(given)
-    _check(given)
-    _check_files(given)
+    options, _ = make_parser().parse(argv)
+    options.require("epsilon", "delta")
+    check_budget(options)
+    _check(options)
+    _check_files(options)
     from dpbeam.cli.bar import counted
     from dpbeam.lab.evaluation.tuning import REPETITIONS, TOLERANCE, choices, tune
     from dpbeam.lab.experiments.tuning_runs import ParallelRuns
 
-    epsilon, delta, seed = given["epsilon"], given["delta"], given.get("seed", 0)
-    model = None if "input" in given else _model(given)
-    d0 = given.get("max_items_per_user")
+    epsilon, delta, seed = options.epsilon, options.delta, options.seed
+    model = None if options.input is not None else _model(options)
+    d0 = options.max_items_per_user
     fixed = {} if d0 is None else {"max_items_per_user": (d0,)}
-    with within_arithmetic(given):
-        tried = choices(epsilon, delta, given.get("method"), fixed)
-    warn_of_budget(given)
-    population, source = _of_data(given, seed) if model is None else _simulated(model, seed, _NO_DATA)
+    with within_arithmetic(options):
+        tried = choices(epsilon, delta, options.method, fixed)
+    warn_of_budget(options)
+    population, source = _of_data(options, seed) if model is None else _simulated(model, seed, _NO_DATA)
     with (
-        ParallelRuns(given.get("jobs")) as runs,
-        counted("dpbeam tune", enabled=not given.get("quiet", False)) as (begin, advance),
+        ParallelRuns(options.jobs) as runs,
+        counted("dpbeam tune", enabled=not options.quiet) as (begin, advance),
     ):
         found = tune(
             population,
             tried,
-            aim=given.get("aim", "items"),
-            repetitions=given.get("repetitions", REPETITIONS),
-            tolerance=given.get("tolerance", TOLERANCE),
+            aim=options.aim,
+            repetitions=REPETITIONS if options.repetitions is None else options.repetitions,
+            tolerance=TOLERANCE if options.tolerance is None else options.tolerance,
             seed=seed,
-            time_limit=given.get("time_limit"),
+            time_limit=options.time_limit,
             runs=runs,
             begin=begin,
             advance=advance,
         )
-    report = {"not_private": "input" in given, "source": source, **found.report(epsilon, delta)}
+    report = {"not_private": options.input is not None, "source": source, **found.report(epsilon, delta)}
     if found.not_run:
         from dpbeam.cli.tables import not_run
 
         warn(not_run(report))
-    _write(given, report, found)
-    if given.get("json", False):
+    _write(options, report, found)
+    if options.json:
         emit(json.dumps(report, indent=2))
     else:
         from dpbeam.cli.tables import print_tuning
@@ -151,20 +140,20 @@ def _run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _check(given: dict[str, Any]) -> None:
+def _check(options: TuneOptions) -> None:
     """Refuse flags that contradict each other, and numbers out of range."""
     from dpbeam.lab.evaluation.tuning import AIMS
     from dpbeam.selection.config import MAX_ITEMS_PER_USER
     from dpbeam.selectors.base import check_range
 
-    if "input" in given:
+    if options.input is not None:
         for name in _MODEL:
-            if name in given:
+            if name in options.said:
                 raise InputError(f"--{name} is of the model, which --input replaces: drop one of them")
     else:
-        if "users" not in given or "mean_items_per_user" not in given:
+        if options.users is None or options.mean_items_per_user is None:
             raise InputError("--input, or --users and --mean_items_per_user of a model, is required")
-        if given.get("as_model", False):
+        if options.as_model:
             raise InputError("--as_model needs --input, to which the model is fitted")
     for name, low, high, integer in (
         ("users", 1, 1e9, True),
@@ -175,29 +164,29 @@ def _check(given: dict[str, Any]) -> None:
         ("seed", 0, 2**63, True),
         ("max_items_per_user", 1, MAX_ITEMS_PER_USER, True),
     ):
-        if name in given:
-            check_range(name, given[name], low, high, integer=integer)
-    if given.get("aim", "items") not in AIMS:
-        raise InputError(f"--aim must be {' or '.join(AIMS)}, got {given['aim']!r}")
+        if name in options.said:
+            check_range(name, options.said[name], low, high, integer=integer)
+    if options.aim not in AIMS:
+        raise InputError(f"--aim must be {' or '.join(AIMS)}, got {options.aim!r}")
 
 
-def _check_files(given: dict[str, Any]) -> None:
+def _check_files(options: TuneOptions) -> None:
     """Refuse places that cannot be written before anything runs."""
     for name in ("output", "plot"):
-        if name in given:
-            given[name].check(overwrite=given.get("overwrite", False))
-    if "plot" in given:
+        if name in options.said:
+            options.said[name].check(overwrite=options.overwrite)
+    if options.plot is not None:
         from dpbeam.lab.experiments.plots import check_matplotlib
 
-        if os.path.splitext(given["plot"])[1] not in (".svg", ".png"):
-            raise InputError(f"--plot: expected a name that ends in .svg or .png, got '{given['plot']}'")
+        if os.path.splitext(options.plot)[1] not in (".svg", ".png"):
+            raise InputError(f"--plot: expected a name that ends in .svg or .png, got '{options.plot}'")
         check_matplotlib("drop --plot")
 
 
-def _model(given: dict[str, Any]) -> Model:
+def _model(options: TuneOptions) -> Model:
     from dpbeam.lab.evaluation.population import Model
 
-    values = {name: given[name] for name in ("users", *_MODEL) if name in given}
+    values = {name: options.said[name] for name in ("users", *_MODEL) if name in options.said}
     model = Model(**{"item_exponent": 1.0, **values})
     _check_memory(model.users * model.mean_items_per_user, model.num_items)
     return model
@@ -219,14 +208,14 @@ def _simulated(model: Model, seed: int, says: str) -> Source:
     return lambda number: model.draw(np.random.default_rng([seed, number])), source
 
 
-def _of_data(given: dict[str, Any], seed: int) -> Source:
+def _of_data(options: TuneOptions, seed: int) -> Source:
     import numpy as np
 
     from dpbeam.lab.evaluation.population import Model
 
-    data = _read(given)
-    users = given.get("users", data.users)
-    if given.get("as_model", False):
+    data = _read(options)
+    users = data.users if options.users is None else options.users
+    if options.as_model:
         return _simulated(Model.fit(data).with_users(users), seed, _NOT_PRIVATE)
     _check_memory(data.pairs * users / max(data.users, 1), data.num_items)
     source = {"of": "data", "says": _NOT_PRIVATE, "users": users, "users_read": data.users}
@@ -235,29 +224,29 @@ def _of_data(given: dict[str, Any], seed: int) -> Source:
     return lambda number: data.scaled(users, np.random.default_rng([seed, number])), source
 
 
-def _read(given: dict[str, Any]) -> Population:
+def _read(options: TuneOptions) -> Population:
     from dpbeam.cli.settings import input_spec
     from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sources import preflight
     from dpbeam.lab.evaluation.indexed import index_pairs
     from dpbeam.lab.evaluation.population import Population
 
-    spec = input_spec(given)
+    spec = input_spec(options)
     indexed = index_pairs(read_pairs(spec, preflight(spec)))
     return Population(indexed.sets, indexed.num_items)
 
 
-def _write(given: dict[str, Any], report: dict[str, Any], found: Tuning) -> None:
+def _write(options: TuneOptions, report: dict[str, Any], found: Tuning) -> None:
     files: dict[NewFile, bytes] = {}
-    if "output" in given:
-        files[given["output"]] = _config(report).encode()
-    if "plot" in given:
+    if options.output is not None:
+        files[options.output] = _config(report).encode()
+    if options.plot is not None:
         from dpbeam.lab.experiments.tuning_plot import draw_tuning
 
-        files[given["plot"]] = draw_tuning(found, report["source"]["says"], given["plot"].rpartition(".")[2])
+        files[options.plot] = draw_tuning(found, report["source"]["says"], options.plot.rpartition(".")[2])
     for file, data in files.items():
-        file.write(data, overwrite=given.get("overwrite", False))
-    if files and not given.get("quiet", False) and not given.get("json", False):
+        file.write(data, overwrite=options.overwrite)
+    if files and not options.quiet and not options.json:
         tell(f"{', '.join(files)}: written")
 
 

@@ -6,41 +6,44 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import READ, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, complain, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.options import READ, Options, flag, switch
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.review.verification import Statement
 
 
-def make_parser() -> FlagParser:
+class VerifyOptions(Options):
+    """Which ledgers, and what is looked at beside them."""
+
+    ledger: list[str] | None = flag(
+        "LEDGER", "PREFIX.ledger.json of a run", type=READ, nargs="*", action="store", positional=True
+    )
+    contents: bool = switch("read the output too: digests and number of rows")
+    ledger_alone: bool = switch("do not look for the output")
+    input: list[str] | None = flag(
+        "PATTERN",
+        "compare the digest of the input; needs the key, --input_digests",
+        type=READ,
+        nargs="+",
+        action="extend",
+    )
+    input_digests: str | None = flag(
+        "KEYFILE", "the key that the run was given under the same name", type=READ
+    )
+    json: bool = switch("print JSON instead of text")
+
+
+def make_parser() -> FlagParser[VerifyOptions]:
     text = (
         "Recompute the guarantee of finished runs from their ledgers, and check that the output is there. "
         "Exit code 0: all of it holds; 1: something does not; 2: a ledger cannot be read."
     )
-    parser = FlagParser("verify", text, beam=False)
-    parser.add_argument("ledger", nargs="*", metavar="LEDGER", type=READ, help="PREFIX.ledger.json of a run")
-    parser.add_switch("contents", "read the output too: digests and number of rows")
-    parser.add_switch("ledger_alone", "do not look for the output")
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        metavar="PATTERN",
-        type=READ,
-        help="compare the digest of the input; needs the key, --input_digests",
-    )
-    parser.add_argument(
-        "--input_digests",
-        metavar="KEYFILE",
-        type=READ,
-        help="the key that the run was given under the same name",
-    )
-    parser.add_switch("json", "print JSON instead of text")
-    return parser
+    return FlagParser("verify", text, VerifyOptions, beam=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,43 +52,43 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    given, _ = make_parser().parse(argv)
-    paths = given.get("ledger", [])
+    options, _ = make_parser().parse(argv)
+    paths = options.ledger or []
     if not paths:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
-    if ("input" in given) != ("input_digests" in given):
+    if (options.input is None) != (options.input_digests is None):
         raise InputError("--input and --input_digests go together")
-    if given.get("contents", False) and given.get("ledger_alone", False):
+    if options.contents and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
     found, unreadable = [], False
     for path in paths:
         try:
-            found.append(_verified(path, given))
+            found.append(_verified(path, options))
         except InputError as error:
             complain(f"dpbeam verify: error: {error}")
             unreadable = True
-    if given.get("json", False):
+    if options.json:
         emit(json.dumps(found, indent=2, ensure_ascii=False))
     else:
         for one in found:
-            _print(one, quiet=given.get("quiet", False))
+            _print(one, quiet=options.quiet)
     if unreadable:
         return ExitCode.REFUSED
     return ExitCode.DONE if all(one["verified"] for one in found) else ExitCode.FAILED
 
 
-def _verified(path: str, given: dict[str, Any]) -> dict[str, Any]:
+def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
     """What `--json` prints of one ledger."""
     from dpbeam.io.digests import check_digest
     from dpbeam.io.released import check_outputs
     from dpbeam.review.verification import not_proved
 
     _, ledger, statements = read_and_check(path)
-    contents = given.get("contents", False)
-    if ledger is not None and not given.get("ledger_alone", False):
+    contents = options.contents
+    if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=contents)
-    if ledger is not None and "input" in given:
-        statements.append(check_digest(ledger, given["input"], given["input_digests"]))
+    if ledger is not None and options.input is not None and options.input_digests is not None:
+        statements.append(check_digest(ledger, options.input, options.input_digests))
     return {
         "ledger": path,
         "verified": all(statement.holds is not False for statement in statements),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
+from dpbeam.jobs.options import AccountOptions
 from dpbeam.jobs.uncharged import Uncharged
 
 if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
@@ -19,7 +20,7 @@ _NEEDED = {
 _FURTHER = ("budget_cohort", "budget_period", "charge_test_key")
 
 
-def open_charge(command: str, given: Mapping[str, Any], target: OutputTarget) -> Uncharged:
+def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> Uncharged:
     """The account that the flags name, looked at before anything else of the run.
 
     Raises:
@@ -27,23 +28,23 @@ def open_charge(command: str, given: Mapping[str, Any], target: OutputTarget) ->
       BudgetStoreError: the store cannot be reached.
       NothingToDo: the release is out already.
     """
-    if "budget" not in given:
+    if "budget" not in options.said:
         for name in (*_NEEDED, *_FURTHER):
-            if given.get(name):
+            if options.said.get(name):
                 raise InputError(f"--{name} is of an account of budget: give --budget too, or drop it")
         return Uncharged()
     for name, why in _NEEDED.items():
-        if name not in given:
+        if name not in options.said:
             raise InputError(f"--budget needs --{name}: {why}")
     with needing_store():
         from dpbeam.jobs.charged import RunCharge
-    charge = RunCharge(command, given, target)
-    if "insecure_test_key" in given and not given.get("charge_test_key", False):
+    charge = RunCharge(command, options, target)
+    if options.insecure_test_key is not None and not options.charge_test_key:
         return Uncharged(
-            f"not charged to dataset '{given['dataset']}': the output of --insecure_test_key is NOT PRIVATE and no "
+            f"not charged to dataset '{options.dataset}': the output of --insecure_test_key is NOT PRIVATE and no "
             "release; --charge_test_key charges it"
         )
-    charge.settle(look_only=given.get("dry_run", False))
+    charge.settle(look_only=options.dry_run)
     return charge
 
 

@@ -45,6 +45,7 @@ from dpbeam.io.output import OutputTarget, holds_output, read_ledger
 from dpbeam.io.paths import absolute
 from dpbeam.jobs.console import NothingToDo, tell, warn
 from dpbeam.jobs.identity import settings_digest
+from dpbeam.jobs.options import AccountOptions
 from dpbeam.jobs.uncharged import Uncharged
 
 # Attempts of this very process that have not come to their end.
@@ -56,23 +57,23 @@ class RunCharge(Uncharged):
 
     Args:
       command: subcommand.
-      given: flags of the run.
+      options: flags of the run.
       target: its output.
     """
 
-    def __init__(self, command: str, given: Mapping[str, Any], target: OutputTarget):
+    def __init__(self, command: str, options: AccountOptions, target: OutputTarget):
         super().__init__()
-        self._dataset, self._id = given["dataset"], given["release_id"]
+        self._dataset, self._id = options.dataset, options.release_id
         check_name("--dataset", self._dataset)
         check_name("--release_id", self._id)
-        self._cohort = given.get("budget_cohort", "")
+        self._cohort = options.budget_cohort
         self._days = (
-            parse_days(given["budget_period"], "--budget_period") if "budget_period" in given else None
+            None if options.budget_period is None else parse_days(options.budget_period, "--budget_period")
         )
-        self._quiet = given.get("quiet", False)
+        self._quiet = options.quiet
         self._by = Actor.this(command)
-        self._digest = settings_digest(command, given, absolute(target.prefix))
-        self._store = BudgetStore(given["budget"])
+        self._digest = settings_digest(command, options.said, absolute(target.prefix))
+        self._store = BudgetStore(options.budget)
         self._account = self._store.account(self._dataset)
         self._target, self._run = target, uuid.uuid4().hex
         self._attempt = 0

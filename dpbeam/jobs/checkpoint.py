@@ -43,7 +43,7 @@ class RunIdentity:
 
     @classmethod
     def of(
-        cls, command: str, given: Mapping[str, Any], prefix: str, ledger_json: str, paths: Iterable[str]
+        cls, command: str, said: Mapping[str, Any], prefix: str, ledger_json: str, paths: Iterable[str]
     ) -> RunIdentity:
         """The identity of a run; local files are read once, of others the store's own checksum is taken.
 
@@ -51,7 +51,7 @@ class RunIdentity:
           InputError: a file cannot be read.
         """
         contents = [(path, content_digest(path)) for path in sorted(paths)]
-        return cls(_digest([settings_digest(command, given, prefix), ledger_json]), _digest(contents))
+        return cls(_digest([settings_digest(command, said, prefix), ledger_json]), _digest(contents))
 
     def keep(self, store: RunStore) -> None:
         store.write_bytes(_SETTINGS, f"{self.settings} {self.files}".encode())

@@ -12,9 +12,10 @@ from typing import Any
 from dpbeam.accounting.budget import MAX_DELTA, Budget, doubts
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
+from dpbeam.jobs.options import BudgetOptions, JobOptions
 
 
-def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
+def check_budget(options: BudgetOptions, *, zero_delta: bool = False) -> None:
     """Refuse a wrong --epsilon, --delta or --users_at_least.
 
     Args:
@@ -23,18 +24,18 @@ def check_budget(given: dict[str, Any], *, zero_delta: bool = False) -> None:
     Raises:
       InputError: naming the flag.
     """
-    delta = given["delta"]
+    delta = options.delta
     try:
-        Budget(given["epsilon"], MAX_DELTA if zero_delta and delta == 0 else delta)
+        Budget(options.epsilon, MAX_DELTA if zero_delta and delta == 0 else delta)
     except InputError as error:
         raise InputError(f"--{error}") from None
-    users = given.get("users_at_least")
+    users = options.users_at_least
     if users is not None and users < 1:
         raise InputError(f"--users_at_least must be at least 1, got {users}")
 
 
 @contextlib.contextmanager
-def within_arithmetic(given: dict[str, Any]) -> Iterator[None]:
+def within_arithmetic(options: BudgetOptions) -> Iterator[None]:
     """Calibration may leave the range of floating point at budgets that mean nothing, as epsilon 1e-300.
 
     Raises:
@@ -47,7 +48,7 @@ def within_arithmetic(given: dict[str, Any]) -> Iterator[None]:
     except (ArithmeticError, ValueError) as error:
         if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
             raise
-        budget = f"--epsilon={given['epsilon']:g} and --delta={given['delta']:g}"
+        budget = f"--epsilon={options.epsilon:g} and --delta={options.delta:g}"
         raise InputError(
             f"{budget} cannot be calibrated: no noise of that size can be computed with"
         ) from None
@@ -56,13 +57,13 @@ def within_arithmetic(given: dict[str, Any]) -> Iterator[None]:
 _OUT_OF_RANGE = ("math domain error", "math range error")
 
 
-def check_test_key(given: dict[str, Any]) -> None:
+def check_test_key(options: JobOptions) -> None:
     """Refuse an --insecure_test_key that is no key.
 
     Raises:
       InputError: empty, or no hexadecimal digits.
     """
-    text = given.get("insecure_test_key")
+    text = options.insecure_test_key
     if text is None:
         return
     try:
@@ -73,9 +74,9 @@ def check_test_key(given: dict[str, Any]) -> None:
         raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'")
 
 
-def warn_of_budget(given: dict[str, Any]) -> None:
+def warn_of_budget(options: BudgetOptions) -> None:
     """Say what a budget is worth where it is worth little."""
-    for doubt in doubts(given["epsilon"], given["delta"], given.get("users_at_least")):
+    for doubt in doubts(options.epsilon, options.delta, options.users_at_least):
         warn(f"--{doubt}")
 
 

@@ -45,10 +45,10 @@ class LineageFile(ResultFile):
     def read(self, file: IO[str]) -> Any:
         return json.loads(file.read().splitlines()[-1])
 
-    def replaceable(self, earlier: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    def replaceable(self, earlier: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
         """It tells of a run that failed, or of the same job."""
-        same = earlier["job"] == _job(self.command, given)
-        return bool(given.get("overwrite", False) or earlier["eventType"] == "FAIL" or same)
+        same = earlier["job"] == _job(self.command, said)
+        return bool(said.get("overwrite", False) or earlier["eventType"] == "FAIL" or same)
 
     def text(self, result: Mapping[str, Any]) -> str:
         """Two events, one a line."""
@@ -74,9 +74,9 @@ class LineageFile(ResultFile):
         return "".join(f"{json.dumps(event)}\n" for event in events)
 
 
-def _job(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _job(command: str, said: Mapping[str, Any]) -> dict[str, Any]:
     """Named by the command and its output, without the folder and the night, which often are those of a day."""
-    output = os.path.basename(str(given.get("output", ""))).removesuffix(f"-{given.get('night', '')}")
+    output = os.path.basename(str(said.get("output", ""))).removesuffix(f"-{said.get('night', '')}")
     return {
         "namespace": os.environ.get(NAMESPACE_VARIABLE) or NAMESPACE,
         "name": as_text(f"{command}.{output}" if output else command),

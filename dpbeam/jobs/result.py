@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import NothingToDo, failure_in_own_words, find_input_error, run_command, warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.lineage import LineageFile
+from dpbeam.jobs.options import Options
 from dpbeam.jobs.result_file import FAILED, OUT_ALREADY, REFUSED, RELEASED, ResultFile
 from dpbeam.version import __version__
 
 __all__ = ["OUT_ALREADY", "RELEASED", "describe", "files_of", "of_release", "run_release"]
 
+O = TypeVar("O", bound=Options)
 FORM = 1
 _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
 #: Flags of files that tell of the end.
@@ -38,13 +40,13 @@ _GUESSED = (*_FILES, "output", "dataset", "release_id", "folder", "night")
 _OF_LEDGER = ("method", "accounting", "epsilon", "delta", "parameters")
 
 
-def files_of(given: Mapping[str, Any]) -> list[ResultFile]:
+def files_of(said: Mapping[str, Any]) -> list[ResultFile]:
     """Those that are to tell how the run has ended."""
-    return [given[name] for name in _FILES if name in given]
+    return [said[name] for name in _FILES if name in said]
 
 
 def describe(
-    command: str, given: Mapping[str, Any], status: str, code: ExitCode, **more: Any
+    command: str, said: Mapping[str, Any], status: str, code: ExitCode, **more: Any
 ) -> dict[str, Any]:
     """A result; what is not known is null, or an empty list.
 
@@ -59,8 +61,8 @@ def describe(
         "exit_code": int(code),
         "meaning": code.meaning,
         "error": None,
-        "dataset": given.get("dataset"),
-        "release_id": given.get("release_id"),
+        "dataset": said.get("dataset"),
+        "release_id": said.get("release_id"),
         "charge": None,
         "budget": None,
         "outputs": [],
@@ -92,21 +94,18 @@ def of_release(
     }
 
 
-Body = Callable[[dict[str, Any], list[str]], int]
-
-
 def run_release(
     command: str,
     argv: list[str],
-    parse: Callable[[], tuple[dict[str, Any], list[str]]],
-    body: Body,
-    place: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda given: {},
+    parse: Callable[[], tuple[O, list[str]]],
+    body: Callable[[O, list[str]], int],
+    place: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda said: {},
 ) -> int:
     """Run a command that releases; its result file tells how it ended.
 
     Args:
       argv: the command line, for what must be known where it cannot be parsed.
-      parse: flags that are given, and Beam's.
+      parse: flags that are said, and Beam's.
       body: the command, with these.
       place: what flags say by way of a file: `output`, and what the release is known by. Raises nothing.
 
@@ -116,49 +115,50 @@ def run_release(
     known: dict[str, Any] = {}
 
     def run() -> int:
-        given, beam_arguments = parse()
+        options, beam_arguments = parse()
+        said = options.said
         for name, kind in _FILES.items():
-            if name in given:
-                given[name] = kind(given[name], given[name].flag, given[name].reads)
-                given[name].begin(command)
-        known.update(given)
-        return body(given, beam_arguments)
+            if name in said:
+                said[name] = kind(said[name], said[name].flag, said[name].reads)
+                said[name].begin(command)
+        known.update(said)
+        return body(options, beam_arguments)
 
     def ended(code: ExitCode, error: BaseException | None) -> None:
-        given = known or _guess(command, argv)
-        given |= place(given)
-        files = files_of(given)
-        if not files or error is None or given.get("dry_run", False):
+        said = known or _guess(command, argv)
+        said |= place(said)
+        files = files_of(said)
+        if not files or error is None or said.get("dry_run", False):
             return
         if isinstance(error, NothingToDo):
-            result = _existing(command, given, error.charge)
+            result = _existing(command, said, error.charge)
             for file in files:
                 file.tell(result)
             return
         told = _told(error, parsed=bool(known))
-        result = describe(command, given, _STATUS[code], code, error=told)
+        result = describe(command, said, _STATUS[code], code, error=told)
         for file in files:
-            file.tell_end(given, result)
+            file.tell_end(said, result)
 
     return run_command(command, run, verbose="--verbose" in argv, ended=ended)
 
 
 def _guess(command: str, argv: Sequence[str]) -> dict[str, Any]:
     """Of a command line that cannot be parsed: the files, and whether the run was to write any."""
-    given: dict[str, Any] = {name: True for name in ("dry_run", "overwrite") if f"--{name}" in argv}
+    said: dict[str, Any] = {name: True for name in ("dry_run", "overwrite") if f"--{name}" in argv}
     for number, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--")
         if name in _GUESSED and (equals or number + 1 < len(argv)):
-            given[name] = value if equals else argv[number + 1]
+            said[name] = value if equals else argv[number + 1]
     for name, kind in _FILES.items():
-        if name in given:
+        if name in said:
             try:
-                given[name] = kind(given[name], f"--{name}")
-                given[name].begin(command)
+                said[name] = kind(said[name], f"--{name}")
+                said[name].begin(command)
             except InputError:  # which the command line has told
-                del given[name]
-    return given
+                del said[name]
+    return said
 
 
 def _told(error: BaseException, *, parsed: bool) -> str:
@@ -176,19 +176,19 @@ def _told(error: BaseException, *, parsed: bool) -> str:
     return f"{flag[0] if flag else 'the input'} is refused; the run's stderr says why"
 
 
-def _existing(command: str, given: Mapping[str, Any], charge: Mapping[str, float] | None) -> dict[str, Any]:
+def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float] | None) -> dict[str, Any]:
     """The release was out before this run."""
     from dpbeam.io.output import count_released, ledger_path, read_ledger, shards_named
     from dpbeam.io.paths import local_path
 
-    prefix, found = local_path(given["output"], "--output"), {}
+    prefix, found = local_path(said["output"], "--output"), {}
     try:
         ledger = read_ledger(prefix) or {"parameters": {}}
         account = ledger["parameters"].get("account") or {}
         # It may have been moved away, or have made room for a later release.
-        if account.get("release_id") == given["release_id"] and account.get("dataset") == given["dataset"]:
+        if account.get("release_id") == said["release_id"] and account.get("dataset") == said["dataset"]:
             shards = shards_named(prefix, ledger)
             found = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
     except (OSError, ValueError) as error:
-        warn(f"{files_of(given)[0].flag}: the output '{prefix}' cannot be read: {error}")
-    return describe(command, given, OUT_ALREADY, ExitCode.DONE, charge=charge, **found)
+        warn(f"{files_of(said)[0].flag}: the output '{prefix}' cannot be read: {error}")
+    return describe(command, said, OUT_ALREADY, ExitCode.DONE, charge=charge, **found)

@@ -47,15 +47,15 @@ class ResultFile(NewFile):
         """What an earlier run has written, as `MARKS` has it. Raises ValueError on anything else."""
         return json.load(file)
 
-    def replaceable(self, earlier: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    def replaceable(self, earlier: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
         """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
-        if given.get("overwrite", False) or earlier.get("status", RELEASED) in (REFUSED, FAILED):
+        if said.get("overwrite", False) or earlier.get("status", RELEASED) in (REFUSED, FAILED):
             return True
         for marks, names in (
             (earlier.get("budget") or earlier, ("dataset", "release_id")),
             (earlier.get("parameters") or {}, ("series", "night")),
         ):
-            if all(name in given and marks.get(name) == given[name] for name in names):
+            if all(name in said and marks.get(name) == said[name] for name in names):
                 return True
         return False
 
@@ -63,26 +63,26 @@ class ResultFile(NewFile):
         """What the file says of a result."""
         return f"{json.dumps(result, indent=2)}\n"
 
-    def claim(self, given: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
+    def claim(self, said: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
         """Refuse a file that could not be written at the end, or that stands in the way.
 
         Args:
-          given: flags, `output` among them.
+          said: flags, `output` among them.
           extras: of the output, as in `OutputTarget`.
 
         Raises:
           InputError: naming the flag.
         """
-        self._know(given)
-        check_not_output(self.flag, self, given["output"], extras)
-        found = self._found()
-        if found is not None and not self.replaceable(found, given):
+        self._know(said)
+        check_not_output(self.flag, self, said["output"], extras)
+        earlier = self._earlier()
+        if earlier is not None and not self.replaceable(earlier, said):
             raise InputError(
                 f"{self.flag}: '{self}' exists and tells of another release; pass --overwrite to replace it, "
                 "or another name"
             )
-        self._replaces = found is not None
-        self.check(overwrite=given.get("overwrite", False))
+        self._replaces = earlier is not None
+        self.check(overwrite=said.get("overwrite", False))
         self._ready = self._replaces or not os.path.lexists(self)
 
     def check(self, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
@@ -91,7 +91,7 @@ class ResultFile(NewFile):
 
     def clear(self) -> None:
         """The run starts: whatever an earlier one has written is gone."""
-        if self._found() is not None:
+        if self._earlier() is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self)
 
@@ -104,20 +104,20 @@ class ResultFile(NewFile):
             with contextlib.suppress(OSError):
                 self.clear()
 
-    def tell_end(self, given: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    def tell_end(self, said: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """A run has released nothing, perhaps before the file was claimed."""
-        self._know(given)
+        self._know(said)
         with contextlib.suppress(InputError):
-            if not self._ready and "output" in given:
-                self.claim(given)
-        found = self._found()
-        if self._ready if found is None else self.replaceable(found, given):
+            if not self._ready and "output" in said:
+                self.claim(said)
+        earlier = self._earlier()
+        if self._ready if earlier is None else self.replaceable(earlier, said):
             self.tell(result)
 
-    def _know(self, given: Mapping[str, Any]) -> None:
-        self.about = {name: given[name] for name in ("output", "night") if name in given}
+    def _know(self, said: Mapping[str, Any]) -> None:
+        self.about = {name: said[name] for name in ("output", "night") if name in said}
 
-    def _found(self) -> dict[str, Any] | None:
+    def _earlier(self) -> dict[str, Any] | None:
         """An earlier result; None where there is none, or something else."""
         try:
             if not stat.S_ISREG(os.lstat(self).st_mode) or os.path.getsize(self) > _LARGEST:

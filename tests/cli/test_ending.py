@@ -89,7 +89,7 @@ class TestPrinting:
         def broken(*_):
             raise RuntimeError("no such luck")
 
-        monkeypatch.setattr("dpbeam.jobs.job.count_released", broken)
+        monkeypatch.setattr("dpbeam.jobs.running.count_released", broken)
         assert main(job(pairs, tmp_path)) == 0
         err = without_progress(capsys.readouterr().err)
         assert err == (
@@ -392,9 +392,9 @@ class TestPlans:
         file = f"--config={ROOT / 'configs' / 'hitting_set.yaml'}"
         assert main(["plan", file, "--family=hitting-set", "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
-        given = hitting_set.make_parser().parse([file])[0]
+        options = hitting_set.make_parser().parse([file])[0]
         assert report == json.loads(
-            json.dumps(hitting_set_report(plan_hitting_set(hitting_set.config_of(given))))
+            json.dumps(hitting_set_report(plan_hitting_set(hitting_set.config_of(options))))
         )
         assert main(["plan", file, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["job"] == "top-k"

@@ -1,15 +1,21 @@
 """Nothing that is typed vanishes: flags, their values, config files."""
 
+import importlib
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dpbeam.cli import main
+from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
 from dpbeam.jobs import beam_flags
+from dpbeam.jobs.options import Options, flag, switch
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BUDGET = ["--epsilon=1", "--delta=1e-5"]
 JOB = ["--input", "x.csv", "--output=y", *BUDGET]
@@ -22,14 +28,56 @@ def refused(capsys, *arguments) -> str:
     return err.removeprefix(f"dpbeam {arguments[0]}: error: ").rstrip("\n")
 
 
-def parser() -> FlagParser:
-    made = FlagParser("job", "A job.")
-    made.add_argument("--input", nargs="+", action="extend", metavar="PATTERN")
-    made.add_argument("--epsilon", type=float)
-    made.add_argument("--item_column", action="append")
-    made.add_argument("--insecure_test_key")
-    made.add_switch("lowercase", "map to lower case")
-    return made
+class JobOptions(Options):
+    """Of a command of this test."""
+
+    input: list[str] | None = flag("PATTERN", "what to read", nargs="+", action="extend")
+    epsilon: float = flag("EPS", "the budget", needed=True)
+    item_column: list[str] | None = flag("NAME", "columns of items")
+    insecure_test_key: str | None = flag("HEX", "a fixed key")
+    lowercase: bool = switch("map to lower case")
+
+
+def parser() -> FlagParser[JobOptions]:
+    return FlagParser("job", "A job.", JobOptions)
+
+
+class TestOptions:
+    def test_what_is_not_said_has_its_default(self):
+        options = JobOptions({"item_column": ["a"]})
+        assert (options.input, options.lowercase, options.item_column) == (None, False, ["a"])
+        with pytest.raises(InputError, match=r"^--epsilon is required$"):
+            _ = options.epsilon
+
+    def test_what_is_set_is_said(self):
+        options = JobOptions({"epsilon": 1.0})
+        options.lowercase = True
+        assert options.lowercase is True and options.said == {"epsilon": 1.0, "lowercase": True}
+
+    @pytest.mark.parametrize("name", ["epsilom", "noisy_counts"])
+    def test_a_name_of_no_flag_is_an_error(self, name):
+        with pytest.raises(AttributeError, match=name):
+            getattr(JobOptions({"epsilon": 1.0}), name)
+
+    def test_flags_of_all_parts_are_taken_once(self):
+        """A class that says a flag anew replaces that of the class it is made from."""
+
+        class Other(JobOptions):
+            epsilon: float = flag("EPS", "of another kind", needed=True)
+
+        (action,) = [a for a in FlagParser("job", "A job.", Other)._actions if a.dest == "epsilon"]
+        assert action.help == "of another kind" and action.type is float
+
+    def test_every_flag_that_is_named_in_words_is_one(self):
+        """What is looked for by name in what was said, which mypy does not see."""
+        parsers = [importlib.import_module(module).make_parser() for module, _ in COMMANDS.values()]
+        known = {action.dest for parser in parsers for action in parser._actions}
+        named = re.compile(r'\bsaid(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in (?:\w+\.)*said\b')
+        seen = set()
+        for folder in ("cli", "jobs"):
+            for path in (ROOT / "dpbeam" / folder).glob("*.py"):
+                seen |= {first or second for first, second in named.findall(path.read_text())}
+        assert "release_id" in seen and seen - {"series"} <= known  # a night's series follows from its folder
 
 
 class TestBeamsFlags:
@@ -42,7 +90,8 @@ class TestBeamsFlags:
     def test_a_newer_beam_is_asked_for_what_the_table_lacks(self, monkeypatch):
         monkeypatch.setattr(beam_flags, "is_current", lambda: False)
         monkeypatch.setattr(beam_flags, "table_of_beam", lambda: {"flags": {"brand_new": "integer"}})
-        assert parser().parse(["--brand_new=3"]) == ({}, ["--brand_new=3"])
+        options, beam = parser().parse(["--brand_new=3"])
+        assert (options.said, beam) == ({}, ["--brand_new=3"])
         with pytest.raises(InputError, match="--brand_new must be an integer, got 'x'"):
             parser().parse(["--brand_new=x"])
 
@@ -60,10 +109,8 @@ class TestBeamsFlags:
         ],
     )
     def test_go_to_beam(self, given, passed):
-        assert parser().parse(["--epsilon=2", *given, "--lowercase"]) == (
-            {"epsilon": 2.0, "lowercase": True},
-            passed,
-        )
+        options, beam = parser().parse(["--epsilon=2", *given, "--lowercase"])
+        assert (options.said, beam) == ({"epsilon": 2.0, "lowercase": True}, passed)
 
     @pytest.mark.parametrize(
         "flags,message",
@@ -153,11 +200,11 @@ class TestFiles:
             "epsilon: 1\ninput: [a, b]\nlowercase: true\nparallelism: 2\nexperiments: [x, y]\n",
         )
         second = self.write(tmp_path, "b.yaml", "epsilon: 2\ninput: c\nparallelism: 3\nstreaming: true\n")
-        given, beam = parser().parse([first, "--parallelism=4", second])
-        assert given == {"epsilon": 2.0, "input": ["c"], "lowercase": True}
+        options, beam = parser().parse([first, "--parallelism=4", second])
+        assert options.said == {"epsilon": 2.0, "input": ["c"], "lowercase": True}
         assert sorted(beam) == ["--experiments=x", "--experiments=y", "--parallelism=4", "--streaming"]
-        given, beam = parser().parse([second, first, "--epsilon=3", "--no_lowercase"])
-        assert given == {"epsilon": 3.0, "input": ["a", "b"], "lowercase": False}
+        options, beam = parser().parse([second, first, "--epsilon=3", "--no_lowercase"])
+        assert options.said == {"epsilon": 3.0, "input": ["a", "b"], "lowercase": False}
         third = self.write(tmp_path, "c.yaml", "streaming: false\n")
         assert "--streaming" not in parser().parse([second, third])[1]
 
@@ -239,8 +286,8 @@ class TestAtOnce:
 def test_credentials_are_no_flags(name, capsys, tmp_path):
     """Engines store and show the flags of a job; in a config file they would be one."""
     (tmp_path / "c.yaml").write_text(f"{name}: hush\n")
-    for flag in (f"--{name}=hush", f"--config={tmp_path}/c.yaml"):
-        assert main(["select", "--input=x.csv", "--output=y", flag]) == 2
+    for typed in (f"--{name}=hush", f"--config={tmp_path}/c.yaml"):
+        assert main(["select", "--input=x.csv", "--output=y", typed]) == 2
         told = capsys.readouterr().err
         assert f"--{name}: credentials are not taken as flags" in told and "hush" not in told
 
@@ -252,8 +299,8 @@ def test_no_flag_hands_credentials_to_workers(variable, capsys):
         f"process_variables={variable}=hush",
     ):
         name = "environment_config" if value.startswith("{") else "environment_option"
-        for flag in ([f"--{name}={value}"], [f"--{name}", value]):
-            assert main(["select", "--input=x.csv", "--output=y", *flag]) == 2
+        for typed in ([f"--{name}={value}"], [f"--{name}", value]):
+            assert main(["select", "--input=x.csv", "--output=y", *typed]) == 2
             told = capsys.readouterr().err
             assert (
                 f"--{name} names {variable}: credentials do not go with a job" in told and "hush" not in told

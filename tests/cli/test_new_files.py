@@ -9,9 +9,10 @@ import stat
 import pytest
 
 from dpbeam.cli import COMMANDS, evaluate_run, main
-from dpbeam.cli.flags import FOLDER, READ, WRITTEN, WRITTEN_PREFIX, FlagParser
+from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.new_files import NewFile
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN, WRITTEN_PREFIX
 
 PARSERS: dict[str, FlagParser] = {
     **{name: importlib.import_module(module).make_parser() for name, (module, _) in COMMANDS.items()},

@@ -125,17 +125,17 @@ class TestOutput:
         flags = [*method.split(), "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
         found = []
         for threads in (1, 3):
-            monkeypatch.setattr("dpbeam.jobs.job._threads", lambda pairs, threads=threads: threads)
+            monkeypatch.setattr("dpbeam.jobs.job.threads", lambda pairs, threads=threads: threads)
             out = str(tmp_path / f"items{threads}")
             assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
             found.append(Path(f"{out}-00000-of-00001.parquet").read_bytes())
         assert found[0] == found[1]
 
     def test_threads_follow_the_size_of_the_input(self):
-        from dpbeam.jobs.job import MAX_THREADS, PAIRS_FOR_THREADS, _threads
+        from dpbeam.jobs.engine import MAX_THREADS, PAIRS_FOR_THREADS, threads
 
-        assert _threads(0) == _threads(PAIRS_FOR_THREADS - 1) == 1
-        assert 1 <= _threads(PAIRS_FOR_THREADS) <= MAX_THREADS
+        assert threads(0) == threads(PAIRS_FOR_THREADS - 1) == 1
+        assert 1 <= threads(PAIRS_FOR_THREADS) <= MAX_THREADS
 
     def test_same_key_same_bytes_whatever_the_input_layout(self, pairs, tmp_path, capsys):
         rows = pq.read_table(pairs)
@@ -471,7 +471,10 @@ class TestBadInput:
                 r"argument --budget_split: expected comma-separated numbers, got 'a,b'",
             ),
             ([*BUDGET, "--method=best"], r"--method must be one of .*, got 'best'"),
-            ([*BUDGET, "--method=basic", "--min_bias=0.5"], r"--min_bias does not apply to --method=basic; it is of mad2r"),
+            (
+                [*BUDGET, "--method=basic", "--min_bias=0.5"],
+                r"--min_bias does not apply to --method=basic; it is of mad2r",
+            ),
             (
                 [*BUDGET, "--method=mad2r", "--max_adaptive_degree=3"],
                 r"--max_adaptive_degree must be an integer from 4 to 1024, got 3",
@@ -589,8 +592,8 @@ class TestConfig:
         from dpbeam.cli.select import make_parser
 
         for path in sorted((Path(__file__).resolve().parents[2] / "configs").glob("select*.yaml")):
-            given, _ = make_parser().parse([f"--config={path}"])
-            assert given["epsilon"] == 1.0 and given["delta"] == 1e-8
+            options, _ = make_parser().parse([f"--config={path}"])
+            assert options.epsilon == 1.0 and options.delta == 1e-8
 
 
 class TestFailure:

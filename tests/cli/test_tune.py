@@ -58,8 +58,8 @@ def test_choices_come_back_from_their_files(tmp_path):
     found = choices(1.0, 1e-5)
     for choice in found[::3]:
         job.write_text(yaml.safe_dump(choice.flags(1.0, 1e-5)))
-        given, _ = select.make_parser().parse([f"--config={job}"])
-        assert make_plan(selection_config(given)).config == choice.plan.config, choice.title
+        options, _ = select.make_parser().parse([f"--config={job}"])
+        assert make_plan(selection_config(options)).config == choice.plan.config, choice.title
     assert {choice.method for choice in found[::3]} == set(selectors())
 
 

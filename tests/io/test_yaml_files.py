@@ -106,7 +106,7 @@ def test_a_text_that_looks_like_a_number_stays_as_it_is_written(tmp_path):
 
     (tmp_path / "c.yaml").write_text("release_id: 1.10\ndelta: 1e-5\nbudget_period: 2026-01-31\n")
     options, _ = make_parser().parse([f"--config={tmp_path}/c.yaml"])
-    assert options == {"release_id": "1.10", "delta": 1e-5, "budget_period": "2026-01-31"}
+    assert options.said == {"release_id": "1.10", "delta": 1e-5, "budget_period": "2026-01-31"}
 
 
 def test_no_other_reader_of_yaml(capsys):

@@ -19,7 +19,7 @@ from dpbeam.cli import COMMANDS, main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import histograms, output
-from dpbeam.jobs import charged, job
+from dpbeam.jobs import charged, running
 
 BY = Actor("ann", "host", "test", "dpbeam")
 DEAD = {"host": Owner.this_process().host, "pid": 2**22 + 1, "started": "1", "run": "x"}
@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
         )
         == 0
     )
-    monkeypatch.setattr(job, "run_and_wait", draw)
+    monkeypatch.setattr(running, "run_and_wait", draw)
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def shards() -> dict[str, bytes]:
 
 def when_run(monkeypatch, work) -> None:
     """Does `work` where the pipeline would run."""
-    monkeypatch.setattr(job, "run_and_wait", lambda *_: work())
+    monkeypatch.setattr(running, "run_and_wait", lambda *_: work())
 
 
 class TestRun:
@@ -207,7 +207,7 @@ class TestAgain:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(charged, "asdict", lambda owner: {k: v for k, v in DEAD.items() if k != "run"})
             patch.setattr(charged.RunCharge, "failed", lambda *_, **__: None)
-            patch.setattr(job, "run_and_wait", lambda *_: 1 / 0)
+            patch.setattr(running, "run_and_wait", lambda *_: 1 / 0)
             assert main(flags()) == 1
         for path in glob.glob("out.staging-*"):
             shutil.rmtree(path)
@@ -463,7 +463,7 @@ class TestCheckpoint:
             ran.append(1)
             return run_and_wait(*args)
 
-        monkeypatch.setattr(job, "run_and_wait", limited)
+        monkeypatch.setattr(running, "run_and_wait", limited)
 
     def test_a_run_that_can_go_on_keeps_its_reservation(self, place, monkeypatch, capsys):
         more = ["--checkpoint=kept", "--passes_per_job=1", "--method=dp-sips"]

@@ -15,7 +15,7 @@ import pytest
 
 from dpbeam.cli import COMMANDS, main
 from dpbeam.engine.beam import owner
-from dpbeam.jobs import job
+from dpbeam.jobs import job, running
 from dpbeam.jobs.identity import OPERATIONAL, settings_digest
 from tests.support.waiting import wait_until
 
@@ -57,7 +57,7 @@ def released(output) -> list[dict]:
 def fail_in(monkeypatch, number: int) -> list[int]:
     """Jobs fail from the `number`-th (from 0) on; the list counts those that ran."""
     ran: list[int] = []
-    run = job.run_and_wait
+    run = running.run_and_wait
 
     def fails(*args):
         if len(ran) >= number:
@@ -65,7 +65,7 @@ def fail_in(monkeypatch, number: int) -> list[int]:
         ran.append(1)
         return run(*args)
 
-    monkeypatch.setattr(job, "run_and_wait", fails)
+    monkeypatch.setattr(running, "run_and_wait", fails)
     return ran
 
 
@@ -226,7 +226,7 @@ def test_a_large_local_job_is_a_chain_that_releases_the_same(method, pairs, tmp_
 
     expected, stages = run("one job")
     jobs = fail_in(monkeypatch, 100)
-    monkeypatch.setattr(job, "PAIRS_FOR_JOBS", 1)
+    monkeypatch.setattr(running, "PAIRS_FOR_JOBS", 1)
     assert run("a chain") == (expected, stages)
     assert len(jobs) == passes + 1
     assert expected and len(stages) >= passes

@@ -131,7 +131,7 @@ class TestRuns:
         assert "SECRET" not in pathlib.Path("l.jsonl").read_text()
         monkeypatch.undo()
         os.chdir(place)
-        monkeypatch.setattr("dpbeam.jobs.job.run_and_wait", draw)
+        monkeypatch.setattr("dpbeam.jobs.running.run_and_wait", draw)
         assert main(flags(FILE)) == 0 and events()[1]["eventType"] == "COMPLETE"
 
     def test_a_command_line_that_cannot_be_parsed(self, place, capsys):  # noqa: F811

@@ -26,13 +26,13 @@ from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.io import output
-from dpbeam.jobs import job
+from dpbeam.jobs import running
 
 SHARDS = 2
 _DRAWN = re.compile(rb"^[0-9a-f]{16}$", re.MULTILINE)
 _STEPS = [
     (BudgetStore, "change"),
-    *((job, name) for name in ("run_and_wait", "count_released")),
+    *((running, name) for name in ("run_and_wait", "count_released")),
     (output.OutputTarget, "stage"),
     *((output, name) for name in ("write_atomically", "rename", "delete", "delete_quietly")),
 ]
@@ -157,7 +157,7 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     os.umask(0o022)
-    job.run_and_wait = draw
+    running.run_and_wait = draw
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
     flags = [
         "--epsilon=0.5",

@@ -299,10 +299,10 @@ def test_names_are_those_of_the_command_line():
 
 
 def test_the_default_selector_is_that_of_the_command():
-    from dpbeam.cli.top_k import config_of
+    from dpbeam.cli.top_k import TopKOptions, config_of
 
     library = plan_topk(TopKConfig(1.0, 1e-6, 5))
-    command = plan_topk(config_of({"epsilon": 1.0, "delta": 1e-6, "k": 5}))
+    command = plan_topk(config_of(TopKOptions({"epsilon": 1.0, "delta": 1e-6, "k": 5})))
     assert library.selection.config == command.selection.config
     assert library.selection.config.method == "gsu"
 

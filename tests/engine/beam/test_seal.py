@@ -22,7 +22,7 @@ from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.seal import FOLDER_KEY, Seal, SealError
 from dpbeam.errors import InputError
-from dpbeam.jobs import job
+from dpbeam.jobs import running
 from dpbeam.jobs.beam_flags import SECRET_VARIABLES
 from dpbeam.randomness import RunKey
 
@@ -212,7 +212,7 @@ class TestGoingOn:
         argv = command(pairs, tmp_path, f"--checkpoint={tmp_path}/kept", "--passes_per_job=1")
         argv.append("--encrypt_intermediates")
         ran: list[int] = []
-        run = job.run_and_wait
+        run = running.run_and_wait
 
         def fails(*args):
             if len(ran) == 2:
@@ -221,7 +221,7 @@ class TestGoingOn:
             return run(*args)
 
         with monkeypatch.context() as broken:
-            broken.setattr(job, "run_and_wait", fails)
+            broken.setattr(running, "run_and_wait", fails)
             assert main(argv) == 1
         (folder,) = (tmp_path / "kept").iterdir()
         return argv, folder

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from dpbeam.cli import main, select
+from dpbeam.cli import main
+from dpbeam.cli.select import SelectCommand
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError
 from dpbeam.io.output import OutputTarget
-from dpbeam.jobs import job as job_module
+from dpbeam.jobs import files
 from dpbeam.jobs.console import tell
 from dpbeam.lab.audit.end_to_end import (
     Command,
@@ -71,59 +72,59 @@ def wrapped(monkeypatch, owner, name, make):
 
 def shards_by_input_size(monkeypatch):
     def make(execute):
-        def faulty(plan, job, public, ledger):
-            job.given["num_output_shards"] = 1 + size_of(job) // 5_000
-            return execute(plan, job, public, ledger)
+        def faulty(self, plan, job, listed, ledger):
+            job.options.said["num_output_shards"] = 1 + size_of(job) // 5_000
+            return execute(self, plan, job, listed, ledger)
 
         return faulty
 
-    wrapped(monkeypatch, select, "_execute", make)
+    wrapped(monkeypatch, SelectCommand, "execute", make)
 
 
 def ledger_with_input_size(monkeypatch):
     def make(ledger):
-        def faulty(plan, job):
-            right = ledger(plan, job)
+        def faulty(self, plan, job, listed):
+            right = ledger(self, plan, job, listed)
             return replace(right, parameters={**right.parameters, "bytes": size_of(job)})
 
         return faulty
 
-    wrapped(monkeypatch, select, "_ledger", make)
+    wrapped(monkeypatch, SelectCommand, "ledger", make)
 
 
 def input_size_in_a_file_name(monkeypatch):
     def make(execute):
-        def faulty(plan, job, public, ledger):
-            code = execute(plan, job, public, ledger)
+        def faulty(self, plan, job, listed, ledger):
+            code = execute(self, plan, job, listed, ledger)
             Path(f"{job.target.prefix}-of-{size_of(job)}-bytes").touch()
             return code
 
         return faulty
 
-    wrapped(monkeypatch, select, "_execute", make)
+    wrapped(monkeypatch, SelectCommand, "execute", make)
 
 
 def input_size_on_the_terminal(monkeypatch):
     def make(report):
-        def faulty(plan, job, paths, released):
-            report(plan, job, paths, released)
+        def faulty(self, plan, job, paths, released):
+            report(self, plan, job, paths, released)
             tell(f"{size_of(job)} bytes were read")
 
         return faulty
 
-    wrapped(monkeypatch, select, "_report", make)
+    wrapped(monkeypatch, SelectCommand, "report", make)
 
 
 def failure_of_large_inputs(monkeypatch):
     def make(execute):
-        def faulty(plan, job, public, ledger):
+        def faulty(self, plan, job, listed, ledger):
             if size_of(job) > 5_000:
                 raise InputError("--input: too large")
-            return execute(plan, job, public, ledger)
+            return execute(self, plan, job, listed, ledger)
 
         return faulty
 
-    wrapped(monkeypatch, select, "_execute", make)
+    wrapped(monkeypatch, SelectCommand, "execute", make)
 
 
 def order_of_arrival(monkeypatch):
@@ -171,7 +172,7 @@ def test_a_planted_side_channel_is_seen(fault, tmp_path, monkeypatch):
 
 
 def test_noise_that_does_not_depend_on_the_key_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_module, "run_key", lambda flags: RunKey.insecure_fixed("always"))
+    monkeypatch.setattr(files, "run_key", lambda options: RunKey.insecure_fixed("always"))
     result = audited(tmp_path, keys=3, copies=500, cases=())
     assert {f.kind for f in result.findings if f.violated} == {"repetition"}
     assert not result.leaks
@@ -181,14 +182,14 @@ def test_noise_that_depends_on_the_order_of_users_is_seen(tmp_path, monkeypatch)
     """The same key with the users in another order."""
 
     def make(run_key):
-        def faulty(flags):
-            with open(np.atleast_1d(flags["input"])[0]) as source:
+        def faulty(options):
+            with open(options.input[0]) as source:
                 source.readline()
-                return RunKey.insecure_fixed(flags["insecure_test_key"] + source.readline())
+                return RunKey.insecure_fixed(options.insecure_test_key + source.readline())
 
         return faulty
 
-    wrapped(monkeypatch, job_module, "run_key", make)
+    wrapped(monkeypatch, files, "run_key", make)
     result = audited(tmp_path, copies=50, cases=())
     assert result.leaks == ("the same rows in another order change what is shown",)
 

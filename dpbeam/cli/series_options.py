@@ -1,0 +1,127 @@
+"""The flags of `dpbeam series`, and which verb takes which."""
+
+from __future__ import annotations
+
+from dpbeam.io.new_files import NewFile
+from dpbeam.jobs.options import (
+    FOLDER,
+    READ,
+    WRITTEN,
+    WRITTEN_PREFIX,
+    AccountOptions,
+    BudgetOptions,
+    InputOptions,
+    Options,
+    flag,
+    switch,
+)
+
+ENCRYPT = "encrypt_intermediates"
+#: Flags that are fields of `SeriesConfig`.
+WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
+_ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
+_INPUT = (
+    *("input", "input_format", "input_layout", "user_column", "item_column", "item_type", "on_null"),
+    *("on_bad_row", "csv_multiline", "lowercase", "text_layout", "tokenizer", "token_pattern", "ngrams"),
+    *("user", "language", "http_status", "csv_delimiter", "partition", "table_version"),
+)
+#: Verb -> (its flags beside those of all, one line of help).
+VERBS = {
+    "open": (
+        (
+            *WINDOW,
+            *_ACCOUNT,
+            *("output", "output_format", "known", "item_column", "item_type", "user_column"),
+            *("insecure_test_key", "users_at_least", "dry_run", "noisy_counts", "noisy_count_share"),
+        ),
+        "fix window and budget, write the window's ledger, and charge the account, once",
+    ),
+    "run": (
+        ("night", "empty", "result_file", "lineage_file", "overwrite", *_INPUT),
+        "make one night: release what is new",
+    ),
+    "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
+    "show": (("json",), "nights made, items released, what the window costs"),
+    "close": ((), "end the series and remove what its users brought"),
+}
+
+
+class WindowOptions(Options):
+    """A window and its nights."""
+
+    verb: str | None = flag("VERB", ", ".join(VERBS), nargs="?", positional=True)
+    folder: str = flag(
+        "DIR",
+        "private folder of the series, here or on s3://, az:// or hdfs://; required",
+        type=FOLDER,
+        needed=True,
+    )
+    encrypt_intermediates: bool = switch(
+        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not"
+    )
+    epsilon: float = flag("EPS", "of all nights together; required", needed=True, group="window (open)")
+    delta: float = flag("DELTA", "of all nights together; required", needed=True, group="window (open)")
+    nights: int = flag("T", "how many nights the window has; required", needed=True, group="window (open)")
+    preset: str | None = flag(
+        "NAME", "early (default), early-flat or late: when most is spent", group="window (open)"
+    )
+    max_items_per_user: int | None = flag(
+        "D0", "items of a user that count over all nights", group="window (open)"
+    )
+    first_night: str | None = flag(
+        "DAY", "nights are days from this one on (default: numbers from 1)", group="window (open)"
+    )
+    noisy_counts: bool = switch("with every released item a noisy number of the users that held it then")
+    noisy_count_share: float | None = flag(
+        "SHARE", "share of the budget for --noisy_counts (default 0.2)", group="window (open)"
+    )
+    known: str | None = flag(
+        "FILE",
+        "items that are out already: a list, or a prefix of an output",
+        type=READ,
+        group="window (open)",
+    )
+    output: str = flag(
+        "PREFIX",
+        "ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
+        type=WRITTEN_PREFIX,
+        needed=True,
+        group="window (open)",
+    )
+    output_format: str = flag(
+        "FORMAT", "parquet (default), text, csv or jsonl", value="parquet", group="window (open)"
+    )
+    insecure_test_key: str | None = flag(
+        "HEX", "fixed key for tests; the output is NOT PRIVATE", group="window (open)"
+    )
+    users_at_least: int | None = flag(
+        "N", "how many users there publicly are; --delta is held against it", group="window (open)"
+    )
+    dry_run: bool = switch("check everything and print the plan; nothing is opened or charged")
+    night: str = flag(
+        "NIGHT", "a number, or a day where --first_night was given", needed=True, group="night (run)"
+    )
+    empty: bool = switch("nothing came on this night; its rounds run all the same")
+    result_file: NewFile | None = flag(
+        "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN, group="night (run)"
+    )
+    lineage_file: NewFile | None = flag(
+        "FILE", "the night as events of OpenLineage, one JSON a line", type=WRITTEN, group="night (run)"
+    )
+    overwrite: bool = switch(
+        "replace a --result_file or --lineage_file of anything else; what is released never is"
+    )
+
+
+class EraseOptions(Options):
+    """Who is taken out."""
+
+    users: str = flag(
+        "FILE", "list of users, one per line or Parquet (column user)", type=READ, needed=True, group="erase"
+    )
+    user_type: str = flag("TYPE", "string (default), int or bytes", value="string", group="erase")
+    json: bool = switch("show: print JSON instead of text")
+
+
+class SeriesOptions(WindowOptions, InputOptions, EraseOptions, BudgetOptions, AccountOptions):
+    """The flags of all verbs."""

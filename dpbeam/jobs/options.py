@@ -1,0 +1,299 @@
+"""Options of a command: a class whose fields are its flags, each declared once, with its type.
+
+    class CountOptions(InputOptions, OutputOptions):
+        domain: str | None = flag("FILE", "the public list; required", type=READ)
+
+A mistyped name is an error of mypy, as of any attribute, and code that takes options says by their class which flags it
+reads. What was not said on the command line or in a file is None, False for a switch; `said` tells these apart. The
+parser of a command (`dpbeam.cli.flags`) is made from its class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbeam.accounting.release import INPUT_NAMES
+from dpbeam.errors import InputError
+from dpbeam.io import formats
+from dpbeam.io.new_files import NewFile
+
+
+class PathOf:
+    """Type of a flag that names files: what becomes of them. A test holds every such flag to one of these."""
+
+    def __init__(self, role: str):
+        self.role = role
+
+    def __call__(self, text: str) -> str:
+        if "\0" in text:
+            raise argparse.ArgumentTypeError("a path holds no NUL character")
+        return text
+
+    def __repr__(self) -> str:
+        return self.role
+
+
+#: Files that the command reads; a file that it writes, guarded by `NewFile`; a prefix of such; a folder of its own.
+READ, WRITTEN, WRITTEN_PREFIX, FOLDER = map(PathOf, ("read", "written", "written prefix", "folder"))
+
+
+@dataclass
+class Flag:
+    """How one flag is written and explained; on an instance of `Options` it stands for its value.
+
+    Attributes:
+      help: a line; metavar: what the value is called, "" for a switch.
+      value: where the flag is not said.
+      how: further arguments of argparse.
+    """
+
+    help: str
+    metavar: str
+    value: Any
+    how: dict[str, Any]
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, options: Options | None, owner: type) -> Any:
+        if options is None:
+            return self
+        value = options.said.get(self.name, self.value)
+        if value is _NEEDED:
+            raise InputError(f"--{self.name} is required")
+        return value
+
+
+_NEEDED = object()
+
+
+def flag(metavar: str, help: str, *, value: Any = None, needed: bool = False, **how: Any) -> Any:
+    """A field for a flag with a value: its type follows from the annotation, or from `type`.
+
+    Args:
+      value: where the flag is not said.
+      needed: who reads the field cannot do without; where it is not said that is an InputError.
+      how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes; `group`: its title
+        in the help, if not that of the class.
+    """
+    return Flag(help, metavar, _NEEDED if needed else value, how)
+
+
+def switch(help: str, value: bool = False) -> Any:
+    """A field for --name and --no_name; `value`: where neither is said."""
+    return Flag(help, "", value, {})
+
+
+class Options:
+    """The flags of a command as they were said.
+
+    Attributes:
+      group: the title in the help of the flags that a class itself declares; "" for none.
+    """
+
+    group: ClassVar[str] = ""
+
+    config: list[str] | None = flag(
+        "FILE.yaml",
+        "flags from a file; repeatable, later files win, and the command line wins over all",
+        type=READ,
+    )
+    quiet: bool = switch("print nothing but errors and warnings")
+    verbose: bool = switch("show Beam's log, and the trace of an error")
+
+    def __init__(self, said: Mapping[str, Any]):
+        vars(self)["said"] = dict(said)
+        for name, value in said.items():
+            if not isinstance(getattr(type(self), name, None), Flag):
+                vars(self)[name] = value  # of a command that has the flag
+
+    #: Flags that were said -> their values, in the order of the command line after that of config files.
+    said: dict[str, Any]
+
+    if not TYPE_CHECKING:  # which would let any name be set
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self.said[name] = value
+
+    def require(self, *names: str) -> None:
+        """Raise InputError for the first flag that is missing."""
+        for name in names:
+            if name not in self.said:
+                raise InputError(f"--{name} is required")
+
+    @classmethod
+    def own_flags(cls) -> Iterator[Flag]:
+        """The flags that this class itself declares, with what their annotations say of their type."""
+        hints = typing.get_type_hints(cls) if any(isinstance(f, Flag) for f in vars(cls).values()) else {}
+        for name, field in vars(cls).items():
+            if isinstance(field, Flag):
+                yield Flag(field.help, field.metavar, field.value, {**_how(hints[name]), **field.how}, name)
+
+    @classmethod
+    def parts(cls) -> Iterator[type[Options]]:
+        """This class and those that it is made of, in the order of the help."""
+        for base in cls.__bases__:
+            if issubclass(base, Options):
+                yield from base.parts()
+        yield cls
+
+
+def _how(hint: Any) -> dict[str, Any]:
+    """Of argparse, for a field of this type."""
+    inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    kind = inner[0] if inner else hint
+    if typing.get_origin(kind) is list:
+        return {"action": "append", **_how(typing.get_args(kind)[0])}
+    return {"type": kind} if kind in (int, float) else {}
+
+
+class JobOptions(Options):
+    """What a job looks at whatever its command is, also where that has no such flag."""
+
+    input: list[str] | None = None
+    item_column: list[str] | None = None
+    num_shards: int | None = None
+    overwrite: bool = False
+    insecure_test_key: str | None = None
+    dry_run: bool = False
+    result_file: NewFile | None = None
+    users_at_least: int | None = None
+    encrypt_intermediates: bool = False
+    checkpoint: str | None = None
+    passes_per_job: int | None = None
+    histogram: str | None = None
+
+
+class InputOptions(JobOptions):
+    """What to read."""
+
+    group = "input"
+    input: list[str] | None = flag(
+        "PATTERN",
+        "files, globs, - for stdin, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE; repeatable",
+        type=READ,
+        nargs="+",
+        action="extend",
+    )
+    input_format: str | None = flag("FORMAT", f"{', '.join(formats.names())} (default: extension)")
+    input_layout: str | None = flag("LAYOUT", "pairs (default) or grouped: a list of items per row")
+    user_column: str | None = flag("NAME", "column of users (default user)")
+    item_column: list[str] | None = flag("NAME", "column of items (default item); repeat for composite items")
+    text_layout: str | None = flag("LAYOUT", "line (default) or file: what is one user's document")
+    user: str | None = flag(
+        "WHO", "of wet and warc: page (default), host or domain; or record, where no page occurs twice"
+    )
+    language: list[str] | None = flag("CODE", "pages of wet to read, such as eng; repeatable")
+    http_status: list[int] | None = flag("N", "responses of warc to read (default 200); repeatable")
+    tokenizer: str | None = flag("NAME", "words, whitespace or regex")
+    token_pattern: str | None = flag("REGEX", "what a token is, for --tokenizer=regex")
+    ngrams: str | None = flag("N or N:M", "items are sequences of this many tokens")
+    item_type: list[str] | None = flag(
+        "TYPE", "string (default), int or bytes, where the input declares none; repeat for composite items"
+    )
+    on_null: str = flag("ACTION", "rows without a user or item: error (default) or drop", value="error")
+    on_bad_row: str = flag("ACTION", "error (default) or skip", value="error")
+    csv_multiline: bool = switch("quoted values of CSV may hold line breaks; needs a well-formed file")
+    csv_delimiter: str | None = flag("CHARACTER", "between two fields of CSV (default: comma), such as ';'")
+    partition: list[str] | None = flag(
+        "COMPARISON",
+        "read files in folders such as day=2026-11-01 alone, as in 'day>=2026-11-01'; repeatable",
+    )
+    table_version: int | None = flag("N", "version or snapshot of a table (default: the current one)")
+    lowercase: bool = switch("map text to lower case before tokenising")
+
+
+class BudgetOptions(JobOptions):
+    """The budget of the whole job."""
+
+    group = "privacy"
+    epsilon: float = flag("EPS", "total epsilon of the job; required", needed=True)
+    delta: float = flag("DELTA", "total delta of the job; required", needed=True)
+
+
+class OutputOptions(JobOptions):
+    """Where results go, and how the job talks."""
+
+    group = "output"
+    output: str = flag(
+        "PREFIX", "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json", type=WRITTEN_PREFIX, needed=True
+    )
+    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
+    num_output_shards: int | None = flag("N", "default: one per 5 million released items or 256 MB of them")
+    overwrite: bool = switch("replace earlier output of the same prefix")
+    allow_empty: bool = switch("an input without a single row is no error")
+    num_shards: int | None = flag("N", "partitions of the items (default: from the input)")
+    public_items: str | None = flag("FILE", "items, one per line, released without budget", type=READ)
+    insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
+    not_private_counts: NewFile | None = flag(
+        "FILE",
+        "write exact counts of dropped rows and tokens there; NOT PRIVATE, keep it with the input",
+        type=WRITTEN,
+    )
+    result_file: NewFile | None = flag(
+        "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN
+    )
+    lineage_file: NewFile | None = flag(
+        "FILE", "the run as events of OpenLineage, one JSON a line", type=WRITTEN
+    )
+    input_names: str = flag(
+        "HOW",
+        "how the ledger names --input: base, the last part of what is given (default), full, or none",
+        choices=INPUT_NAMES,
+        value=INPUT_NAMES[0],
+    )
+    input_digests: str | None = flag(
+        "KEYFILE",
+        "put a digest of the input into the ledger, under the secret key in this file, made if absent",
+        type=READ,
+    )
+    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
+    dry_run: bool = switch("check everything, print the plan, read no data")
+    encrypt_intermediates: bool = switch(
+        "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and"
+        " workers"
+    )
+
+
+class StoreOptions(JobOptions):
+    """Which account."""
+
+    group = "account of the budget"
+    budget: str = flag("URL", "store of accounts: a file of SQLite, or postgresql://HOST/NAME", needed=True)
+    dataset: str = flag("NAME", "whose account is charged", needed=True)
+    release_id: str = flag(
+        "ID", "name of the release; a retry gives the same one and pays nothing", needed=True
+    )
+
+
+class AccountOptions(StoreOptions):
+    """The account that a run is charged to; every command that releases has them."""
+
+    group = "what an account is told of the data"
+    budget_cohort: str = flag("NAME", "the cohort that all users of the input belong to", value="")
+    budget_period: str | None = flag(
+        "DAY or FIRST:LAST", "days of the data that are read, where the budget renews"
+    )
+    charge_test_key: bool = switch("charge a run with --insecure_test_key too")
+
+
+class ReleaseOptions(OutputOptions, AccountOptions):
+    """What every command has that releases once."""
+
+
+class CheckpointOptions(JobOptions):
+    """Going on with a run that was killed."""
+
+    group = "going on after a failure"
+    checkpoint: str | None = flag(
+        "DIR",
+        "keep the run's private state there: killed, the same command goes on from its last checkpoint",
+        type=FOLDER,
+    )
+    passes_per_job: int | None = flag("N", "passes between two checkpoints (default 32)")

@@ -1,0 +1,258 @@
+"""Runs a job: folder, pipelines, progress, account and output, whole or not at all; then what there is to say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
+from dpbeam.engine.beam.store import RunFolder
+from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.digests import digest_input, digest_key
+from dpbeam.io.output import count_released, read_ledger
+from dpbeam.io.paths import absolute
+from dpbeam.jobs import files
+from dpbeam.jobs.checkpoint import RunIdentity, can_go_on, checkpointed
+from dpbeam.jobs.console import elapsed, warn
+from dpbeam.jobs.engine import is_local, pipeline_options
+from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.jobs.job import COUNTS, Job
+from dpbeam.jobs.leftovers import warn_of_leftovers
+from dpbeam.jobs.progress import Progress
+from dpbeam.jobs.result import RELEASED, describe, files_of, of_release
+from dpbeam.runners.frugal import compute_once
+from dpbeam.runners.job import quiet_workers, run_and_wait
+from dpbeam.signals import deferring
+
+Build = Callable[[beam.Pipeline], None]
+#: From the final paths, the ledger last, and the number of released items.
+Report = Callable[[list[str], int], None]
+# From here on the in-process runner takes a job for each pass. One costs a third of a second to build.
+PAIRS_FOR_JOBS = 30_000_000
+
+
+def run_pipeline(
+    job: Job[Any],
+    build: Callable[[beam.Pipeline, RunFolder], None],
+    ledger_json: str,
+    *,
+    report: Report,
+    passes: int = 0,
+    rounds: int = 0,
+    first: Callable[[], object] | None = None,
+) -> int:
+    """Build and run a pipeline, then publish its output; a failure leaves neither output nor private files.
+
+    Once the output is in place the job is done, whatever happens to its messages: a launcher that took it for
+    failed would spend the budget again.
+
+    Args:
+      build: adds the job's transforms, which write to `target.staging`.
+      report: tells the person what was released, from the final paths (the ledger last) and the number of items.
+      passes, rounds: of the selection, for messages on the way.
+      first: reads what the launcher itself reads of the input, once that is paid for.
+
+    Returns:
+      The exit code, 0.
+    """
+
+    def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+        if first is not None:
+            first()
+        execute(lambda pipeline: build(pipeline, folder))
+
+    return _publish(job, _folder(job), work, ledger_json, report, _progress(job, passes, rounds))
+
+
+def run_program(
+    job: Job[Any],
+    made: Callable[[RunFolder], ProgramRun],
+    ledger_json: str,
+    *,
+    report: Report,
+    trips: int,
+    rounds: int = 0,
+    after: Callable[[RunFolder], None] | None = None,
+) -> int:
+    """The same for a program: in one job, or in several where it has many trips or `--checkpoint` is given.
+
+    Args:
+      made: the run of the program in a folder; called once.
+      trips: of the program.
+      after: what is left to do with the folder when the program has come to its end.
+    """
+
+    def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+        run, store = made(folder), folder.claim()
+        alone = _large_and_local(job) and job.options.passes_per_job is None
+        if run.fits_one_job and not alone and job.options.checkpoint is None:
+            execute(lambda pipeline: run.add_to(pipeline, store))
+        else:
+            run_in_jobs(
+                store,
+                run.program,
+                read=run.read,
+                write=run.write,
+                run=execute,
+                trips_per_job=1 if alone else job.options.passes_per_job or TRIPS_PER_JOB,
+                blocks_first=alone,
+                relays=run.relays,
+            )
+        if after is not None:
+            after(folder)
+
+    folder = _kept(job, ledger_json, trips) if job.options.checkpoint is not None else _folder(job)
+    return _publish(job, folder, work, ledger_json, report, _progress(job, trips, rounds))
+
+
+@contextlib.contextmanager
+def _folder(job: Job[Any]) -> Iterator[RunFolder]:
+    with RunFolder(job.temp_location, job.key, encrypt=job.options.encrypt_intermediates) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def _kept(job: Job[Any], ledger_json: str, trips: int) -> Iterator[RunFolder]:
+    """The run's private folder below --checkpoint."""
+    paths = [*([] if job.summary is None else job.input_paths()), *files.lists(job.options)]
+    identity = RunIdentity.of(job.command, job.options.said, absolute(job.target.prefix), ledger_json, paths)
+    place = job.options.checkpoint
+    with checkpointed(place, job.key, identity, trips, encrypt=job.options.encrypt_intermediates) as folder:
+        yield folder
+
+
+def _publish(
+    job: Job[Any],
+    folder_of_run: contextlib.AbstractContextManager[RunFolder],
+    work: Callable[[RunFolder, Callable[[Build], None]], None],
+    ledger_json: str,
+    report: Report,
+    progress: Progress,
+) -> int:
+    if job.key.insecure:
+        warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
+    warn_of_leftovers(job.temp_location, job.target.prefix)
+    compute_once()
+    if job.charge.note:
+        job.say(job.charge.note)
+    folder = None
+    try:
+        job.charge.reserve(ledger_json)
+        if job.options.result_file is not None:
+            job.options.result_file.clear()
+        if job.options.input_digests is not None:
+            key = digest_key(job.options.input_digests, make=True)
+            job.input_digest = digest_input(job.input_paths(), key)
+        with contextlib.ExitStack() as private:
+            folder = private.enter_context(folder_of_run)
+            owner.mark(job.target.prepare())
+            with _executor(job, progress) as execute:
+                work(folder, execute)
+            counts = folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None
+            job.target.release = job.release(ledger_json)
+            with deferring():
+                paths = job.charge.publish(job.target, ledger_json)
+                _removed(private)
+                _write_counts(job, counts)
+                _finish(job, paths, report)
+    except BaseException:
+        job.charge.failed(job.target, kept=folder is not None and _can_go_on(job, folder))
+        raise
+    return 0
+
+
+def _write_counts(job: Job[Any], counts: bytes | None) -> None:
+    """Exact counts of what was dropped, for the owner of the data only; trouble here is a warning."""
+    if counts is None:
+        return
+    text = json.dumps({"not_private": True, "dropped": json.loads(counts)}, indent=2, sort_keys=True)
+    try:
+        file = job.options.not_private_counts
+        file.write(f"{text}\n".encode(), overwrite=job.options.overwrite, private=True)
+    except (InputError, UnavailableError) as error:
+        warn(f"the output is complete, but {error}")
+
+
+def _can_go_on(job: Job[Any], folder: RunFolder) -> bool:
+    try:
+        return job.options.checkpoint is not None and can_go_on(folder)
+    except Exception:  # storage that does not answer denies nothing
+        return True
+
+
+def _finish(job: Job[Any], paths: list[str], report: Report) -> None:
+    """Say what was released; trouble here is a warning."""
+    try:
+        released = count_released(paths[:-1])
+        if files_of(job.options.said):
+            _write_result(job, paths, released)
+        report(paths, released)
+        job.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
+        job.say(f"elapsed: {_duration(elapsed())}")
+    except Exception as error:
+        warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
+
+
+def _write_result(job: Job[Any], paths: list[str], released: int) -> None:
+    ledger = read_ledger(job.target.prefix)
+    if ledger is None:
+        raise ValueError(f"no ledger at '{job.target.prefix}'")
+    released_now = of_release(ledger, paths[-1], paths[:-1], released)
+    charge = job.charge.charged
+    result = describe(job.command, job.options.said, RELEASED, ExitCode.DONE, charge=charge, **released_now)
+    for file in files_of(job.options.said):
+        file.tell(result)
+
+
+def _progress(job: Job[Any], passes: int, rounds: int) -> Progress:
+    name = "round" if rounds == passes else "pass"
+    return Progress(
+        f"dpbeam {job.command}",
+        enabled=not job.quiet,
+        passes=passes,
+        pass_name=name,
+        read=job.share_read,
+    )
+
+
+@contextlib.contextmanager
+def _executor(job: Job[Any], progress: Progress) -> Iterator[Callable[[Build], None]]:
+    """Runs pipelines, one after the other, and tells what they do."""
+    workers = contextlib.nullcontext() if job.options.verbose else quiet_workers()
+
+    def execute(build: Build) -> None:
+        pipeline = beam.Pipeline(options=pipeline_options(job.beam_arguments))
+        build(pipeline)
+        # The in-process runner tells its stages itself, and has no state worth a word.
+        say = _nothing if is_local(job.beam_arguments) else progress.job
+        run_and_wait(pipeline, job.beam_arguments, say, progress.follow)
+
+    with progress, progress.follow_local_runner(), workers:
+        yield execute
+
+
+def _large_and_local(job: Job[Any]) -> bool:
+    """Whether a job for each trip costs little: the folder loses what is left of a trip when its job has ended."""
+    return is_local(job.beam_arguments) and job.summary is not None and job.pairs_estimate >= PAIRS_FOR_JOBS
+
+
+def _nothing(text: str) -> None:
+    """Where a message goes that nobody wants."""
+
+
+def _removed(private: contextlib.ExitStack) -> None:
+    """Leave the private folder's context, which removes it; the output is in place, so trouble is a warning."""
+    try:
+        private.close()
+    except Exception as error:
+        warn(f"the output is complete, but the run's private folder could not be removed: {error}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"
