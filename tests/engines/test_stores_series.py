@@ -18,6 +18,7 @@ from dpbeam.storage import FileSystems, azure
 from dpbeam.storage.remote import patiently
 from tests.cli.test_series import COLUMNS, write_night
 from tests.support.stores import Proxy
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engines]
 STORES = ("s3", "azure", "hdfs")
@@ -234,3 +235,25 @@ def test_killed_at_a_request_a_night_is_made_by_the_next(proxied, expected):
             assert main(night(place, number)) == 0
     assert lived <= 3
     assert output(place) == expected
+
+
+@pytest.mark.parametrize("place", ["hdfs"], indirect=True)
+def test_killed_on_hdfs_a_night_is_made_by_the_next(place, expected):
+    """Some time after the process has taken the folder: the longer, the nearer to its end."""
+    assert main(opening(place)) == 0
+    for number, seconds in zip(NIGHTS, (0.0, 0.5, 1.5)):
+        before = FileSystems.list_prefix(f"{place}/f/{lease.LOCK}")
+        running = subprocess.Popen([sys.executable, "-m", "dpbeam.cli", *night(place, number)])
+        wait_until(
+            lambda before=before, running=running: (
+                running.poll() is not None or FileSystems.list_prefix(f"{place}/f/{lease.LOCK}") > before
+            ),
+            120,
+            "its lock",
+        )
+        time.sleep(seconds)
+        running.kill()
+        running.wait()
+        assert main(night(place, number)) == 0
+    assert output(place) == expected
+    assert all(".tmp-" not in path for path in FileSystems.list_prefix(f"{place}/f/"))
