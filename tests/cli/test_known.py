@@ -19,6 +19,7 @@ from dpbeam.io.output_formats import OUTPUT_FORMATS
 from dpbeam.io.sinks import OutputColumns, write_shard
 from dpbeam.review.verification import check_ledger
 from dpbeam.selection.known import NEW, differences, known_cost
+from dpbeam.selectors.registry import DEFAULT_METHOD
 from tests.support.instances import popular_table
 from tests.support.releases import ledger_of
 
@@ -62,7 +63,7 @@ def test_a_second_night(nights, capsys):
     assert {"true", "false"} == set(rows.values())
     (named,) = ledger(nights, "second").parameters["known"]
     assert named["ledger_sha256"] == hashlib.sha256(text.encode()).hexdigest()
-    assert (named["method"], named["epsilon"], named["delta"]) == ("mad2r", 2, 1e-3)
+    assert (named["method"], named["epsilon"], named["delta"]) == (DEFAULT_METHOD, 2, 1e-3)
     assert not ledger(nights, "second").public_items
     capsys.readouterr()
     # NOT PRIVATE, which verify says, but nothing else is wrong with it.
@@ -165,7 +166,7 @@ class TestRefused:
     def test_a_ledger_that_spends_more_than_it_says(self, copy):
         self.spoil(copy, lambda values: values.update(epsilon=1.0))
         with pytest.raises(
-            InputError, match=r"--known: '.*ledger.json' does not verify: guarantee: .*epsilon"
+            InputError, match=r"--known: '.*ledger.json' does not verify: guarantee: the events"
         ):
             self.known(copy)
 
