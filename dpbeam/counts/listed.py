@@ -64,8 +64,8 @@ class ListedCounts(SummedCounts):
         noisy = listed.weights + draw.noise(listed.fp)
         count, deviation = self.noises_of_counts.counts(noisy, float(state[USERS_PER_WEIGHT][0]))
         numbers = {NOISY_COUNT: count, DEVIATION: deviation}
-        told = {OTHERS: state[OTHERS]} if self.others else {}
-        return {"items": listed.items, "kinds": kinds_column(listed.kinds), **numbers}, told
+        broadcast = {OTHERS: state[OTHERS]} if self.others else {}
+        return {"items": listed.items, "kinds": kinds_column(listed.kinds), **numbers}, broadcast
 
     def hub_output(self, state: Columns) -> pa.RecordBatch | None:
         """Item, count, deviation; None where nothing is listed or released."""

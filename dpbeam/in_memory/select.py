@@ -200,16 +200,16 @@ def select(
         known=releases or None,
     )
     ledger.verify()
-    told = None
+    known_items = None
     if earlier:
-        told = pc.unique(pa.concat_arrays([_items_of(result, names, kinds) for result in earlier]))
-        listed = told if listed is None else pc.unique(pa.concat_arrays([told, listed]))
+        known_items = pc.unique(pa.concat_arrays([_items_of(result, names, kinds) for result in earlier]))
+        listed = known_items if listed is None else pc.unique(pa.concat_arrays([known_items, listed]))
     program = plan.program
     if listed is not None and plan.config.noisy_counts:
         program, listed = plan.program_beside(bare_domain(listed)), None
     private = pairs if listed is None else pairs.filtered(listed, keep=False)
     released, broadcast = released_by(program, private, key)
-    table = released_table(released, listed, names, kinds, numbers, told)
+    table = released_table(released, listed, names, kinds, numbers, known_items)
     return Selection(table, ledger, plan.others(broadcast))
 
 
