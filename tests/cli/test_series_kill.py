@@ -4,28 +4,14 @@ What stands after the second command is, file by file and byte by byte, what sta
 folder, the nights' output, the ledgers less the time of the run, and one charge to the account.
 """
 
-import json
-import os
+import functools
 import signal
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.examples import ROOT
+from tests.support.commands import steps_of
 
-
-def steps(folder, *words: str) -> list[dict]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.kill_series", str(folder), *words],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=1500,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+steps = functools.partial(steps_of, "tests.support.kill_series")
 
 
 def check(killed: list[dict]) -> None:

@@ -5,37 +5,20 @@ leaves, byte by byte; it is charged once; and the next retry changes nothing. Se
 file.
 """
 
-import json
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from tests.budget.conftest import STORES, postgresql, store_url  # noqa: F401  (fixtures)
-from tests.support.examples import ROOT
+from tests.support.commands import steps_of
 from tests.support.kill_at import SHARDS
-
-
-def kills(folder, store: str, *more: str) -> list[dict]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.kill_at", str(folder), store, *more],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.engines  # some forty processes
 @pytest.mark.parametrize("store_url", STORES, indirect=True)
 @pytest.mark.parametrize("how", [["overwrite"], []], ids=["overwrite", "new"])
 def test_killed_at_every_step(how, tmp_path, store_url):  # noqa: F811
-    steps = kills(tmp_path, store_url, *how)
+    steps = steps_of("tests.support.kill_at", tmp_path, store_url, *how)
     # reserve, run, stage and its file, publish, journal, renames and ledger, removals, commit, count
     assert len(steps) >= 1 + 1 + 2 + 1 + 1 + SHARDS + 1 + 2 + 1 + 1 + (SHARDS + 1) * len(how)
     states = [step["after"]["state"] for step in steps]

@@ -1,12 +1,15 @@
 """Commands as programs of their own, and what they say on stderr."""
 
 import contextlib
+import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 
 from dpbeam.lab.synth import write_synthetic
+from tests.support.examples import ROOT
 
 
 def without_progress(err: str) -> str:
@@ -46,6 +49,20 @@ def small_pairs(folder, users: int = 500) -> str:
     """A glob of (user, item) pairs."""
     write_synthetic(str(folder / "small"), users=users, items=100, mean_items_per_user=15)
     return str(folder / "small-*.parquet")
+
+
+def steps_of(module: str, folder, *words: str) -> list[dict]:
+    """What a module of tests.support that kills commands at every step tells of each."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(folder), *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=1500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def key_warning(command: str) -> str:
