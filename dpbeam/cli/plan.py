@@ -18,7 +18,7 @@ from dpbeam.jobs.options import BudgetOptions, Options, flag, switch
 
 DEFAULT = "select"
 #: Flags of this command alone.
-_OF_ALL = {"--family", "--degrees", "--items_per_user", "--users_at_least", "--json"}
+_OF_ALL = {"--family", "--degrees", "--items_per_user", "--rare_items_per_user", "--users_at_least", "--json"}
 
 
 @functools.cache
@@ -51,6 +51,10 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
         "X",
         "how many items users typically hold, from public knowledge and never from the data: recommends a "
         "method",
+    )
+    rare_items_per_user: float | None = flag(
+        "X",
+        "how many of these fewer than about a hundred users hold, likewise; the recommendation goes by them",
     )
     json: bool = switch("print JSON instead of tables")
 
@@ -122,6 +126,8 @@ def _check_flags(options: PlanOptions, family: str) -> None:
             raise InputError(f"--{name} is of {owners[0]}: {fix}")
     if options.items_per_user is not None and family != DEFAULT:
         raise InputError("--items_per_user recommends a method of select: drop it, or --k")
+    if options.rare_items_per_user is not None and options.items_per_user is None:
+        raise InputError("--rare_items_per_user needs --items_per_user, of which they are a part")
     if options.degrees is not None and family != DEFAULT:
         raise InputError(f"--degrees is of {DEFAULT}: drop it")
     own = planned()[family].make_parser()

@@ -44,6 +44,7 @@ class SelectOptions(
 
     degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next
     items_per_user: float | None = None
+    rare_items_per_user: float | None = None
     noisy_counts: bool = switch("release a noisy number of users of every released item")
     noisy_count_share: float | None = flag("X", "share of the budget for --noisy_counts (default 0.2)")
     others: bool = switch(
@@ -181,7 +182,7 @@ def _advised(options: SelectOptions) -> tuple[SelectOptions, dict[str, Any]]:
     """The flags, completed by what is recommended unless another method is named; and the recommendation to report."""
     if options.items_per_user is None:
         return options, {}
-    selector, advice = advised(options.items_per_user)
+    selector, advice = advised(options.items_per_user, options.rare_items_per_user)
     recommended = {"method": selector.name, **advice.settings}
     report = {"recommended": {**recommended, "why": advice.why}}
     other = options.method is not None and find(options.method) is not selector

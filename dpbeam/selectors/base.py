@@ -28,6 +28,10 @@ _META = "dpbeam"
 D0_TRIED = (10, 20, 50, 100, 200, 400)
 # Up to so many items per user on average one vote each wins, above it weights bounded in l2 (docs/vote.md, Figures).
 FEW_ITEMS = 3.0
+#: The same, of items that fewer than about a hundred users hold.
+FEW_RARE_ITEMS = 2.0
+_SURE_RARE_ITEMS = (1.5, 3.0)
+_MIXED_ITEMS = 15.0  # short texts
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,23 @@ class Advice(NamedTuple):
     why: str
 
 
+def holds_few(items_per_user: float, rare_items: float | None) -> bool:
+    """Whether users hold so few items in doubt that each should give all it has to one of them."""
+    return items_per_user <= FEW_ITEMS if rare_items is None else rare_items <= FEW_RARE_ITEMS
+
+
+def sureness(items_per_user: float, rare_items: float | None) -> str:
+    """What to add to a reason: empty where the datasets agree."""
+    if rare_items is None and FEW_ITEMS < items_per_user <= _MIXED_ITEMS:
+        return (
+            f"; unsure up to {_MIXED_ITEMS:g}: vote may release more where everybody holds most of them, "
+            "--rare_items_per_user"
+        )
+    if rare_items is not None and _SURE_RARE_ITEMS[0] < rare_items < _SURE_RARE_ITEMS[1]:
+        return "; unsure: vote and gsu are close there, dpbeam tune on public data like yours tells"
+    return ""
+
+
 class Selector(ABC):
     """One algorithm of partition selection.
 
@@ -287,10 +308,13 @@ class Selector(ABC):
         weight = users * self.weight(calibration, degree)
         return 1.0 - math.prod(1.0 - row.release_probability(weight) for row in calibration.rounds)
 
-    def advice(self, items_per_user: float) -> Advice | None:
+    def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         """Whether this selector is the one for users that hold about so many items on average; None: another is.
 
-        A rule from public datasets. Whoever measures the average on private data pays for it elsewhere.
+        A rule from public datasets (docs/choose.md). Whoever measures an average on private data pays for it elsewhere.
+
+        Args:
+          rare_items: how many of them fewer than about a hundred users hold; None: not known.
         """
         return None
 

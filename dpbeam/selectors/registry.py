@@ -97,14 +97,16 @@ def find(name: str) -> Selector:
     raise InputError(f"--method must be one of {', '.join((*known, *aliases))}, got {name!r}")
 
 
-def advised(items_per_user: float) -> tuple[Selector, Advice]:
-    """The selector for users that typically hold so many items.
+def advised(items_per_user: float, rare_items: float | None = None) -> tuple[Selector, Advice]:
+    """The selector for users that typically hold so many items, of which so many are rare (None: not known).
 
     Raises:
-      InputError: not a number from 1.
+      InputError: not a number from 1; rare items that are not from 0 to all of them.
     """
     check_range("items_per_user", items_per_user, 1.0, 1e9)
-    known = ((selector, selector.advice(items_per_user)) for selector in selectors().values())
+    if rare_items is not None:
+        check_range("rare_items_per_user", rare_items, 0.0, items_per_user)
+    known = ((selector, selector.advice(items_per_user, rare_items)) for selector in selectors().values())
     return next((selector, advice) for selector, advice in known if advice is not None)
 
 

@@ -114,6 +114,18 @@ class TestPlan:
             "dpbeam plan: error: --items_per_user recommends a method of select: drop it, or --k\n",
         )
 
+    def test_rare_items_decide_where_a_mean_does_not(self, capsys):
+        flags = ["plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=5"]
+        _, out, _ = run(capsys, *flags)
+        assert "recommended: --method=gsu" in out and "unsure up to 15" in " ".join(out.split())
+        _, out, _ = run(capsys, *flags, "--rare_items_per_user=1.2")
+        assert "recommended: --method=vote" in out and "unsure" not in out
+        code, _, err = run(capsys, *flags[:3], "--rare_items_per_user=1")
+        assert (code, err) == (
+            2,
+            "dpbeam plan: error: --rare_items_per_user needs --items_per_user, of which they are a part\n",
+        )
+
     def test_bad_degrees(self, capsys):
         assert run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--degrees=0")[0] == 2
 

@@ -217,6 +217,38 @@ def test_exactly_one_selector_is_recommended_and_its_flags_are_its_own(items_per
     )
 
 
+#: Items per user, rare ones of them, and vote over gsu16 (docs/choose.md).
+MEASURED = [
+    (1.22, 0.40, 1.53),
+    (1.47, 0.85, 1.53),
+    (1.96, 1.03, 1.28),
+    (3.00, 1.25, 1.31),
+    (4.72, 1.66, 1.15),
+    (5.00, 1.75, 1.12),
+    (8.13, 2.23, 0.94),
+    (9.99, 2.66, 0.81),
+    (9.07, 3.03, 0.76),
+    (10.39, 4.88, 0.69),
+    (32.9, 4.63, 0.51),
+    (20.52, 18.5, 0.82),
+]
+
+
+@pytest.mark.parametrize(("items", "rare", "ratio"), MEASURED)
+def test_who_knows_how_many_items_are_rare_is_told_what_was_measured(items, rare, ratio):
+    selector, advice = advised(items, rare)
+    assert selector.name == ("vote" if ratio > 1 else "gsu")
+    assert ("unsure" in advice.why) == (1.5 < rare < 3)
+    by_mean, doubtful = advised(items)
+    assert by_mean.name == selector.name or "unsure" in doubtful.why  # a mean alone is wrong on short texts
+
+
+@pytest.mark.parametrize("rare", [-0.1, 10.1, float("nan")])
+def test_rare_items_are_a_part_of_all(rare):
+    with pytest.raises(InputError, match="--rare_items_per_user must be a number from 0 to 10"):
+        advised(10, rare)
+
+
 @pytest.mark.parametrize("value", [0.5, float("nan"), -1])
 def test_an_average_below_one_item_is_refused(value):
     with pytest.raises(InputError, match="--items_per_user must be a number from 1"):

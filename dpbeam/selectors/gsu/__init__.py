@@ -7,12 +7,15 @@ import math
 from dpbeam.selectors.base import (
     D0_TRIED,
     FEW_ITEMS,
+    FEW_RARE_ITEMS,
     Advice,
     Calibration,
     PlantedFault,
     Request,
     RoundPlan,
     Selector,
+    holds_few,
+    sureness,
 )
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
@@ -82,13 +85,15 @@ class Gsu(Selector):
         )
         return Calibration(program, rounds, constants.event())
 
-    def advice(self, items_per_user: float) -> Advice | None:
-        if items_per_user <= FEW_ITEMS:
+    def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
+        if holds_few(items_per_user, rare_items):
             return None
+        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
+        why = f"rounds that aim weight at undecided items release most where users hold more than {held}"
         max_items = round(min(_LARGEST_D0, _D0_OF_AVERAGE * items_per_user))
         return Advice(
             {"max_items_per_user": max_items, "rounds": 16},
-            f"rounds that aim weight at undecided items release most where users hold more than {FEW_ITEMS:g} items",
+            why + sureness(items_per_user, rare_items),
         )
 
     def weight(self, calibration: Calibration, degree: int) -> float:

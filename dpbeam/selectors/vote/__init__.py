@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dpbeam.errors import InputError
 from dpbeam.selectors.base import (
     FEW_ITEMS,
+    FEW_RARE_ITEMS,
     Advice,
     Calibration,
     HardCase,
@@ -15,7 +16,9 @@ from dpbeam.selectors.base import (
     RoundPlan,
     Selector,
     Settings,
+    holds_few,
     setting,
+    sureness,
 )
 
 # An item that has more votes than it needs for this probability passes the others on.
@@ -79,10 +82,12 @@ class Vote(Selector):
         votes = stats.binom(users, 1.0 / degree)
         return float(votes.pmf(floor + few) @ law.release_probability(few) + votes.sf(floor + few[-1]))
 
-    def advice(self, items_per_user: float) -> Advice | None:
-        if items_per_user > FEW_ITEMS:
+    def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
+        if not holds_few(items_per_user, rare_items):
             return None
-        return Advice({}, f"one whole vote per user releases most where users hold up to {FEW_ITEMS:g} items")
+        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
+        why = f"one whole vote per user releases most where users hold up to {held}"
+        return Advice({}, why + sureness(items_per_user, rare_items))
 
     def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
         from dpbeam.selectors.vote.faults import hard_cases
