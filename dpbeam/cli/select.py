@@ -42,7 +42,7 @@ class SelectOptions(
 ):
     """Settings of a selection, its input and its output."""
 
-    degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next
+    degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next two
     items_per_user: float | None = None
     rare_items_per_user: float | None = None
     noisy_counts: bool = switch("release a noisy number of users of every released item")
