@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from dpbeam.cli.flags import nearest
 
         close = nearest(argv[0], COMMANDS)
-        mend = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
-        complain(f"dpbeam: error: unknown command '{argv[0]}'; {mend}")
+        fix = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
+        complain(f"dpbeam: error: unknown command '{argv[0]}'; {fix}")
         return ExitCode.REFUSED
     return ExitCode.DONE if argv else ExitCode.REFUSED
 

@@ -67,8 +67,8 @@ def _named(data: Any, what: str) -> tuple[Any, list[Any]]:
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         frame = _table(data, what)
         return frame, frame.schema.names
-    mend = "; call collect() first" if hasattr(data, "collect") else ""
-    raise InputError(f"{_ACCEPTED}; got {type(data).__name__} as {what}{mend}")
+    fix = "; call collect() first" if hasattr(data, "collect") else ""
+    raise InputError(f"{_ACCEPTED}; got {type(data).__name__} as {what}{fix}")
 
 
 def has_column(data: Any, name: str) -> bool:
@@ -139,10 +139,8 @@ def _table(data: Any, what: str) -> pa.Table:
     try:
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, AttributeError):
-        mend = "; call collect() first" if hasattr(data, "collect") else ""
-        raise InputError(
-            f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one{mend}"
-        ) from None
+        fix = "; call collect() first" if hasattr(data, "collect") else ""
+        raise InputError(f"{_ACCEPTED}; {type(data).__name__} as {what} cannot be read as one{fix}") from None
 
 
 def _of_values(values: Iterable[Any], name: str) -> pa.Array:

@@ -57,12 +57,12 @@ def hitting_set(
       InputError, TypeError: as `dpbeam.select`.
     """
     key = run_key(insecure_test_key)
-    given = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
+    own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
     with naming_arguments():
         selection = None
         if domain is None:
-            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **given)
-        elif selector is not None or any(value is not None for value in given.values()):
+            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **own)
+        elif selector is not None or any(value is not None for value in own.values()):
             raise InputError("domain leaves no selection: drop selector and its settings")
         config = HittingSetConfig(epsilon, delta, k, selection, selector_share, domain is not None)
         plan = plan_hitting_set(config)

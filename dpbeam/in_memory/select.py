@@ -422,7 +422,7 @@ def _kind_of(item: Column, declared: str | None) -> str:
     return kind
 
 
-def public_list(given: Any, data: Any, user: str, pairs: InputPairs, where: str) -> pa.Array:
+def public_list(values: Any, data: Any, user: str, pairs: InputPairs, where: str) -> pa.Array:
     """Distinct canonical bytes of a list that a caller says is public.
 
     Args:
@@ -433,14 +433,14 @@ def public_list(given: Any, data: Any, user: str, pairs: InputPairs, where: str)
     Raises:
       InputError: it is the data themselves, a column is missing, of another type or holds a null.
     """
-    listed = _listed(given, pairs.names, pairs.kinds, where)
-    same = given is data or (isinstance(data, tuple) and any(given is part for part in data))
+    listed = _listed(values, pairs.names, pairs.kinds, where)
+    same = values is data or (isinstance(data, tuple) and any(values is part for part in data))
     distinct = pc.unique(listed)
     if len(distinct) < len(listed) == len(pairs.items):
         same = same or canonical.plain(pairs.items).equals(listed)
     if same:
         raise InputError(f"{where} is the data of this call; a public list must not come from the data")
-    if is_frame(given) and user not in pairs.names and has_column(given, user):
+    if is_frame(values) and user not in pairs.names and has_column(values, user):
         warnings.warn(
             f"{where} has the column '{user}' of users beside its items; all its items are taken as public, so it must "
             "not come from the data",
@@ -449,18 +449,18 @@ def public_list(given: Any, data: Any, user: str, pairs: InputPairs, where: str)
     return distinct.filter(pa.array(~canonical.empty_items(distinct, pairs.kinds)))
 
 
-def listed_items(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+def listed_items(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
     """Distinct canonical bytes of a list of items that no data stand beside; `where`: the argument, for messages."""
-    distinct = pc.unique(_listed(given, names, kinds, where))
+    distinct = pc.unique(_listed(values, names, kinds, where))
     return distinct.filter(pa.array(~canonical.empty_items(distinct, kinds)))
 
 
-def _listed(given: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
+def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: str) -> pa.Array:
     """Canonical bytes of a list of items; `where`: the argument, for messages."""
-    if is_frame(given):
-        columns = frame_columns(given, names, where)
+    if is_frame(values):
+        columns = frame_columns(values, names, where)
     elif len(names) == 1:
-        columns = [column(given, where)]
+        columns = [column(values, where)]
     else:
         raise InputError(f"{where} of several columns are a mapping or a frame with these columns")
     parts = []

@@ -101,15 +101,15 @@ def top_k(
         "noisy_count_share": noisy_count_share,
         "kbar": kbar,
     }
-    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    choice: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     own = {"max_items_per_user": max_items_per_user, "preset": preset, **settings}
     with naming_arguments():
         config = TopKConfig(
-            epsilon, delta, k, public_domain=domain is not None, noisy_counts=noisy_counts, **given
+            epsilon, delta, k, public_domain=domain is not None, noisy_counts=noisy_counts, **choice
         )
         if config.selects:
             selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **own)
-            config = TopKConfig(epsilon, delta, k, selection=selection, noisy_counts=noisy_counts, **given)
+            config = TopKConfig(epsilon, delta, k, selection=selection, noisy_counts=noisy_counts, **choice)
         else:
             config = _without_selection(config, selector, own)
         plan = plan_topk(config)

@@ -23,8 +23,8 @@ _SECONDS = 120
 
 def find_chromium() -> str | None:
     """The first Chromium on the PATH; the environment's DPBEAM_CHROMIUM goes before."""
-    given = os.environ.get("DPBEAM_CHROMIUM")
-    return next((found for name in filter(None, (given, *_NAMES)) if (found := shutil.which(name))), None)
+    named = os.environ.get("DPBEAM_CHROMIUM")
+    return next((found for name in filter(None, (named, *_NAMES)) if (found := shutil.which(name))), None)
 
 
 def print_to_pdf(page: str, flag: str = "--pdf") -> bytes:
