@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     # What a family says of itself stands low: families are loaded by their names.
     ("errors", "signals", "version", "data", "families"),
-    ("accounting", "storage", "room"),
+    ("accounting", "storage", "room", "figures"),
     ("randomness", "budget"),  # accounts of budget over runs know accounting alone
     ("kernels",),
     ("engine",),

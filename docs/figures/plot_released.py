@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dpbeam.lab.experiments.plots import rendered
+from dpbeam.figures import rendered
 
 ROOT = Path(__file__).resolve().parents[2]
 COLOURS = ("#9aa5b1", "#0072b2")  # distinct in grey and on light and dark paper

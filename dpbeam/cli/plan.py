@@ -12,13 +12,13 @@ from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
+from dpbeam.figures import format_of
+from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, run_command
-from dpbeam.jobs.options import BudgetOptions, Options, flag, switch
+from dpbeam.jobs.options import WRITTEN, BudgetOptions, Options, flag, switch
 
 DEFAULT = "select"
-#: Flags of this command alone.
-_OF_ALL = {"--family", "--degrees", "--items_per_user", "--rare_items_per_user", "--users_at_least", "--json"}
 
 
 @functools.cache
@@ -56,7 +56,17 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
         "X",
         "how many of these fewer than about a hundred users hold, likewise; the recommendation goes by them",
     )
+    plot: NewFile | None = flag(
+        "FILE",
+        "how likely an item is released, by the number of its users: FILE.svg or .png; needs the extra plots",
+        type=WRITTEN,
+    )
+    overwrite: bool = switch("replace this file")
     json: bool = switch("print JSON instead of tables")
+
+
+#: Flags of this command alone.
+_OF_ALL = {f"--{name}" for name in PlanOptions.__annotations__}
 
 
 def make_parser() -> FlagParser[PlanOptions]:
@@ -85,9 +95,15 @@ def _run(argv: Sequence[str]) -> int:
     check_budget(options, zero_delta=command.zero_delta)
     _check_flags(options, family)
     options.require(*command.plan_requires)
+    if options.plot is not None:
+        options.plot.check(overwrite=options.overwrite)
+        format = format_of(options.plot, "--plot")
+    own = command.make_parser().kind(options.said)
     with within_arithmetic(options):
-        report = command.plan_report(command.make_parser().kind(options.said))
+        report = command.plan_report(own)
     warn_of_budget(options)
+    if options.plot is not None:
+        options.plot.write(command.draw_plan(own, report, format), overwrite=options.overwrite)
     if options.json:
         emit(json.dumps(report, indent=2))
         return 0
@@ -130,6 +146,8 @@ def _check_flags(options: PlanOptions, family: str) -> None:
         raise InputError("--rare_items_per_user needs --items_per_user, of which they are a part")
     if options.degrees is not None and family != DEFAULT:
         raise InputError(f"--degrees is of {DEFAULT}: drop it")
+    if options.plot is not None and not planned()[family].draws:
+        raise InputError(f"--plot does not apply to {family}")
     own = planned()[family].make_parser()
     own.refuse_discarded(options.said)
     for name in options.said:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,6 +50,7 @@ class PlannedCommand(ABC):
       plan_requires: flags without which nothing can be planned, beside the budget.
       implied_by: a flag, perhaps of a config file alone, that says without --family that this family is meant.
       zero_delta: whether --delta=0 may be.
+      draws: whether it has a figure.
     """
 
     family: ClassVar[Family]
@@ -57,6 +58,7 @@ class PlannedCommand(ABC):
     plan_requires: ClassVar[tuple[str, ...]] = ()
     implied_by: ClassVar[str | None] = None
     zero_delta: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     @property
     def asked_by(self) -> str:
@@ -74,6 +76,10 @@ class PlannedCommand(ABC):
     def plan_report(self, options: Any) -> dict[str, Any]:
         """What `dpbeam plan` shows, for `Family.shown`."""
         return self.family.report(self.plan(options))
+
+    def draw_plan(self, options: Any, report: Mapping[str, Any], format: str) -> bytes:
+        """The figure of a plan, in a format of `dpbeam.figures`, for a family that draws."""
+        raise NotImplementedError
 
 
 class ReleaseCommand(PlannedCommand):

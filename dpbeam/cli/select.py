@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class SelectCommand(ProgramCommand):
     settings = "dpbeam.selection.plan"
     plan_flags = ("noisy_counts", "noisy_count_share", "others")
     list_flag = "public_items"
+    draws = True
 
     def make_parser(self) -> FlagParser[SelectOptions]:
         return FlagParser(
@@ -96,6 +97,11 @@ class SelectCommand(ProgramCommand):
             raise InputError("--degrees must be at least 1")
         chosen, advice = _advised(options)
         return {**plan_report(self.plan(chosen), degrees), **advice}
+
+    def draw_plan(self, options: SelectOptions, report: Mapping[str, Any], format: str) -> bytes:
+        from dpbeam.selection.curves import draw_plan
+
+        return draw_plan(self.plan(_advised(options)[0]), report, format)
 
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
         spec, summary = job.reading

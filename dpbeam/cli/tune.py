@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import BoundOptions, FlagParser
 from dpbeam.errors import InputError
+from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, run_command, tell, warn
@@ -176,11 +176,7 @@ def _check_files(options: TuneOptions) -> None:
         if name in options.said:
             options.said[name].check(overwrite=options.overwrite)
     if options.plot is not None:
-        from dpbeam.lab.experiments.plots import check_matplotlib
-
-        if os.path.splitext(options.plot)[1] not in (".svg", ".png"):
-            raise InputError(f"--plot: expected a name that ends in .svg or .png, got '{options.plot}'")
-        check_matplotlib("drop --plot")
+        format_of(options.plot, "--plot")
 
 
 def _model(options: TuneOptions) -> Model:

@@ -36,12 +36,22 @@ def _of_beam(temp_location: str) -> list[str]:
     """Folders that Beam makes for each run and leaves empty when it is killed."""
     if not is_local(temp_location):
         return []
-    return [path for path in owner.folders(temp_location, _BEAM_FOLDER) if not os.listdir(path)]
+    return [path for path in owner.folders(temp_location, _BEAM_FOLDER) if _is_empty(path)]
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not os.listdir(folder)
+    except FileNotFoundError:  # a living run has just ended
+        return False
 
 
 def _state_of_beams(folder: str) -> str:
     """They name no process; one that is a day old and still empty is no living run's."""
-    return "gone" if time.time() - os.stat(folder).st_mtime > _OLD_SECONDS else "unknown"
+    try:
+        return "gone" if time.time() - os.stat(folder).st_mtime > _OLD_SECONDS else "unknown"
+    except FileNotFoundError:
+        return "unknown"
 
 
 def warn_of_leftovers(temp_location: str, output: str) -> None:

@@ -68,6 +68,21 @@ class TestPlan:
         for name, least in limit.items():
             assert least <= one[name]
 
+    def test_plot(self, tmp_path, capsys):
+        flags = ["--epsilon=1", "--delta=1e-5", f"--plot={tmp_path / 'x.svg'}"]
+        assert run(capsys, "plan", *flags, "--items_per_user=12")[0] == 0
+        assert b"gsu, epsilon 1, delta 1e-05, D0 120" in (tmp_path / "x.svg").read_bytes()
+        for more, said in (
+            ([], f"--plot: '{tmp_path / 'x.svg'}' exists; pass --overwrite to replace it, or another name"),
+            (
+                [f"--plot={tmp_path / 'x.gif'}"],
+                f"--plot: expected a name that ends in .svg or .png, got '{tmp_path / 'x.gif'}'",
+            ),
+            (["--k=3", f"--plot={tmp_path / 'y.svg'}"], "--plot does not apply to top-k"),
+        ):
+            assert run(capsys, "plan", *flags, *more) == (2, "", f"dpbeam plan: error: {said}\n")
+        assert run(capsys, "plan", *flags, "--overwrite")[0] == 0
+
     def test_plan_says_what_a_floor_costs(self, capsys):
         flags = ["--epsilon=1", "--delta=1e-5", "--method=basic", "--min_users=5"]
         code, out, _ = run(capsys, "plan", *flags, "--degrees=1,4")

@@ -1,16 +1,12 @@
-"""Figures of an experiment, as SVG and PNG, the same bytes for the same results. They can be read in print.
-
-Lines differ in colour, marker and dash; colours are those of Okabe and Ito (2008), distinct to people who are colour
-blind, and of different greys. A line is the mean or median of repetitions, with the standard deviation above and below.
-"""
+"""Figures of an experiment: a line is the mean or median of repetitions, with the standard deviation around it."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
+from dpbeam.figures import COLOURS, line_style, rendered
 from dpbeam.lab.evaluation.measures import BINNED, measures
 from dpbeam.lab.experiments.markdown import named, shown
 from dpbeam.lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary
@@ -23,27 +19,9 @@ if TYPE_CHECKING:
 Point = tuple[float, float, float]
 """x, centre, spread."""
 
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h")
-DASHES = ("-", "--", "-.", ":")
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
 _PANEL = (4.0, 3.2)  # inches
 _COLUMNS = 3
-
-
-def check_matplotlib(drop: str = "take `plots` out") -> None:
-    """Refuse to plan plots where they cannot be drawn.
-
-    Args:
-      drop: how to do without.
-
-    Raises:
-      InputError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise InputError(f"plots need matplotlib: pip install 'dpbeam[plots]', or {drop}") from None
 
 
 def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[str, bytes]:
@@ -53,31 +31,6 @@ def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[st
       InputError: nothing is to be drawn, or an axis is to be logarithmic and has no positive value.
     """
     return rendered(lambda: _figure(rows, spec), formats)
-
-
-def rendered(make: Callable[[], Figure], formats: Sequence[str]) -> dict[str, bytes]:
-    """A figure in every format, the same bytes each time."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    settings: dict[str, Any] = {
-        "svg.hashsalt": "dpbeam",
-        "svg.fonttype": "none",
-        "font.family": "DejaVu Sans",  # comes with matplotlib
-        "font.size": 9,
-    }
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user has set
-        for name, value in settings.items():
-            matplotlib.rcParams[name] = value  # type: ignore[index]
-        figure = make()
-        by_format = {}
-        for format in formats:
-            file = io.BytesIO()
-            metadata = {"Date": None, "Creator": None} if format == "svg" else {"Software": None}
-            figure.savefig(file, format=format, dpi=150, metadata=metadata)
-            by_format[format] = file.getvalue()
-        return by_format
 
 
 def _figure(rows: Sequence[Row], spec: PlotSpec) -> Figure:
@@ -163,15 +116,13 @@ def _draw_panel(
             handles[name] = _bars(axis, points, xs, list(series).index(name), len(series), place)
             continue
         centres = [y for _, y, _ in points]
-        colour = COLOURS[place % len(COLOURS)]
+        style = line_style(place)
         (handles[name],) = axis.plot(
             [x for x, _, _ in points],
             centres,
-            marker=MARKERS[place % len(MARKERS)],
-            linestyle=DASHES[(place + place // len(COLOURS)) % len(DASHES)],
+            **style,
             markersize=4,
             linewidth=1.2,
-            color=colour,
             gid=f"series-{place}",
         )
         spreads = [spread for _, _, spread in points]
@@ -181,7 +132,7 @@ def _draw_panel(
                 centres,
                 spreads,
                 fmt="none",
-                ecolor=colour,
+                ecolor=style["color"],
                 elinewidth=0.8,
                 capsize=2,
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpbeam.figures import line_style, rendered
 from dpbeam.lab.evaluation.tuning import AIMS, Estimate, Tuning
-from dpbeam.lab.experiments.plots import COLOURS, DASHES, MARKERS, rendered
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,9 +47,7 @@ def _figure(tuning: Tuning, says: str) -> Figure:
             [e.mean(tuning.aim) for e in estimates],
             [e.error(tuning.aim) or 0.0 for e in estimates],
             label=title,
-            marker=MARKERS[place % len(MARKERS)],
-            color=COLOURS[place % len(COLOURS)],
-            linestyle=DASHES[(place + place // len(COLOURS)) % len(DASHES)],
+            **line_style(place),
             markersize=4,
             linewidth=1.2,
             capsize=2,

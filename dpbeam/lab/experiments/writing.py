@@ -56,9 +56,9 @@ def check_results(
     except OSError as error:
         raise InputError(f"--output: cannot make '{folder}': {error.strerror}") from None
     if experiment.plots:
-        from dpbeam.lab.experiments.plots import check_matplotlib
+        from dpbeam.figures import check_matplotlib
 
-        check_matplotlib()
+        check_matplotlib("take `plots` out")
 
 
 def write_results(prefix: str, finished: Finished) -> list[str]:

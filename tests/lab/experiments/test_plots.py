@@ -95,10 +95,10 @@ def test_the_same_results_give_the_same_bytes(changed):
 
 def test_lines_differ_without_colour():
     """Marker and dash of two lines are never both the same, up to twelve of them."""
-    from dpbeam.lab.experiments import plots
+    from dpbeam import figures
 
     styles = {
-        (plots.MARKERS[n % len(plots.MARKERS)], plots.DASHES[(n + n // len(plots.COLOURS)) % 4])
+        (figures.MARKERS[n % len(figures.MARKERS)], figures.DASHES[(n + n // len(figures.COLOURS)) % 4])
         for n in range(12)
     }
     assert len(styles) == 12
