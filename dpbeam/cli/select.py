@@ -58,6 +58,7 @@ class SelectOptions(
         nargs="+",
         action="extend",
     )
+    only_new: bool = switch("with --known, write the new items alone")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,12 @@ class SelectCommand(ProgramCommand):
 
     def check(self, options: SelectOptions) -> None:
         check_selection(options)
+        if options.only_new and options.known is None:
+            raise InputError("--only_new needs --known, which says what is not new")
+        if options.only_new and options.others:
+            raise InputError(
+                "--others counts users that hold neither known nor new items: drop it, or --only_new"
+            )
 
     def plan(self, options: SelectOptions) -> SelectionPlan:
         from dpbeam.selection.plan import make_plan
@@ -120,11 +127,14 @@ class SelectCommand(ProgramCommand):
             f"known: {len(known.items)} items of {len(known.named)} releases take no part in the selection"
         )
         items = pa.chunked_array([known.items, *([] if public is None else [public])]).unique()
-        return Lists(ListedBeside(plan, items, job.reading[1].kinds, known.items), known.named)
+        only_new = job.options.only_new
+        return Lists(ListedBeside(plan, items, job.reading[1].kinds, known.items, only_new), known.named)
 
     def ledger(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists, **more: Any) -> Ledger:
         public = job.options.public_items is not None
-        return super().ledger(plan, job, listed, public_items=public, known=listed.named)
+        return super().ledger(
+            plan, job, listed, public_items=public, known=listed.named, only_new=job.options.only_new
+        )
 
     def program(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists) -> Program:
         return listed.beside.program

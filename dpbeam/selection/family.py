@@ -59,10 +59,10 @@ def config_of_ledger(
       InputError, TypeError: they are none.
     """
     from dpbeam.selection.config import SelectionConfig
-    from dpbeam.selection.known import KNOWN
+    from dpbeam.selection.known import KNOWN, ONLY_NEW
     from dpbeam.selection.ledger import COUNT_DEVIATION, OTHERS_DEVIATION
 
-    apart = ("account", "input", "output", KNOWN, COUNT_DEVIATION, OTHERS_DEVIATION)
+    apart = ("account", "input", "output", KNOWN, ONLY_NEW, COUNT_DEVIATION, OTHERS_DEVIATION)
     values = {name: value for name, value in parameters.items() if name not in apart}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return SelectionConfig(epsilon, delta, method, **values)

@@ -8,7 +8,7 @@ them together compose as the runs of any dataset do (docs/privacy.md#known-items
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,13 @@ NEW = "new"
 COLUMN_TYPES = {**NUMBER_TYPES, NEW: pa.bool_()}
 #: Of a ledger's parameters: the known releases.
 KNOWN = "known"
+#: Of a ledger's parameters: true where the output leaves known items out.
+ONLY_NEW = "only_new"
+
+
+def known_parameters(known: Sequence[dict[str, Any]] | None, *, only_new: bool) -> dict[str, Any]:
+    """What a ledger says of known releases, from `named_release`; None: there are none."""
+    return {} if known is None else {KNOWN: list(known), **({ONLY_NEW: True} if only_new else {})}
 
 
 def named_release(ledger: Ledger, text: str) -> dict[str, Any]:

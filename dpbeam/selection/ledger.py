@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, run_ledger
-from dpbeam.selection.known import KNOWN
+from dpbeam.selection.known import known_parameters
 from dpbeam.selection.plan import SelectionPlan
 
 #: Of the parameters: what a noisy count's deviation is a multiple of.
@@ -21,15 +21,16 @@ def one_value_of(column: str | None) -> str:
 
 
 def selection_ledger(
-    plan: SelectionPlan, *, known: Sequence[dict[str, Any]] | None = None, **run: Any
+    plan: SelectionPlan, *, known: Sequence[dict[str, Any]] | None = None, only_new: bool = False, **run: Any
 ) -> Ledger:
     """What a run of `plan` costs and how.
 
     Args:
       known: releases whose items take no part, from `named_release`; None: there are none.
+      only_new: the output leaves their items out.
       run: as of `run_ledger`.
     """
-    named = {} if known is None else {KNOWN: list(known)}
+    named = known_parameters(known, only_new=only_new)
     parameters = {**plan.config.public_parameters(), **count_parameters(plan), **named}
     return run_ledger(plan.config.method, plan, plan.accounting, parameters, **run)
 

@@ -112,10 +112,10 @@ class ReleasePublicItems(beam.PTransform):
 
 
 class _MarkNew(beam.DoFn):
-    """Adds the column `new` to released batches: 0 for items that are known, else 1."""
+    """Adds the column `new` to released batches: 0 for items that are known, which `only_new` leaves out, else 1."""
 
-    def __init__(self, store: RunStore):
-        self._store = store
+    def __init__(self, store: RunStore, only_new: bool):
+        self._store, self._only_new = store, only_new
 
     def setup(self) -> None:
         self._known = self._store.read(_KNOWN_FILE)["items"]
@@ -123,7 +123,8 @@ class _MarkNew(beam.DoFn):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         new = pc.invert(is_listed(batch.column("item"), self._known)).cast(pa.float64())
         schema = batch.schema.append(pa.field(NEW, pa.float64()))
-        yield pa.RecordBatch.from_arrays([*batch.columns, new], schema=schema)
+        batch = pa.RecordBatch.from_arrays([*batch.columns, new], schema=schema)
+        yield batch.filter(pc.equal(new, 1.0)) if self._only_new else batch
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,14 @@ class ListedBeside:
       items: canonical bytes of the items, distinct; None: there is no list.
       kinds: of the items.
       known: those that are not new, where the output says which are; None where it does not.
+      only_new: the output leaves them out.
     """
 
     plan: SelectionPlan
     items: pa.Array | None
     kinds: Kinds | None
     known: pa.Array | None = None
+    only_new: bool = False
 
     @property
     def _counted(self) -> bool:
@@ -174,4 +177,5 @@ class ListedBeside:
             released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
         if self.known is None:
             return released
-        return released | "MarkNew" >> beam.ParDo(_MarkNew(store)).with_output_types(pa.RecordBatch)
+        mark = _MarkNew(store, self.only_new)
+        return released | "MarkNew" >> beam.ParDo(mark).with_output_types(pa.RecordBatch)

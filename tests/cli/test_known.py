@@ -74,6 +74,37 @@ def test_a_second_night(nights, capsys):
     assert len(both.named) == 2 and sorted(both.items.to_pylist()) == sorted(i.encode() for i in listed)
 
 
+@pytest.mark.parametrize("counts", [[], ["--noisy_counts"]])
+def test_new_items_alone(counts, nights, capsys):
+    """The rows of the whole output that are new; verify takes the ledger, which says so."""
+    known = [f"--known={nights}/first", KEY, *counts, "--overwrite"]
+    assert main(job(nights, 1, "whole", *known)) == 0
+    assert main(job(nights, 1, "some", *known, "--only_new")) == 0
+    whole, some = (pa.table(read(nights, name)).to_pylist() for name in ("whole", "some"))
+    assert some == [row for row in whole if row[NEW]] and 0 < len(some) < len(whole)
+    assert ledger(nights, "some").parameters["only_new"] is True
+    assert "only_new" not in ledger(nights, "whole").parameters
+    capsys.readouterr()
+    main(["verify", f"{nights}/some.ledger.json", "--contents"])
+    assert capsys.readouterr().out.count("FAILS") == 1  # the key
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--only_new"], "--only_new needs --known, which says what is not new"),
+        (
+            ["--only_new", "--known=first", "--noisy_counts", "--others"],
+            "--others counts users that hold neither known nor new items: drop it, or --only_new",
+        ),
+    ],
+)
+def test_only_new_of_what(flags, message, nights, capsys):
+    assert main(job(nights, 1, "refused", *flags)) == 2
+    assert capsys.readouterr().err == f"dpbeam select: error: {message}\n"
+    assert not list(nights.glob("refused*"))
+
+
 def test_memory_gives_the_same_with_counts(nights):
     out = ["--noisy_counts", f"--known={nights}/first", KEY]
     assert main(job(nights, 1, "counted", *out, "--num_shards=2")) == 0
