@@ -30,6 +30,14 @@ def interrupting(*, every: bool = False) -> Iterator[None]:
         yield
 
 
+def forget_interrupt() -> None:
+    """To be called where a KeyboardInterrupt was handled: else `python -m` may still end by SIGINT, without exit code.
+
+    It does where the interrupt has passed through `exec` of a text, as of dataclasses, until another text is run.
+    """
+    exec("")
+
+
 @contextlib.contextmanager
 def deferring() -> Iterator[list[int]]:
     """Signals that stop a program wait: the list that the context gives holds those that came."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dpbeam.errors import InputError, UnavailableError, complain, visible
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.signals import deferring, interrupting
+from dpbeam.signals import deferring, forget_interrupt, interrupting
 
 _SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
@@ -74,6 +74,7 @@ def run_command(
         return end.code if isinstance(end.code, int) else ExitCode.DONE
     except (Exception, KeyboardInterrupt) as error:
         raised = error
+        forget_interrupt()
     code, message = _outcome(raised)
     if message:
         complain(f"dpbeam {_State.command}: error: {message}")

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +37,22 @@ def test_stopped_and_run_again(number, large_pairs, tmp_path):
     assert main(["select", *select_flags(small_pairs(tmp_path), tmp_path / "out" / "x", temp)]) == 0
     assert len(os.listdir(tmp_path / "out")) == 2
     assert os.listdir(temp) == []
+
+
+def test_an_interrupt_in_a_text_that_is_run_ends_with_the_exit_code(tmp_path):
+    """Python itself would end `python -m` by SIGINT."""
+    text = "raise KeyboardInterrupt"
+    (tmp_path / "stopped.py").write_text(
+        f"from dpbeam.jobs.console import run_command\nraise SystemExit(run_command('x', lambda: exec('{text}')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "stopped"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (1, "dpbeam x: error: interrupted\n")
 
 
 @pytest.fixture

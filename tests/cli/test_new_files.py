@@ -33,6 +33,7 @@ GOOD = {
     "pack": [*PACK, "--allow_small_supply"],
     "report": ["out.ledger.json"],
     "export": ["out.ledger.json"],
+    "plan": BUDGET,
     "tune": ["--users=100", "--mean_items_per_user=3", "--repetitions=1", "--method=basic", *BUDGET],
     "synth": ["--users=5", "--items=5"],
     "evaluate run": ["experiment.yaml"],
