@@ -164,13 +164,13 @@ def _show(store: BudgetStore, options: AccountsOptions) -> int:
 
     days = parse_days(options.budget_period, "--budget_period") if options.budget_period is not None else None
     names = [options.dataset] if "dataset" in options.said else store.datasets()
-    found = [_standing(store.account(name), days) for name in names]
+    standings = [_standing(store.account(name), days) for name in names]
     if options.json:
-        emit(json.dumps(found[0] if "dataset" in options.said else found, indent=2))
+        emit(json.dumps(standings[0] if "dataset" in options.said else standings, indent=2))
         return 0
     from dpbeam.cli.tables import show
 
-    show(lambda console: _draw_standing(found, console))
+    show(lambda console: _draw_standing(standings, console))
     return 0
 
 
@@ -206,10 +206,10 @@ def _open_release(release: Release) -> dict[str, Any]:
     return {"release_id": release.id, "state": release.state, "holder": holder_text(release)}
 
 
-def _draw_standing(found: list[dict[str, Any]], console: Console) -> None:
+def _draw_standing(standings: list[dict[str, Any]], console: Console) -> None:
     from rich.table import Table
 
-    for account in found:
+    for account in standings:
         table = Table("budget", "amount", "limit", "spent", "reserved", "left", title=account["dataset"])
         for row in account["budgets"]:
             place = " ".join(part for part in (row["cohort"], row["days"]) if part) or "all"
@@ -243,13 +243,13 @@ def _history(store: BudgetStore, options: AccountsOptions) -> int:
     return 0
 
 
-def _together(found: Composition) -> dict[str, Any]:
-    tight = {"epsilon": found.tight_epsilon, "delta": found.tight_delta}
+def _together(composed: Composition) -> dict[str, Any]:
+    tight = {"epsilon": composed.tight_epsilon, "delta": composed.tight_delta}
     return {
-        "releases": found.releases,
-        "private": found.private,
-        "basic": {"epsilon": float(found.epsilon), "delta": float(found.delta)},
-        "tightest": None if found.tight_epsilon is None else tight,
+        "releases": composed.releases,
+        "private": composed.private,
+        "basic": {"epsilon": float(composed.epsilon), "delta": float(composed.delta)},
+        "tightest": None if composed.tight_epsilon is None else tight,
     }
 
 
@@ -287,8 +287,8 @@ def _resolve(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.store import Actor
     from dpbeam.jobs.charged import resolve
 
-    found = resolve(store, options.dataset, options.release_id, Actor.this("budget resolve"))
-    _say(options, f"release '{options.release_id}' of dataset '{options.dataset}' {found}")
+    outcome = resolve(store, options.dataset, options.release_id, Actor.this("budget resolve"))
+    _say(options, f"release '{options.release_id}' of dataset '{options.dataset}' {outcome}")
     return 0
 
 

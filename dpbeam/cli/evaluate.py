@@ -88,6 +88,6 @@ def _from_ledger(path: str) -> dict:
         raise InputError(f"--ledger: {error}") from None
     except ValueError:
         raise InputError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
-    found = {"epsilon": ledger.epsilon, "delta": ledger.delta}
+    budget = {"epsilon": ledger.epsilon, "delta": ledger.delta}
     d0 = ledger.parameters.get("max_items_per_user")
-    return found if d0 is None else {**found, "max_items_per_user": d0}
+    return budget if d0 is None else {**budget, "max_items_per_user": d0}

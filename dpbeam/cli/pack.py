@@ -200,10 +200,10 @@ def read_supplies(path: str) -> tuple[Resource, ...]:
     from dpbeam.io.yaml_files import load
     from dpbeam.packing.config import resources_of
 
-    found = load(path, "--supplies")
-    if not isinstance(found, Mapping | list) or not found:
+    supplies = load(path, "--supplies")
+    if not isinstance(supplies, Mapping | list) or not supplies:
         raise InputError(f"--supplies: '{path}' must map resources to supplies, or list supplies")
-    return resources_of(found)
+    return resources_of(supplies)
 
 
 def config_of(options: PackOptions) -> PackingConfig:

@@ -113,7 +113,7 @@ def _run(argv: Sequence[str]) -> int:
         ParallelRuns(options.jobs) as runs,
         counted("dpbeam tune", enabled=not options.quiet) as (begin, advance),
     ):
-        found = tune(
+        tuning = tune(
             population,
             tried,
             aim=options.aim,
@@ -125,12 +125,12 @@ def _run(argv: Sequence[str]) -> int:
             begin=begin,
             advance=advance,
         )
-    report = {"not_private": options.input is not None, "source": source, **found.report(epsilon, delta)}
-    if found.not_run:
+    report = {"not_private": options.input is not None, "source": source, **tuning.report(epsilon, delta)}
+    if tuning.not_run:
         from dpbeam.cli.tables import not_run
 
         warn(not_run(report))
-    _write(options, report, found)
+    _write(options, report, tuning)
     if options.json:
         emit(json.dumps(report, indent=2))
     else:
@@ -232,14 +232,14 @@ def _read(options: TuneOptions) -> Population:
     return Population(indexed.sets, indexed.num_items)
 
 
-def _write(options: TuneOptions, report: dict[str, Any], found: Tuning) -> None:
+def _write(options: TuneOptions, report: dict[str, Any], tuning: Tuning) -> None:
     files: dict[NewFile, bytes] = {}
     if options.output is not None:
         files[options.output] = _config(report).encode()
     if options.plot is not None:
         from dpbeam.lab.experiments.tuning_plot import draw_tuning
 
-        files[options.plot] = draw_tuning(found, report["source"]["says"], options.plot.rpartition(".")[2])
+        files[options.plot] = draw_tuning(tuning, report["source"]["says"], options.plot.rpartition(".")[2])
     for file, data in files.items():
         file.write(data, overwrite=options.overwrite)
     if files and not options.quiet and not options.json:

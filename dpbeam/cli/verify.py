@@ -60,21 +60,21 @@ def _run(argv: Sequence[str]) -> int:
         raise InputError("--input and --input_digests go together")
     if options.contents and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
-    found, unreadable = [], False
+    verdicts, unreadable = [], False
     for path in paths:
         try:
-            found.append(_verified(path, options))
+            verdicts.append(_verified(path, options))
         except InputError as error:
             complain(f"dpbeam verify: error: {error}")
             unreadable = True
     if options.json:
-        emit(json.dumps(found, indent=2, ensure_ascii=False))
+        emit(json.dumps(verdicts, indent=2, ensure_ascii=False))
     else:
-        for one in found:
+        for one in verdicts:
             _print(one, quiet=options.quiet)
     if unreadable:
         return ExitCode.REFUSED
-    return ExitCode.DONE if all(one["verified"] for one in found) else ExitCode.FAILED
+    return ExitCode.DONE if all(one["verified"] for one in verdicts) else ExitCode.FAILED
 
 
 def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
@@ -121,13 +121,13 @@ def refused(command: str, path: str, statements: list[Statement]) -> bool:
     return bool(wrong)
 
 
-def _print(found: dict[str, Any], *, quiet: bool) -> None:
-    verdict = "verified" if found["verified"] else "NOT VERIFIED"
-    lines = [f"{found['ledger']}: {verdict}"]
+def _print(checked: dict[str, Any], *, quiet: bool) -> None:
+    verdict = "verified" if checked["verified"] else "NOT VERIFIED"
+    lines = [f"{checked['ledger']}: {verdict}"]
     marks = {True: "ok", False: "FAILS", None: "--"}
-    shown = [s for s in found["statements"] if s["holds"] is False or not quiet]
+    shown = [s for s in checked["statements"] if s["holds"] is False or not quiet]
     lines += [f"  {marks[s['holds']]:<6} {s['name']}: {s['text']}" for s in shown]
     if not quiet:
-        lines += [f"  not proved: {text}" for text in found["not_proved"]]
-    if not quiet or not found["verified"]:
+        lines += [f"  not proved: {text}" for text in checked["not_proved"]]
+    if not quiet or not checked["verified"]:
         emit("\n".join(map(visible, lines)))

@@ -78,7 +78,7 @@ def has_column(data: Any, name: str) -> bool:
 
 def same_length(columns: list[Column]) -> list[Column]:
     """The columns; InputError if they differ in length."""
-    if len({len(found.values) for found in columns}) > 1:
+    if len({len(one.values) for one in columns}) > 1:
         raise InputError(f"columns {', '.join(repr(c.name) for c in columns)} differ in length")
     return columns
 
@@ -112,17 +112,17 @@ def column(values: Any, name: str) -> Column:
         raise InputError(f"{where} has {dimensions} dimensions, not one")
     try:
         if hasattr(values, "__arrow_c_stream__"):
-            found = pa.chunked_array(values)
+            array = pa.chunked_array(values)
         elif dtype.startswith("StringDType"):  # of numpy, which pyarrow does not know
-            found = pa.array(list(values), pa.large_string())
+            array = pa.array(list(values), pa.large_string())
         else:
-            found = pa.array(values, from_pandas=True)
+            array = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         # What the libraries say may quote a value.
         raise InputError(
             f"{where} cannot be read as an Arrow array; users and items are strings, integers or bytes"
         ) from None
-    return Column(name, found, not pa.types.is_null(found.type))
+    return Column(name, array, not pa.types.is_null(array.type))
 
 
 def _is_array(values: Any) -> bool:
@@ -146,14 +146,14 @@ def _table(data: Any, what: str) -> pa.Table:
 def _of_values(values: Iterable[Any], name: str) -> pa.Array:
     """(n,) Arrow array of Python values or scalars of numpy; the null type where there is none but nulls."""
     isna = getattr(values, "isna", None)
-    found = list(values)
-    null = np.array([value is None for value in found], bool) if isna is None else np.asarray(isna(), bool)
+    listed = list(values)
+    null = np.array([value is None for value in listed], bool) if isna is None else np.asarray(isna(), bool)
     present = [
-        value.item() if isinstance(value, np.generic) else value for value, no in zip(found, null) if not no
+        value.item() if isinstance(value, np.generic) else value for value, no in zip(listed, null) if not no
     ]
     if not present:
-        return pa.nulls(len(found))
+        return pa.nulls(len(listed))
     array = from_values(present, name)
-    if len(present) < len(found):
+    if len(present) < len(listed):
         array = array.take(pa.array(np.cumsum(~null) - 1, mask=null))
     return array

@@ -110,14 +110,14 @@ def pack(
         config = PackingConfig(epsilon, delta, **settings)
         plan = _plan(config, resources, num_agents, len(agents), max_value)
     warn_of_budget(epsilon, delta)
-    found, kind = encode(agents, f"column '{agent}'")
-    found = check_agents(plain(found), kind, agent)
+    ids, kind = encode(agents, f"column '{agent}'")
+    ids = check_agents(plain(ids), kind, agent)
     names = columns if len(columns) == plan.size else [columns[0]] * plan.size
     check_numbers(values, demands, plan.market, value, names)
     about = {"agent_column": agent, "value_column": value, "demand_columns": list(columns)}
     ledger = packing_ledger(plan, fixed_key=key.insecure, input_parameters=about)
     kinds = Kinds(kind or STRING, (kind or STRING,))
-    batch = agent_batch(found, values, demands, kinds.metadata())
+    batch = agent_batch(ids, values, demands, kinds.metadata())
     with naming_arguments():
         table, prices = run_in_memory(plan, batch, key, agent)
     return Packed(table, prices, ledger)
@@ -145,10 +145,10 @@ def run_in_memory(
     del blocks
     got = list(output_batches(program, finished))
     agents = batch.column(AGENT)
-    found = pa.concat_arrays([part.column(AGENT) for part in got])
+    returned = pa.concat_arrays([part.column(AGENT) for part in got])
     shares = np.concatenate([part.column(ALLOCATION).to_numpy() for part in got])
     # Both hold the same agents once: sorted alike, rows meet.
-    ours, theirs = (pc.array_sort_indices(side).to_numpy() for side in (agents, found))
+    ours, theirs = (pc.array_sort_indices(side).to_numpy() for side in (agents, returned))
     ordered = np.empty(len(shares))
     ordered[ours] = shares[theirs]
     decoded = decode(agents.cast(pa.large_binary()), Kinds.of(batch.schema).item)[0]
@@ -204,20 +204,20 @@ def _cell(data: Any, name: str) -> Any:
 
 def _numbers(values: Any, name: str) -> np.ndarray:
     try:
-        found = np.asarray(values, np.float64)
+        numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise InputError(f"column '{name}' holds something else than numbers") from None
-    if found.ndim != 1:
-        raise InputError(f"column '{name}' has {found.ndim} dimensions, not one")
-    return found
+    if numbers.ndim != 1:
+        raise InputError(f"column '{name}' has {numbers.ndim} dimensions, not one")
+    return numbers
 
 
 def _listed(values: Any, name: str, width: int) -> np.ndarray:
     if isinstance(values, np.ndarray) and values.ndim == 2:
-        found = values.astype(np.float64)
-        if found.shape[1] != width:
+        numbers = values.astype(np.float64)
+        if numbers.shape[1] != width:
             raise InputError(f"column '{name}' must hold {width} numbers, one for each resource")
-        return found
+        return numbers
     array = values
     if not isinstance(array, pa.Array | pa.ChunkedArray):
         try:

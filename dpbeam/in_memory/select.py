@@ -410,15 +410,15 @@ def _columns(data: Any, user: str, names: tuple[str, ...]) -> list[Column]:
 
 def _kind_of(item: Column, declared: str | None) -> str:
     """The kind of an item column, never from its values."""
-    found = canonical.kind_of(item.values.type, f"column '{item.name}'")
-    if declared is None and not item.declared and found not in (None, STRING):
+    held = canonical.kind_of(item.values.type, f"column '{item.name}'")
+    if declared is None and not item.declared and held not in (None, STRING):
         raise InputError(
             f"column '{item.name}' holds Python values that are no strings and declares no type; pass "
-            f"item_type='{found}', or an array of Arrow or numpy"
+            f"item_type='{held}', or an array of Arrow or numpy"
         )
-    kind = declared or found or STRING
-    if found not in (None, kind):
-        raise InputError(f"column '{item.name}' holds {found} values, but item_type says {declared}")
+    kind = declared or held or STRING
+    if held not in (None, kind):
+        raise InputError(f"column '{item.name}' holds {held} values, but item_type says {declared}")
     return kind
 
 
@@ -464,8 +464,8 @@ def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: 
     else:
         raise InputError(f"{where} of several columns are a mapping or a frame with these columns")
     parts = []
-    for found, name, wanted in zip(columns, names, kinds):
-        part, kind = canonical.encode(found.values, where)
+    for item, name, wanted in zip(columns, names, kinds):
+        part, kind = canonical.encode(item.values, where)
         if kind not in (wanted, None):
             raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
         if part.null_count:
@@ -484,11 +484,11 @@ def _pairs(
 ) -> tuple[pa.Array, pa.Array]:
     """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
     columns = [users, *items]
-    encoded = [canonical.encode(found.values, f"column '{found.name}'") for found in columns]
-    for found, (values, kind) in zip(columns, encoded):
+    encoded = [canonical.encode(side.values, f"column '{side.name}'") for side in columns]
+    for side, (values, kind) in zip(columns, encoded):
         if values.null_count and on_null == "error":
-            raise InputError(f"column '{found.name}' holds a null; pass on_null='drop' to drop such rows")
-        _check_utf8(values, kind, f"column '{found.name}'")
+            raise InputError(f"column '{side.name}' holds a null; pass on_null='drop' to drop such rows")
+        _check_utf8(values, kind, f"column '{side.name}'")
     parts = [values for values, _ in encoded[1:]]
     user = canonical.plain(encoded[0][0])
     item = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)

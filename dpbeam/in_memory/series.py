@@ -212,16 +212,16 @@ class Series:
         Raises:
           InputError: the column holds a null or another type than the users have.
         """
-        found, kind = canonical.encode(column(users, "users").values, "users")
-        if found.null_count:
+        ids, kind = canonical.encode(column(users, "users").values, "users")
+        if ids.null_count:
             raise InputError("users holds a null; remove it")
         known = self._window.made.state.kinds
-        if known and len(found) and kind != kinds_of(known).user:
+        if known and len(ids) and kind != kinds_of(known).user:
             raise InputError(
                 f"users holds {kind} values, but the users of the series are {kinds_of(known).user}"
             )
         with naming_arguments():
-            self._window.erase(canonical.plain(found))
+            self._window.erase(canonical.plain(ids))
 
     def close(self) -> None:
         """End the series; what its users brought is forgotten. Budget that no night has used is not given back."""

@@ -151,7 +151,7 @@ def table_of_job_servers(*endpoints: str) -> dict[str, str]:
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
     kinds = {"BOOLEAN": "switch", "INTEGER": "integer", "NUMBER": "number", "ARRAY": "list"}
-    found = {}
+    kind_by_name = {}
     for endpoint in endpoints:
         with grpc.insecure_channel(endpoint) as channel:
             server = beam_job_api_pb2_grpc.JobServiceStub(channel)
@@ -160,8 +160,8 @@ def table_of_job_servers(*endpoints: str) -> dict[str, str]:
             )
         for option in described.options:
             kind = beam_job_api_pb2.PipelineOptionType.Enum.Name(option.type)
-            found[option.name] = kinds.get(kind, "text")
-    return {name: kind for name, kind in found.items() if name not in table()["flags"]}
+            kind_by_name[option.name] = kinds.get(kind, "text")
+    return {name: kind for name, kind in kind_by_name.items() if name not in table()["flags"]}
 
 
 def _below(cls: Any) -> Iterable[Any]:

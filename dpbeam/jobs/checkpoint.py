@@ -140,5 +140,5 @@ def _clean(folder: str) -> str:
 
 def _folders(folder: str) -> list[str]:
     """Run folders that were made here, on any filesystem."""
-    found = owner.folders(folder, owner.RUN_FOLDER)
-    return [path for path in found if RunStore(path).exists(_SETTINGS)]
+    folders = owner.folders(folder, owner.RUN_FOLDER)
+    return [path for path in folders if RunStore(path).exists(_SETTINGS)]

@@ -25,11 +25,11 @@ def leftovers(temp_location: str, output: str | None) -> list[tuple[str, str]]:
 def _of_runs(temp_location: str, output: str | None) -> list[tuple[str, str]]:
     """Those of `leftovers` that hold private data of runs."""
     stems = (owner.RUN_FOLDER, owner.STAGING)
-    found = [path for stem in stems for path in owner.folders(temp_location, stem)]
+    folders = [path for stem in stems for path in owner.folders(temp_location, stem)]
     if output:
         parent, stem = os.path.split(output)
-        found += owner.folders(parent, f"{stem}.staging-")
-    return [(folder, owner.state_of(folder)) for folder in found]
+        folders += owner.folders(parent, f"{stem}.staging-")
+    return [(folder, owner.state_of(folder)) for folder in folders]
 
 
 def _of_beam(temp_location: str) -> list[str]:

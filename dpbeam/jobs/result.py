@@ -181,14 +181,14 @@ def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float]
     from dpbeam.io.output import count_released, ledger_path, read_ledger, shards_named
     from dpbeam.io.paths import local_path
 
-    prefix, found = local_path(said["output"], "--output"), {}
+    prefix, released = local_path(said["output"], "--output"), {}
     try:
         ledger = read_ledger(prefix) or {"parameters": {}}
         account = ledger["parameters"].get("account") or {}
         # It may have been moved away, or have made room for a later release.
         if account.get("release_id") == said["release_id"] and account.get("dataset") == said["dataset"]:
             shards = shards_named(prefix, ledger)
-            found = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
+            released = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
     except (OSError, ValueError) as error:
         warn(f"{files_of(said)[0].flag}: the output '{prefix}' cannot be read: {error}")
-    return describe(command, said, OUT_ALREADY, ExitCode.DONE, charge=charge, **found)
+    return describe(command, said, OUT_ALREADY, ExitCode.DONE, charge=charge, **released)

@@ -75,22 +75,22 @@ def _y(probability: float) -> float:
 
 
 def _axes(most: int) -> list[str]:
-    found = []
+    parts = []
     for tenth in (0, 25, 50, 75, 100):
         y = _y(tenth / 100)
-        found.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
-        found.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tenth} %</text>')
+        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
+        parts.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tenth} %</text>')
     for users in ticks(most):
         x = _x(users, most)
-        found.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
-        found.append(
+        parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
+        parts.append(
             f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 15}" text-anchor="middle">{_short(users)}</text>'
         )
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    found.append(
+    parts.append(
         f'<text x="{middle:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">users that hold the item</text>'
     )
-    return found
+    return parts
 
 
 def ticks(most: int) -> list[int]:

@@ -111,14 +111,14 @@ def _row(event: Event, stage: str) -> Row:
 
 
 def _cost(event: Event) -> str:
-    found = []
+    costs = []
     if event.pure_epsilon() is not None:
-        found.append(f"epsilon {number(event.pure_epsilon())}")
+        costs.append(f"epsilon {number(event.pure_epsilon())}")
     elif event.zcdp_rho() is not None:
-        found.append(f"rho {number(event.zcdp_rho())} (zCDP)")
+        costs.append(f"rho {number(event.zcdp_rho())} (zCDP)")
     if event.outside_delta():
-        found.append(f"delta {number(event.outside_delta())}")
-    return "; ".join(found)
+        costs.append(f"delta {number(event.outside_delta())}")
+    return "; ".join(costs)
 
 
 def mechanism(event: Event) -> str:
@@ -131,11 +131,11 @@ def mechanism(event: Event) -> str:
 
 def glossary(event: ComposedEvent) -> dict[str, str]:
     """What the mechanisms of a tree are, in the words of their classes."""
-    found = {}
+    meanings = {}
     for leaf in leaves(event):
         text = inspect.getdoc(type(leaf)) or ""
-        found[mechanism(leaf)] = " ".join(text.split("\n\n")[0].split()).replace("`", "")
-    return found
+        meanings[mechanism(leaf)] = " ".join(text.split("\n\n")[0].split()).replace("`", "")
+    return meanings
 
 
 def rounds(event: ComposedEvent) -> int:
@@ -145,10 +145,10 @@ def rounds(event: ComposedEvent) -> int:
 
 def keeping(ledger: Ledger) -> Keeping | None:
     """Keep probabilities, if the settings give the events of the ledger and there is a selection."""
-    found = calibrated_anew(ledger)
-    if found is None or not found.same or found.selection is None:
+    anew = calibrated_anew(ledger)
+    if anew is None or not anew.same or anew.selection is None:
         return None
-    return _keeping(found.selection)
+    return _keeping(anew.selection)
 
 
 def _keeping(plan: SelectionPlan) -> Keeping:
@@ -206,13 +206,13 @@ def _users(count: int | None) -> str:
 
 def settings(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Public settings, those within others by their path: (name, value)."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for name, value in sorted(parameters.items()):
         if isinstance(value, dict) and value:
-            found += [(f"{name}.{inner}", text) for inner, text in settings(value)]
+            rows += [(f"{name}.{inner}", text) for inner, text in settings(value)]
         else:
-            found.append((name, shown(value)))
-    return found
+            rows.append((name, shown(value)))
+    return rows
 
 
 def shown(value: Any) -> str:

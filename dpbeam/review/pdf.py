@@ -24,7 +24,7 @@ _SECONDS = 120
 def find_chromium() -> str | None:
     """The first Chromium on the PATH; the environment's DPBEAM_CHROMIUM goes before."""
     named = os.environ.get("DPBEAM_CHROMIUM")
-    return next((found for name in filter(None, (named, *_NAMES)) if (found := shutil.which(name))), None)
+    return next((path for name in filter(None, (named, *_NAMES)) if (path := shutil.which(name))), None)
 
 
 def print_to_pdf(page: str, flag: str = "--pdf") -> bytes:

@@ -77,21 +77,21 @@ def _guarantee(ledger: Ledger) -> list[Statement]:
         return [unknown, Statement("composition", False, str(error))]
     except (ValueError, ArithmeticError) as error:
         return [unknown, Statement("noise", False, str(error))]
-    found = f"the events cost epsilon {spent.epsilon:.9g} and delta {spent.delta:.9g}, recomputed"
+    costs = f"the events cost epsilon {spent.epsilon:.9g} and delta {spent.delta:.9g}, recomputed"
     return [
-        Statement("guarantee", True, f"{found}; {declared} are declared"),
+        Statement("guarantee", True, f"{costs}; {declared} are declared"),
         *_thresholds(ledger.events),
         *_noise(ledger.events),
     ]
 
 
 def _thresholds(event: ComposedEvent) -> list[Statement]:
-    found = [leaf for leaf in leaves(event) if leaf.is_threshold]
-    if not found:
+    thresholds = [leaf for leaf in leaves(event) if leaf.is_threshold]
+    if not thresholds:
         return []
     text = (
-        f"of {len(found)} stated, each is at least what its noise and its delta require"
-        if len(found) > 1
+        f"of {len(thresholds)} stated, each is at least what its noise and its delta require"
+        if len(thresholds) > 1
         else "as high as noise and delta require, recomputed"
     )
     return [Statement("thresholds", True, text)]
@@ -109,14 +109,14 @@ def _noise(event: ComposedEvent) -> list[Statement]:
 def _sensitivity(ledger: Ledger) -> list[Statement]:
     """The accountant believes a sensitivity that an event states; where it follows from public bounds, it need not."""
     try:
-        found = sensitivity(ledger)
+        norm = sensitivity(ledger)
     except ValueError as error:
         return [Statement("sensitivity", None, str(error))]
-    if found is None:
+    if norm is None:
         return []
     unit = ledger.privacy_unit.partition(":")[0]
-    text = f"{found.stated:.9g} is stated, the supplies and bounds of the ledger let {unit} change {found.needed:.9g}"
-    return [Statement("sensitivity", found.covered, text)]
+    text = f"{norm.stated:.9g} is stated, the supplies and bounds of the ledger let {unit} change {norm.needed:.9g}"
+    return [Statement("sensitivity", norm.covered, text)]
 
 
 def _floor(ledger: Ledger, again: Calibrated | None) -> list[Statement]:
@@ -195,14 +195,14 @@ def not_proved(ledger: Ledger, *, contents: bool) -> list[str]:
     Args:
       contents: whether the digests of the output were checked.
     """
-    found = [
+    texts = [
         "that the run did what the ledger states: tests and audit of dpbeam speak for that",
         "that nobody has written the ledger by hand: it carries no signature",
         f"that the privacy unit is right for the people in the data: {ledger.privacy_unit}",
         "what other releases from the same data have spent",
     ]
     if not contents:
-        found.insert(2, "that the output is what the run wrote: --contents compares digests and rows")
+        texts.insert(2, "that the output is what the run wrote: --contents compares digests and rows")
     if ledger.public_items or ledger.parameters.get("public_domain"):
-        found.append("that what was declared public is public")
-    return found
+        texts.append("that what was declared public is public")
+    return texts
