@@ -18,8 +18,8 @@ INK = "#6b7580"
 
 
 def table(text: str) -> list[tuple[str, int, int]]:
-    """Rows of the README's first table: dataset, items of the best published method, items of gsu."""
-    rows = re.findall(r"^\| ([\w-]+) \|[^|]+\|[^|]+\| ([\d,]+) \| \*{0,2}([\d,]+)\*{0,2} \|$", text, re.M)
+    """Rows of the README's first table: dataset, items of the best published method, items of dpbeam."""
+    rows = re.findall(r"^\| ([\w-]+) \|[^|]+\|[^|]+\| ([\d,]+) \| \*{0,2}([\d,]+)\*{0,2} \|", text, re.M)
     return [(name, int(best.replace(",", "")), int(ours.replace(",", ""))) for name, best, ours in rows]
 
 
@@ -43,7 +43,7 @@ def figure(rows: list[tuple[str, int, int]]) -> Figure:
     handles = [drawn.add_artist(_swatch(colour)) for colour in COLOURS]
     drawn.legend(
         handles,
-        ("best published parallel method", "dpbeam's gsu, 16 rounds"),
+        ("best published parallel method", "dpbeam"),
         loc="outside upper center",
         ncols=2,
         frameon=False,

@@ -253,9 +253,7 @@ class Progress:
         begun = self._stage not in ("", "reading")
         # The impulses of later steps run first of all, and Flink starts a shuffle's reader with its writer.
         words = [
-            text
-            for text in map(self.describe_fused, steps)
-            if text and (begun or text not in _LAST_STEPS)
+            text for text in map(self.describe_fused, steps) if text and (begun or text not in _LAST_STEPS)
         ]
         if not self._enabled or not words:
             return
