@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.cli.flags import BoundOptions, FlagParser
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from dpbeam.counting.config import CountPlan
     from dpbeam.engine.program import Program
+    from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
 
 
@@ -53,8 +55,8 @@ class CountCommand(ProgramCommand):
     def program(self, plan: CountPlan, job: Job[CountOptions], listed: pa.Array | None) -> Program:
         return plan.program(public_domain(job, listed))
 
-    def writer(self, plan: CountPlan, job: Job[CountOptions]) -> beam.PTransform:
-        return write_released(job, noisy_count=True)
+    def writer(self, plan: CountPlan, job: Job[CountOptions], columns: OutputColumns) -> beam.PTransform:
+        return write_released(job, replace(columns, noisy_count=True))
 
     def how(self, plan: CountPlan) -> str:
         return "gaussian composition"

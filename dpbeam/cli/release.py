@@ -6,6 +6,7 @@ input before the plan is shown, and all of it before anything is charged or draw
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import check_selection, input_spec, naming_selector
+from dpbeam.errors import InputError
 from dpbeam.families.base import Family
 from dpbeam.jobs.checks import (
     check_budget,
@@ -29,6 +31,7 @@ from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import apache_beam as beam
+    import numpy as np
     import pyarrow as pa
     from apache_beam.pvalue import PCollection
 
@@ -36,9 +39,14 @@ if TYPE_CHECKING:
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.engine.program import Program
+    from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
+    from dpbeam.kernels.canonical import Kinds
     from dpbeam.kernels.columns import Columns
+    from dpbeam.randomness import RunKey
     from dpbeam.selection.plan import SelectionPlan
+
+    Histogram = tuple[pa.Array, np.ndarray, Kinds]
 
 
 class PlannedCommand(ABC):
@@ -103,7 +111,8 @@ class ReleaseCommand(PlannedCommand):
         return run_release(self.family.name, argv, lambda: self.make_parser().parse(argv), self._run)
 
     def _run(self, options: BudgetOptions, beam_arguments: list[str]) -> int:
-        options.require(*self.requires)
+        counted = options.histogram is not None
+        options.require(*(name for name in self.requires if not (counted and name == "input")))
         check_budget(options, zero_delta=self.zero_delta)
         check_test_key(options)
         self.check(options)
@@ -194,11 +203,14 @@ class ProgramCommand(ReleaseCommand):
         )
 
     def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
+        from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_program
 
-        program = self.program(plan, job, listed)
+        if job.options.histogram is not None:
+            return self._execute_counted(plan, job, ledger)
+        program, (spec, summary) = self.program(plan, job, listed), job.reading
         # Here it refuses names of columns, before anything is charged.
-        writer = self.writer(plan, job)
+        writer = self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
 
         def made(folder: RunFolder) -> ProgramRun:
             return self.program_run(folder, program, writer, job, listed)
@@ -211,6 +223,38 @@ class ProgramCommand(ReleaseCommand):
 
         trips, rounds = program.trips, self.rounds(plan, program)
         return run_program(job, made, ledger, report=report, trips=trips, rounds=rounds, after=after)
+
+    def _execute_counted(self, plan: Any, job: Job[Any], ledger: str) -> int:
+        """Release from the counts of a file, which the launcher reads once the run is paid for."""
+        from dpbeam.counts.gathered import histogram
+        from dpbeam.io.histograms import read_histogram
+        from dpbeam.io.pairs import NO_ROWS
+        from dpbeam.io.sinks import OutputColumns
+        from dpbeam.jobs.running import run_pipeline
+        from dpbeam.kernels.canonical import METADATA_KEY
+        from dpbeam.selection.transforms import FromHistogram
+
+        @functools.cache
+        def read() -> Histogram:
+            counted = read_histogram(job.options.histogram or "")
+            if not len(counted[0]) and not job.options.allow_empty:
+                raise InputError(f"--histogram: {NO_ROWS}")
+            return counted
+
+        def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
+            items, counts, kinds = read()
+            counted = histogram(items, counts, kinds.metadata()[METADATA_KEY])
+            released = pipeline | "FromHistogram" >> FromHistogram(folder, counted, self.of_histogram(plan))
+            _ = released | "Write" >> self.writer(plan, job, OutputColumns(("item",), kinds.item))
+
+        def report(paths: list[str], released: int) -> None:
+            self.report(plan, job, paths, released)
+
+        return run_pipeline(job, build, ledger, report=report, passes=1, rounds=1, first=read)
+
+    def of_histogram(self, plan: Any) -> Callable[[Columns, RunKey], pa.RecordBatch]:
+        """What is released of a histogram in place of pairs, where the command has --histogram."""
+        raise NotImplementedError
 
     def after(self, plan: Any, program: Program, job: Job[Any], folder: RunFolder) -> None:
         """What is left to do with a run's folder when its program has come to its end."""
@@ -257,8 +301,8 @@ class ProgramCommand(ReleaseCommand):
         return ProgramRun(program, read, write, one_step=sizes.one_step, relays=sizes.relays)
 
     @abstractmethod
-    def writer(self, plan: Any, job: Job[Any]) -> beam.PTransform:
-        """Writes what the program gives to the job's staging folder."""
+    def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
+        """Writes what is released to the job's staging folder; `columns`: of the items."""
 
     def selection(self, plan: Any) -> SelectionPlan | None:
         """The selection in a plan, if there is one."""
@@ -304,13 +348,10 @@ class ChoiceCommand(ProgramCommand):
     def selection(self, plan: Any) -> SelectionPlan | None:
         return plan.selection
 
-    def writer(self, plan: Any, job: Job[Any]) -> beam.PTransform:
+    def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
         """Writes items in the order of their rank."""
         from dpbeam.io.ranked import WriteRanked
-        from dpbeam.io.sinks import OutputColumns
 
-        spec, summary = job.reading
-        columns = OutputColumns.of(spec, summary.kinds)
         counts = getattr(plan, "counts", None) is not None
         return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)
 
@@ -320,12 +361,10 @@ class ChoiceCommand(ProgramCommand):
         super().report(plan, job, paths, released)
 
 
-def write_released(job: Job[Any], **numbers: bool) -> beam.PTransform:
-    """Writes items in the order of their bytes; `numbers`: as of `OutputColumns.of`."""
-    from dpbeam.io.sinks import OutputColumns, WriteReleased
+def write_released(job: Job[Any], columns: OutputColumns) -> beam.PTransform:
+    """Writes items in the order of their bytes."""
+    from dpbeam.io.sinks import WriteReleased
 
-    spec, summary = job.reading
-    columns = OutputColumns.of(spec, summary.kinds, **numbers)
     files = job.options.num_output_shards
     return WriteReleased(job.target.staging, columns, job.target.format, files)
 

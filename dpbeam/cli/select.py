@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +22,21 @@ from dpbeam.jobs.options import (
     switch,
 )
 from dpbeam.selection.family import Select
-from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, find
+from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, find, selectors
 
 if TYPE_CHECKING:
     import apache_beam as beam
+    import pyarrow as pa
 
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.engine.beam.driver import ProgramRun
     from dpbeam.engine.beam.store import RunFolder
     from dpbeam.engine.program import Program
     from dpbeam.io.known import KnownReleases
+    from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
+    from dpbeam.kernels.columns import Columns
+    from dpbeam.randomness import RunKey
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
     from dpbeam.selection.public_items import ListedBeside
@@ -58,7 +63,16 @@ class SelectOptions(
         nargs="+",
         action="extend",
     )
+    histogram: str | None = flag(
+        "FILE",
+        "items and counts (Parquet, CSV) instead of --input; --max_items_per_user then declares how many items one "
+        "user is counted for at most, once each",
+        type=READ,
+    )
     only_new: bool = switch("with --known, write the new items alone")
+
+
+DECLARED = "the histogram is taken to count one user for at most --max_items_per_user items, once each"
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,8 @@ class SelectCommand(ProgramCommand):
 
     def check(self, options: SelectOptions) -> None:
         check_selection(options)
+        if options.histogram is not None:
+            _check_counted(options)
         if options.only_new and options.known is None:
             raise InputError("--only_new needs --known, which says what is not new")
         if options.only_new and options.others:
@@ -111,6 +127,9 @@ class SelectCommand(ProgramCommand):
         return draw_plan(self.plan(_advised(options)[0]), report, format)
 
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
+        if job.options.histogram is not None:
+            yield f"{DECLARED}; output: {job.target.prefix}"
+            return
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
         yield from _of_the_default(job)
@@ -120,6 +139,8 @@ class SelectCommand(ProgramCommand):
 
         from dpbeam.selection.public_items import ListedBeside
 
+        if job.options.histogram is not None:
+            return Lists(ListedBeside(plan, None, None))
         public, known = super().read_list(plan, job), _known(job)
         if known is None:
             return Lists(ListedBeside(plan, public, job.reading[1].kinds))
@@ -171,20 +192,50 @@ class SelectCommand(ProgramCommand):
             job.say(
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
             )
+        if job.options.histogram is not None:
+            job.say(DECLARED)
         for line in _of_the_default(job):
             job.say(line)
 
-    def writer(self, plan: SelectionPlan, job: Job[SelectOptions]) -> beam.PTransform:
+    def writer(self, plan: SelectionPlan, job: Job[SelectOptions], columns: OutputColumns) -> beam.PTransform:
         config, new = plan.config, job.options.known is not None
         return write_released(
-            job, noisy_weight=config.noisy_weights, noisy_count=config.noisy_counts, new=new
+            job,
+            replace(columns, noisy_weight=config.noisy_weights, noisy_count=config.noisy_counts, new=new),
         )
+
+    def of_histogram(self, plan: SelectionPlan) -> Callable[[Columns, RunKey], pa.RecordBatch]:
+        from dpbeam.selection.tallied import select_counted
+
+        return functools.partial(select_counted, plan)
 
     def selection(self, plan: SelectionPlan) -> SelectionPlan:
         return plan
 
     def how(self, plan: SelectionPlan) -> str:
         return f"method {plan.config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
+
+
+def _check_counted(options: SelectOptions) -> None:
+    """Counts say nothing of users: their bound is declared, and only equal weights follow from it.
+
+    Raises:
+      InputError: naming the flag that is missing, or one that needs users.
+    """
+    for name in ("public_items", "known", "noisy_counts", "others", "min_users", "checkpoint"):
+        if options.said.get(name):
+            raise InputError(f"--{name} does not apply to --histogram: nothing is read but its counts")
+    if options.max_items_per_user is None:
+        raise InputError(
+            "--histogram needs --max_items_per_user: for how many items one user is counted at most, which nothing "
+            "in the file can tell"
+        )
+    selector = find(options.method or DEFAULT_METHOD)
+    if selector.count_units(1) is None:
+        able = ", ".join(name for name, one in selectors().items() if one.count_units(1) is not None)
+        raise InputError(
+            f"--histogram: {selector.name} weighs items by what users hold; give --method, of {able}"
+        )
 
 
 def config_of(options: SelectOptions) -> SelectionConfig:

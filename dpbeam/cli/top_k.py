@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,17 +15,13 @@ from dpbeam.jobs.options import READ, BudgetOptions, InputOptions, Options, Rele
 from dpbeam.topk.family import TopK
 
 if TYPE_CHECKING:
-    import apache_beam as beam
-    import numpy as np
     import pyarrow as pa
 
-    from dpbeam.engine.beam.store import RunFolder
     from dpbeam.engine.program import Program
     from dpbeam.jobs.job import Job
-    from dpbeam.kernels.canonical import Kinds
+    from dpbeam.kernels.columns import Columns
+    from dpbeam.randomness import RunKey
     from dpbeam.topk.config import TopKConfig, TopKPlan
-
-    Histogram = tuple[pa.Array, np.ndarray, Kinds]
 
 _HISTOGRAM_NOTE = {
     True: "the items that the histogram lists are taken as public: only their counts are protected",
@@ -122,10 +118,10 @@ class TopKCommand(ChoiceCommand):
 
         return topk_program(plan, None if listed is None else public_domain(job, listed))
 
-    def execute(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None, ledger: str) -> int:
-        if job.options.histogram is not None:
-            return _choose_from_histogram(self, plan, job, ledger)
-        return super().execute(plan, job, listed, ledger)
+    def of_histogram(self, plan: TopKPlan) -> Callable[[Columns, RunKey], pa.RecordBatch]:
+        from dpbeam.topk.program import chosen_of
+
+        return functools.partial(chosen_of, plan)
 
     def how(self, plan: TopKPlan) -> str:
         selection = "" if plan.selection is None else f"selection by {plan.selection.config.method}, "
@@ -200,39 +196,6 @@ def config_of(options: TopKOptions) -> TopKConfig:
     if limited:
         return replace(config, max_items_per_user=options.max_items_per_user)
     return config
-
-
-def _choose_from_histogram(command: TopKCommand, plan: TopKPlan, job: Job[TopKOptions], ledger: str) -> int:
-    """Choose from the counts of a file, which the launcher reads once the run is paid for, and write."""
-    from dpbeam.counts.gathered import histogram
-    from dpbeam.io.histograms import read_histogram
-    from dpbeam.io.pairs import NO_ROWS
-    from dpbeam.io.ranked import WriteRanked
-    from dpbeam.io.sinks import OutputColumns
-    from dpbeam.jobs.running import run_pipeline
-    from dpbeam.kernels.canonical import METADATA_KEY
-    from dpbeam.topk.transforms import ChooseTopK
-
-    @functools.cache
-    def read() -> Histogram:
-        counted = read_histogram(job.options.histogram or "")
-        if not len(counted[0]) and not job.options.allow_empty:
-            raise InputError(f"--histogram: {NO_ROWS}")
-        return counted
-
-    def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
-        items, counts, kinds = read()
-        columns = OutputColumns(("item",), kinds.item)
-        choose = ChooseTopK(folder, plan, histogram(items, counts, kinds.metadata()[METADATA_KEY]))
-        write = WriteRanked(
-            job.target.staging, columns, job.target.format, noisy_counts=plan.counts is not None
-        )
-        _ = pipeline | "ChooseTopK" >> choose | "WriteRanked" >> write
-
-    def report(paths: list[str], released: int) -> None:
-        command.report(plan, job, paths, released)
-
-    return run_pipeline(job, build, ledger, report=report, passes=plan.trips, rounds=1, first=read)
 
 
 COMMAND = TopKCommand()

@@ -175,7 +175,8 @@ class Job(Generic[O]):
     def privacy_unit(self) -> str:
         """What one user is, for the ledger."""
         if self.spec is None:
-            return "one user: one unit of at most one count each"
+            bound = self.options.said.get("max_items_per_user")
+            return "one user: one unit of at most one count each" + (f" of {bound} items" if bound else "")
         return self.spec.file_format.unit(self.spec) or one_value_of(self.spec.user_column)
 
     def input_parameters(self) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ _STEPS = {
     "ReadUnits": "reading",
     "SamplePerUser": "items of each user",
     "AllTrips": "all rounds",
-    "ChooseTopK-Choose": "choosing",
+    "FromHistogram-Release": "choosing",
     "WriteShard": "writing",
     "WriteFile": "writing",
 }
@@ -44,7 +44,7 @@ _OUTER_STEPS = {
     "ReadInput": "reading",
     "SelectPartitions": "items of each user",
     "UserBlocks": "items of each user",
-    "ChooseTopK": "choosing",
+    "FromHistogram": "choosing",
     "WriteReleased": "writing",
     "WriteRanked": "writing",
 }

@@ -300,6 +300,13 @@ class Selector(ABC):
     def weight(self, calibration: Calibration, degree: int) -> float:
         """What a user with this many items gives to each of them in a round when all count alike."""
 
+    def count_units(self, max_items: int) -> int | None:
+        """Weight, in units of the grid, that a user of `max_items` items gives to each where that is all that is known.
+
+        None: weights follow from what users hold, so counts of users are no input for it.
+        """
+        return None
+
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Probability that an item is released whose `users` users all hold `degree` items.
 

@@ -53,6 +53,11 @@ def choose_from(
     return choose(plan, gather(parts, domain, key), key)
 
 
+def chosen_of(plan: TopKPlan, counted: Columns, key: RunKey) -> pa.RecordBatch:
+    """The plan's choice from one histogram."""
+    return choose_from(plan, [counted], None, key)
+
+
 def choose(plan: TopKPlan, gathered: Gathered, key: RunKey) -> pa.RecordBatch:
     """The plan's choice from a histogram."""
     if not len(gathered.items):

@@ -1,58 +1,18 @@
-"""`TopKItems`: the public PTransform of top-k, and the choice from a histogram that is given."""
+"""`TopKItems`: the public PTransform of top-k."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selection.transforms import ProgramTransform
-from dpbeam.topk.config import TopKConfig, TopKPlan, plan_topk
-from dpbeam.topk.program import choose_from, topk_program
-
-_HISTOGRAM = "histogram"
-
-
-class _Choose(beam.DoFn):
-    """One element -> record batch (rank, item, noisy_count) of at most k items of the stored histogram."""
-
-    def __init__(self, store: RunStore, plan: TopKPlan):
-        self._store = store
-        self._plan = plan
-
-    def process(self, _: None) -> Iterator[pa.RecordBatch]:
-        chosen = choose_from(self._plan, [self._store.read(_HISTOGRAM)], None, self._store.run_key())
-        if chosen.num_rows:
-            yield chosen
-
-
-class ChooseTopK(beam.PTransform):
-    """The choice from a histogram of public items: PBegin -> PCollection of one record batch, none without items.
-
-    Args:
-      histogram: from `dpbeam.topk.program.histogram`.
-    """
-
-    def __init__(self, run: RunFolder, plan: TopKPlan, histogram: dict[str, Any]):
-        super().__init__()
-        store = run.claim()
-        store.write(_HISTOGRAM, histogram)
-        self._fn = _Choose(store, plan)
-        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
-
-    def expand(self, pipeline: beam.Pipeline) -> PCollection:
-        return (
-            pipeline
-            | "Once" >> beam.Create([None])
-            | "Choose" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
-        )
+from dpbeam.topk.config import TopKConfig, plan_topk
+from dpbeam.topk.program import topk_program
 
 
 class TopKItems(ProgramTransform):

@@ -17,7 +17,7 @@ STRING = OutputColumns(("item",), ("string",))
 
 
 def ranking(items, noisy=None):
-    """A record batch as `ChooseTopK` emits it."""
+    """A record batch as top-k emits it."""
     counts = pa.nulls(len(items), pa.int64()) if noisy is None else pa.array(noisy, pa.int64())
     ranks = pa.array(range(1, len(items) + 1), pa.int64())
     return pa.RecordBatch.from_arrays(

@@ -1,6 +1,7 @@
 """`TopKItems` on Beam against a reference: counts from a dictionary, then the mechanism called directly."""
 
 from collections import Counter
+from functools import partial
 
 import apache_beam as beam
 import numpy as np
@@ -18,9 +19,10 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
+from dpbeam.selection.transforms import FromHistogram
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.program import TopKProgram
-from dpbeam.topk.transforms import ChooseTopK, TopKItems
+from dpbeam.topk.program import TopKProgram, chosen_of
+from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches
 from tests.support.reference import Data
 
@@ -263,7 +265,9 @@ def choose_from(tmp_path, settings, items, counts):
     kinds = STRINGS.metadata()[METADATA_KEY]
     counted = histogram(pa.array(items, pa.large_binary()), np.array(counts, np.int64), kinds)
     return plan, run(
-        tmp_path, beam.Create([]), lambda source, folder: source.pipeline | ChooseTopK(folder, plan, counted)
+        tmp_path,
+        beam.Create([]),
+        lambda source, folder: source.pipeline | FromHistogram(folder, counted, partial(chosen_of, plan)),
     )
 
 

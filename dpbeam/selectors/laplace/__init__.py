@@ -34,6 +34,11 @@ class Laplace(Selector):
         program = UniformProgram(noises=[noise], thresholds=[only.threshold], max_items=request.max_items)
         return Calibration(program, (only.plan,), ComposedEvent("pure", only.events, label=self.name))
 
+    def count_units(self, max_items: int) -> int:
+        from dpbeam.kernels.grid import uniform_l1_units
+
+        return int(uniform_l1_units(max_items)[max_items])
+
     def weight(self, calibration: Calibration, degree: int) -> float:
         return 1.0 / degree
 

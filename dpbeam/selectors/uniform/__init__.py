@@ -37,6 +37,11 @@ class Basic(_Even):
     def plan(self, request: Request) -> Calibration:
         return _plan(self.name, request, (1.0,), "gaussian", pool=None)
 
+    def count_units(self, max_items: int) -> int:
+        from dpbeam.kernels.grid import uniform_l2_units
+
+        return int(uniform_l2_units(max_items)[max_items])
+
     def planted_faults(self) -> list[PlantedFault]:
         from dpbeam.selectors.uniform.faults import floor_faults, one_novel_item, whole_delta
 

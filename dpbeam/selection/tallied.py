@@ -1,0 +1,76 @@
+"""A selection from counts of users instead of their pairs: every user adds the same to each of its items.
+
+Guarantee: that of the selection, for a user who is counted for at most D0 items, once each; that this is so is declared
+and cannot be checked. The weights of a user, 1/sqrt(D0) each (1/D0 in l1), are at most those of a user whose items are
+known: the norm is at most 1, and no novel item gets more than thresholds allow for (docs/privacy.md#counts-for-input).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpbeam.engine.forwarding import Forwarding
+from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.program import Keys, Program
+from dpbeam.errors import InputError
+from dpbeam.kernels.canonical import METADATA_KEY
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pairs import Block, build_complete_block, common_kinds
+from dpbeam.randomness import RunKey
+from dpbeam.selection.plan import SelectionPlan
+
+#: Sums stay below this, far from where int64 ends.
+_LARGEST_SUM = 1 << 61
+_COUNT = "count"
+
+
+class _Tallied(Forwarding):
+    """One trip of uniform weights whose sums are counts times the weight of a user of D0 items."""
+
+    def __init__(self, inner: Program, unit: int):
+        super().__init__(inner)
+        self._unit = unit
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        return {"weight": block.state[_COUNT] * self._unit}, None
+
+
+def select_counted(plan: SelectionPlan, histogram: Columns, key: RunKey) -> pa.RecordBatch:
+    """The released items of a histogram: (item: canonical bytes, the program's numbers).
+
+    Args:
+      plan: of a selector that takes counts.
+      histogram: from `dpbeam.counts.gathered.histogram`.
+
+    Raises:
+      InputError: a count is too large to be added up.
+    """
+    items: pa.Array = histogram["items"]
+    counts, kinds = histogram["counts"], common_kinds([histogram])
+    unit = plan.selector.count_units(plan.program.cap)
+    if unit is None:
+        raise ValueError(f"{plan.config.method} cannot select from counts")
+    if len(counts) and int(counts.max()) > _LARGEST_SUM // unit:
+        raise InputError(f"--histogram: a count is above {_LARGEST_SUM // unit}; raise --max_items_per_user")
+    keys = Keys(key)
+    names, held = plan.program.released_names, counts > 0
+    items, counts = items.filter(pa.array(held)), counts[held]
+    block = build_complete_block(
+        0, np.zeros(len(items), np.int64), items, keys.pairs, 1, max(1, len(items)), kinds
+    )
+    schema = pa.schema(
+        [("item", pa.large_binary()), *((name, pa.float64()) for name in names)],
+        metadata={METADATA_KEY: kinds},
+    )
+    if block is None:
+        return pa.RecordBatch.from_pylist([], schema)
+    block.state = {_COUNT: counts[pc.index_in(block.items, value_set=items).to_numpy()]}
+    released = run_blocks(_Tallied(plan.program, unit), [block], keys)
+    numbers = released.noisy_weight.reshape(len(released), len(names))
+    return pa.RecordBatch.from_arrays([released.items, *map(pa.array, numbers.T)], schema=schema)
