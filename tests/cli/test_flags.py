@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import dpbeam
 from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.options import Options, flag, switch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 BUDGET = ["--epsilon=1", "--delta=1e-5"]
 JOB = ["--input", "x.csv", "--output=y", *BUDGET]
@@ -75,7 +74,7 @@ class TestOptions:
         named = re.compile(r'\bsaid(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in (?:\w+\.)*said\b')
         seen = set()
         for folder in ("cli", "jobs"):
-            for path in (ROOT / "dpbeam" / folder).glob("*.py"):
+            for path in (Path(dpbeam.__file__).parent / folder).glob("*.py"):
                 seen |= {first or second for first, second in named.findall(path.read_text())}
         assert "release_id" in seen and seen - {"series"} <= known  # a night's series follows from its folder
 
