@@ -59,7 +59,8 @@ def _run(argv: Sequence[str]) -> int:
         options.output if options.output is not None else NewFile(f"{prefix}.report.html", "--output", [path])
     )
     pdf_file = options.pdf
-    for file in filter(None, (page_file, pdf_file)):
+    files = [page_file] if pdf_file is None else [page_file, pdf_file]
+    for file in files:
         file.check(overwrite=overwrite)
     if pdf_file is not None and os.path.realpath(pdf_file) == os.path.realpath(page_file):
         raise InputError("--pdf: name another file than --output")
@@ -77,5 +78,5 @@ def _run(argv: Sequence[str]) -> int:
     if not ledger.private:
         warn("NOT PRIVATE: the run had a fixed key, and the report says so")
     if not options.quiet:
-        tell("report: " + ", ".join(filter(None, (page_file, pdf_file))))
+        tell("report: " + ", ".join(files))
     return 0
