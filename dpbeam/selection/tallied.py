@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.engine.forwarding import Forwarding
-from dpbeam.engine.in_process import run_blocks
+from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_complete_block, common_kinds
 from dpbeam.randomness import RunKey
@@ -58,19 +57,15 @@ def select_counted(plan: SelectionPlan, histogram: Columns, key: RunKey) -> pa.R
         raise ValueError(f"{plan.config.method} cannot select from counts")
     if len(counts) and int(counts.max()) > _LARGEST_SUM // unit:
         raise InputError(f"--histogram: a count is above {_LARGEST_SUM // unit}; raise --max_items_per_user")
-    keys = Keys(key)
-    names, held = plan.program.released_names, counts > 0
+    keys, held = Keys(key), counts > 0
     items, counts = items.filter(pa.array(held)), counts[held]
     block = build_complete_block(
         0, np.zeros(len(items), np.int64), items, keys.pairs, 1, max(1, len(items)), kinds
     )
-    schema = pa.schema(
-        [("item", pa.large_binary()), *((name, pa.float64()) for name in names)],
-        metadata={METADATA_KEY: kinds},
-    )
-    if block is None:
-        return pa.RecordBatch.from_pylist([], schema)
-    block.state = {_COUNT: counts[pc.index_in(block.items, value_set=items).to_numpy()]}
-    released = run_blocks(_Tallied(plan.program, unit), [block], keys)
-    numbers = released.noisy_weight.reshape(len(released), len(names))
-    return pa.RecordBatch.from_arrays([released.items, *map(pa.array, numbers.T)], schema=schema)
+    program, blocks = _Tallied(plan.program, unit), []
+    if block is not None:
+        block.state = {_COUNT: counts[pc.index_in(block.items, value_set=items).to_numpy()]}
+        blocks.append(block)
+    numbers = [(name, pa.float64()) for name in program.released_names]
+    nothing = pa.RecordBatch.from_pylist([], pa.schema([("item", pa.large_binary()), *numbers]))
+    return next(output_batches(program, run_trips(program, blocks, keys)), nothing)
