@@ -98,12 +98,11 @@ def _run(argv: Sequence[str]) -> int:
     if options.plot is not None:
         options.plot.check(overwrite=options.overwrite)
         format = format_of(options.plot, "--plot")
-    own = command.make_parser().kind(options.said)
     with within_arithmetic(options):
-        report = command.plan_report(own)
+        plan, report = command.plan_shown(command.make_parser().kind(options.said))
     warn_of_budget(options)
     if options.plot is not None:
-        options.plot.write(command.draw_plan(own, report, format), overwrite=options.overwrite)
+        options.plot.write(command.draw_plan(plan, report, format), overwrite=options.overwrite)
     if options.json:
         emit(json.dumps(report, indent=2))
         return 0

@@ -81,11 +81,12 @@ class PlannedCommand(ABC):
     def plan(self, options: Any) -> Any:
         """The settings among the flags, calibrated; looks at no data."""
 
-    def plan_report(self, options: Any) -> dict[str, Any]:
-        """What `dpbeam plan` shows, for `Family.shown`."""
-        return self.family.report(self.plan(options))
+    def plan_shown(self, options: Any) -> tuple[Any, dict[str, Any]]:
+        """What `dpbeam plan` plans, and what it shows of that, for `Family.shown`."""
+        plan = self.plan(options)
+        return plan, self.family.report(plan)
 
-    def draw_plan(self, options: Any, report: Mapping[str, Any], format: str) -> bytes:
+    def draw_plan(self, plan: Any, report: Mapping[str, Any], format: str) -> bytes:
         """The figure of a plan, in a format of `dpbeam.figures`, for a family that draws."""
         raise NotImplementedError
 

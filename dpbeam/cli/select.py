@@ -112,19 +112,20 @@ class SelectCommand(ProgramCommand):
 
         return make_plan(config_of(options))
 
-    def plan_report(self, options: SelectOptions) -> dict[str, Any]:
+    def plan_shown(self, options: SelectOptions) -> tuple[SelectionPlan, dict[str, Any]]:
         from dpbeam.selection.report import plan_report
 
         degrees = options.degrees
         if degrees and min(degrees) < 1:
             raise InputError("--degrees must be at least 1")
         chosen, advice = _advised(options)
-        return {**plan_report(self.plan(chosen), degrees), **advice}
+        plan = self.plan(chosen)
+        return plan, {**plan_report(plan, degrees), **advice}
 
-    def draw_plan(self, options: SelectOptions, report: Mapping[str, Any], format: str) -> bytes:
+    def draw_plan(self, plan: SelectionPlan, report: Mapping[str, Any], format: str) -> bytes:
         from dpbeam.selection.curves import draw_plan
 
-        return draw_plan(self.plan(_advised(options)[0]), report, format)
+        return draw_plan(plan, report, format)
 
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
         if job.options.histogram is not None:

@@ -239,7 +239,7 @@ def _write(options: TuneOptions, report: dict[str, Any], tuning: Tuning) -> None
     if options.plot is not None:
         from dpbeam.lab.experiments.tuning_plot import draw_tuning
 
-        files[options.plot] = draw_tuning(tuning, report["source"]["says"], options.plot.rpartition(".")[2])
+        files[options.plot] = draw_tuning(tuning, report["source"]["says"], format_of(options.plot, "--plot"))
     for file, data in files.items():
         file.write(data, overwrite=options.overwrite)
     if files and not options.quiet and not options.json:
