@@ -1,3 +1,3 @@
-"""The version of dpbeam; `pyproject.toml` says the same."""
+"""The version of dpbeam; `pyproject.toml` takes it from here."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -1,7 +1,7 @@
 # Flink with Beam's runner on its class path; the same image is the job server beside the launcher.
 #
 #   scripts/flink fetch        # puts the job server together, in ~/.cache/dpbeam/jars
-#   docker build --tag REGISTRY/dpbeam-flink:0.1.0 --file configs/kubernetes/flink.Dockerfile ~/.cache/dpbeam/jars
+#   docker build --tag REGISTRY/dpbeam-flink:1.0.0 --file configs/kubernetes/flink.Dockerfile ~/.cache/dpbeam/jars
 #
 # Loaded by each job instead, Beam's classes would leak 27 MB of metaspace a job (docs/flink.md).
 FROM flink:1.19.3-java17

@@ -1,7 +1,8 @@
-"""What is published: sdist and wheel, built by scripts/build and used from empty environments, away from the sources.
+"""What is published: sdist and wheel, made by scripts/release and used from empty environments, away from the sources.
 
-Every Python that dpbeam supports and this machine has (tests/support/pythons.py) gets the wheel with the locked
-releases and runs part of the tests. Needs a package index; skipped without one, except where CI is set.
+Every Python that dpbeam supports and this machine has (tests/support/pythons.py) gets the wheel and runs part of the
+tests: the oldest with the oldest releases that pyproject.toml allows, the newest with the newest, the others with the
+locked ones. Needs a package index; skipped without one, except where CI is set.
 """
 
 import hashlib
@@ -32,10 +33,21 @@ PART = (
     "tests/engine/beam/test_hub.py",
     "tests/engine/beam/test_messages.py",
     "tests/io/test_sinks.py",
+    "tests/io/test_tables.py",
     "tests/kernels",
     "tests/selectors/test_registry.py",
+    "tests/storage",
 )
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "pandas")
+TOOLS = (
+    "pytest",
+    "pytest-xdist",
+    "hypothesis",
+    "mpmath",
+    "pandas",
+    "polars",
+    "warcio",
+    "pyiceberg[sql-sqlite]",
+)
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
@@ -103,22 +115,37 @@ def _left_out(folder, names):
     }
 
 
+#: Stands in the tree of a release for what other tests run, and leaves its name.
+STUB = """#!/bin/sh
+echo "$0 $*" >>../ran
+for folder; do :; done
+case $0 in *site) mkdir "$folder" && echo site >"$folder/index.html" ;; esac
+"""
+
+
 def build(folder):
-    """scripts/build on a copy of the tree: its sdist and wheel. The environment is that of the tests, unchanged."""
+    """scripts/release on a commit of the tree: its sdist and wheel. The environment is that of the tests, unchanged."""
     source, venv = folder / "source", folder / "venv"
     shutil.copytree(ROOT, source, ignore=_left_out)
+    for name in (".ci/run", "scripts/lock", "scripts/site"):
+        (source / name).write_text(STUB)
+    sections = ["Unreleased]", f"{__version__}] - 2026-01-01\n\n- News.", "0.0.1] - 2025-01-01\n\n- Old."]
+    (source / "CHANGELOG.md").write_text("\n\n## [".join(["# Changelog", *sections]) + "\n")
+    identity = ["-c", "user.name=x", "-c", "user.email=x", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=source, check=True)
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (venv / "bin" / "python").chmod(0o755)
     (venv / ".installed-test").touch()
-    script = [source / "scripts" / "build", folder / "dist"]
+    script = [source / "scripts" / "release", folder / "dist"]
     done = run(script, folder, DPBEAM_VENV=str(venv), SOURCE_DATE_EPOCH="1700000000")
     if done.returncode and re.search("error sending request|dns error|Failed to fetch", done.stderr):
         pytest.skip("needs a package index")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count("PASSED") == 2, done.stdout
-    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    return sdist, wheel
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return folder / "dist" / f"dpbeam-{__version__}.tar.gz", wheel
 
 
 def unpacked(sdist, folder):
@@ -140,6 +167,21 @@ def installed(built, tmp_path_factory):
     environment = new_environment(tmp_path_factory.mktemp("installed") / "venv")
     install(environment, built[1])
     return environment
+
+
+def test_a_release_is_checked_and_ready_to_be_tagged(built):
+    folder = built[0].parent
+    ran = (folder.parent / "ran").read_text().splitlines()
+    assert [line.split()[0] for line in ran] == ["./scripts/lock", "./.ci/run", "./scripts/site"]
+    assert ran[0].split()[1:] == ["--check"]
+    assert (folder / "notes.md").read_text().split() == ["dpbeam", __version__, "-", "News."]
+    sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    docs = f"dpbeam-{__version__}-docs.tar.gz"
+    assert set(sums) == {built[0].name, built[1].name, docs, "notes.md"}
+    for name, digest in sums.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    with tarfile.open(folder / docs) as archive:
+        assert f"{docs.removesuffix('.tar.gz')}/index.html" in archive.getnames()
 
 
 def test_the_wheel_holds_the_package_and_its_data_alone(built):
@@ -247,15 +289,27 @@ print(dpbeam.__file__, len(wanted), *(m.version(re.match(r"[\\w.-]+", r)[0]) for
     assert file.startswith(str(environment)) and int(number) == len(versions) > 0, done.stderr
 
 
+def install_releases(version, environment, wheel):
+    """The oldest releases of all requirements, extras too, for the oldest Python, the newest for the newest."""
+    if version == PYTHONS[0]:
+        every = [f"--extra={extra}" for extra in EXTRAS]
+        install(environment, "--resolution=lowest-direct", "-r", ROOT / "pyproject.toml", *every)
+        install(environment, "--no-deps", wheel)
+    elif version == PYTHONS[-1]:
+        install(environment, f"{wheel}[{','.join(EXTRAS)}]")
+    else:
+        install(environment, "--require-hashes", "-r", ROOT / "locks" / "dpbeam.txt")
+        install(environment, "--no-deps", wheel)
+
+
 @pytest.mark.parametrize("version", PYTHONS)
-def test_every_python_runs_the_wheel_with_the_locked_releases(version, built, tmp_path):
+def test_every_python_runs_the_wheel(version, built, tmp_path):
     """The tests run beside an unpacked sdist that has lost the package, so what they import is the wheel."""
     python = find_python(version)
     if python is None:
         pytest.skip(f"no Python {version} here: name one in DPBEAM_PYTHONS, or install it for pyenv")
     environment = new_environment(tmp_path / "venv", python)
-    install(environment, "--require-hashes", "-r", ROOT / "locks" / "dpbeam.txt")
-    install(environment, "--no-deps", built[1])
+    install_releases(version, environment, built[1])
     assert run([environment / "bin" / "dpbeam", "--version"], tmp_path).stdout == f"dpbeam {__version__}\n"
     tree = unpacked(built[0], tmp_path)
     shutil.rmtree(tree / "dpbeam")

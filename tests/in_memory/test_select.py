@@ -289,6 +289,7 @@ class TestInputs:
         users, items = typed("int")[0], typed("string")[1]
         assert set(select((np.array(users, np.uint16), items)).items) <= set(items)
 
+    @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="came with NumPy 2")
     def test_string_arrays_of_numpy(self):
         users, items = typed("string")
         strings = np.dtypes.StringDType()
