@@ -1,11 +1,11 @@
-"""docs/add_a_family.md shows the code of a real family as it is, and counts its lines."""
+"""docs/how-to/add_a_family.md shows the code of a real family as it is, and counts its lines."""
 
 import pytest
 
 from dpbeam.families.registry import families
 from tests.support.examples import ROOT, blocks
 
-PAGE = (ROOT / "docs" / "add_a_family.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "add_a_family.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""docs/add_a_format.md does what it says: its code, put into a copy of the tree, is a format that all tests of formats
-accept and that the command reads.
+"""docs/how-to/add_a_format.md does what it says: its code, put into a copy of the tree, is a format that all tests of
+formats accept and that the command reads.
 """
 
 import re
@@ -19,7 +19,7 @@ def tree(tmp_path_factory):
     for name in ("dpbeam", "tests"):
         shutil.copytree(ROOT / name, folder / name)  # what is compiled too
     (folder / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
-    for block in blocks((ROOT / "docs" / "add_a_format.md").read_text()):
+    for block in blocks((ROOT / "docs" / "how-to" / "add_a_format.md").read_text()):
         if block.language != "python":
             continue
         head, _, code = block.code.partition("\n")

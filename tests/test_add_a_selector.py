@@ -1,5 +1,5 @@
-"""docs/add_a_selector.md does what it says: its files, put into a copy of the tree, make a selector that all tests of
-selectors accept, that runs, and whose lies a plan refuses.
+"""docs/how-to/add_a_selector.md does what it says: its files, put into a copy of the tree, make a selector that all
+tests of selectors accept, that runs, and whose lies a plan refuses.
 """
 
 import re
@@ -15,7 +15,7 @@ from tests.support.examples import ROOT, blocks
 
 def page() -> dict[str, str]:
     """First line, without its comment sign, -> the rest of each block of Python, in order."""
-    text = (ROOT / "docs" / "add_a_selector.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text()
     sections = {}
     for block in blocks(text):
         head, _, rest = block.code.partition("\n")
@@ -88,7 +88,11 @@ def test_it_runs(tree):
 
 
 def test_the_command_line_knows_it(tree):
-    (block,) = [b for b in blocks((ROOT / "docs" / "add_a_selector.md").read_text()) if b.language == "shell"]
+    (block,) = [
+        b
+        for b in blocks((ROOT / "docs" / "how-to" / "add_a_selector.md").read_text())
+        if b.language == "shell"
+    ]
     argv = block.code.split()
     assert argv[0] == "dpbeam"
     assert "sift" in run(tree, "-m", "dpbeam.cli", *argv[1:])

@@ -12,7 +12,7 @@ from dpbeam.topk import mechanisms
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = runpy.run_path(str(ROOT / "scripts" / "check_docs"))
-REVIEW = (ROOT / "docs" / "review.md").read_text(encoding="utf-8")
+REVIEW = (ROOT / "docs" / "explanation" / "review.md").read_text(encoding="utf-8")
 
 
 def headings() -> str:

@@ -46,7 +46,7 @@ def test_the_guide_lists_the_methods():
         notes = [f"`{alias}`" for alias in selector.aliases] + ["default"] * (name == DEFAULT_METHOD)
         cell = f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
         expected.append([cell, selector.summary, str(len(default(name).rounds))])
-    assert rows("docs/choose.md", "| `--method` |") == expected
+    assert rows("docs/how-to/choose.md", "| `--method` |") == expected
 
 
 def test_the_table_of_trips():
@@ -76,19 +76,19 @@ def test_the_table_of_formats():
         suffixes = ", ".join(f"`.{suffix}`" for suffix in form.suffixes)
         cells = [cell if isinstance(cell, str) else "yes" if cell else "no" for cell in said]
         expected.append([f"`{form.name}`{extra}", suffixes, *cells])
-    assert rows("docs/input.md", "| `--input_format` |") == expected
+    assert rows("docs/reference/input.md", "| `--input_format` |") == expected
 
 
 def test_the_table_of_tables():
-    stated = rows("docs/input.md", "| `--input` | reads |")
+    stated = rows("docs/reference/input.md", "| `--input` | reads |")
     expected = {(form.name, f"`dpbeam[{form.extra}]`") for form in formats() if form.is_table}
     assert {(row[0].strip("`").partition(":")[0], row[2]) for row in stated} == expected
 
 
 def test_the_page_of_the_command_line_lists_the_commands():
-    assert sorted(row[0].strip("`") for row in rows("docs/cli.md", "| command | what it does |")) == sorted(
-        COMMANDS
-    )
+    assert sorted(
+        row[0].strip("`") for row in rows("docs/reference/cli.md", "| command | what it does |")
+    ) == sorted(COMMANDS)
 
 
 def known_flags() -> set[str]:
@@ -106,12 +106,12 @@ def known_flags() -> set[str]:
 
 
 def test_flags_that_the_documents_name_exist():
-    """But for that of the selector which docs/add_a_selector.md makes, a flag in general, and one that is refused."""
+    """But for that of the selector of docs/how-to/add_a_selector.md, a flag in general, and one that is refused."""
     known = known_flags() | {"--sift_slack", "--flag", "--no_flag", "--eps"}
     known |= {"--archives", "--deploy", "--master", "--py"}  # of spark-submit
     named = {
         (path.name, flag)
-        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+        for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
         for line in path.read_text().replace("\\\n", " ").splitlines()
         if not re.search(r"\b(airflow|dagster|docker|kubectl|pip|spark-submit|venv-pack) ", line)
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
@@ -120,9 +120,11 @@ def test_flags_that_the_documents_name_exist():
     assert sorted((name, flag) for name, flag in named if flag not in known) == []
 
 
-@pytest.mark.parametrize("document", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+@pytest.mark.parametrize(
+    "document", sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))
+)
 def test_the_readme_names_every_document(document):
-    assert f"(docs/{document})" in (ROOT / "README.md").read_text()
+    assert f"({document})" in (ROOT / "README.md").read_text()
 
 
 def unknown_tests(named: str) -> list[str]:

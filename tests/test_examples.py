@@ -7,7 +7,10 @@ import pytest
 
 from tests.support.examples import ROOT, Workspace, blocks, dpbeam_commands, prints
 
-DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+]
 MARKED = [name for name in DOCUMENTS if re.search(r"<!--\s*run\s*-->", (ROOT / name).read_text())]
 
 
@@ -18,7 +21,7 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.mark.parametrize("name", MARKED)
 def test_the_examples_run(name, workspace):
-    if name == "docs/sums_and_means.md" and sys.version_info < (3, 11):
+    if name == "docs/how-to/sums_and_means.md" and sys.version_info < (3, 11):
         pytest.skip("PipelineDP needs Python 3.11")
     text, printed = (ROOT / name).read_text(), ""
     for block in blocks(text):
@@ -44,7 +47,7 @@ def test_every_block_of_the_readme_runs_or_says_why_not():
 
 
 def test_every_block_of_commands_runs_or_says_why_not():
-    """Those of docs/add_a_selector.md run in a test of its own; scripts of benchmarks say how a table was made."""
+    """Those of docs/how-to/add_a_selector.md run in their own test; scripts of benchmarks say how tables were made."""
     unmarked = [
         f"{name}:{block.line}"
         for name in DOCUMENTS

@@ -1,4 +1,4 @@
-"""Figures that documents repeat are those of their source: the plans of docs/choose.md, the results of the README."""
+"""Figures that documents repeat are those of their source: plans of docs/how-to/choose.md, results of the README."""
 
 import json
 import re
@@ -17,11 +17,11 @@ def cells(table: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
-PLANS = _PLAN.findall((ROOT / "docs" / "choose.md").read_text())
+PLANS = _PLAN.findall((ROOT / "docs" / "how-to" / "choose.md").read_text())
 
 
 def test_all_tables_of_numbers_are_compared():
-    text = (ROOT / "docs" / "choose.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "choose.md").read_text()
     tables = re.findall(r"\n\n((?:\|.*\n)+)", text)
     numbers = [table for table in tables if re.search(r"\| \d+ \| \d+ \|", table)]
     assert [table for _, table in PLANS] == numbers and len(numbers) == 3
@@ -40,8 +40,8 @@ def test_the_plan_prints_the_numbers_of_the_page(flags, table, capsys):
 
 
 def results() -> dict[str, dict[str, str]]:
-    """Dataset -> method -> released items in the tables of docs/results.md, mean ± standard deviation."""
-    page = (ROOT / "docs" / "results.md").read_text()
+    """Dataset -> method -> released items in the tables of docs/reference/results.md, mean ± standard deviation."""
+    page = (ROOT / "docs" / "reference" / "results.md").read_text()
     by_dataset: dict[str, dict[str, str]] = {}
     for section in ("At the default D0", "Showing the bit alone"):
         text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
@@ -71,7 +71,10 @@ def test_the_readme_repeats_the_results():
     sizes = {
         row[0]: [int(cell.replace(",", "")) for cell in row[1:4]]
         for row in cells(
-            (ROOT / "docs" / "results.md").read_text().partition("| dataset |")[2].partition("\n\n")[0]
+            (ROOT / "docs" / "reference" / "results.md")
+            .read_text()
+            .partition("| dataset |")[2]
+            .partition("\n\n")[0]
         )[1:]
     }
     assert len(rows) >= 5
@@ -83,7 +86,9 @@ def test_the_readme_repeats_the_results():
         assert mean(released[method]) >= max(mean(released["gsu16"]), mean(released["vote"]))
         assert [users, items] == [f"{sizes[name][0]:,}", f"{sizes[name][2] / sizes[name][0]:.0f}"], name
     vote = results()["amazon-magazine"]["vote"]
-    assert f"| amazon-magazine | 1.2 | **{vote}** |" in (ROOT / "docs" / "vote.md").read_text()
+    assert (
+        f"| amazon-magazine | 1.2 | **{vote}** |" in (ROOT / "docs" / "explanation" / "vote.md").read_text()
+    )
 
 
 def test_the_bars_of_the_readme_are_those_of_its_table():

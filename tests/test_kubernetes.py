@@ -262,7 +262,7 @@ class TestSafety:
         """One core and 2 GB for Python; 500 MB of heap and 400 MB of direct memory are held against Flink itself in
         tests/engines/test_kubernetes.py.
         """
-        said = " ".join((ROOT / "docs/scaling.md").read_text().split())
+        said = " ".join((ROOT / "docs/reference/scaling.md").read_text().split())
         assert "A worker needs one core, 2 GB for Python" in said
         assert containers(pods()["taskmanager"])["workers"]["resources"]["requests"] == {
             "cpu": "1",

@@ -29,7 +29,7 @@ SOURCES = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "tests/README.md",
-    *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+    *(p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 needs_chromium = pytest.mark.skipif(
     find_chromium() is None, reason="needs Chromium (on Debian: apt-get install chromium)"
@@ -46,19 +46,20 @@ def test_the_readme_is_the_navigation():
 
 
 def test_links_between_files_become_links_between_pages():
-    pages = {"index.md", "tests.md", "cli.md", "flags.md"}
-    text = (
-        "[a](docs/cli.md#flags), ![b](docs/cli.md), [c](LICENSE), [d](https://e.org/x), [e](no.md), [f](#g)"
-    )
+    cli = "reference/cli.md"
+    pages = {"index.md", "tests.md", cli, "how-to/tune.md"}
+    text = f"[a](docs/{cli}#flags), ![b](docs/{cli}), [c](LICENSE), [d](https://e.org/x), [e](no.md), [f](#g)"
     assert PAGES["relinked"](text, "README.md", "index.md", pages, {}) == (
-        "[a](cli.md#flags), ![b](cli.md), c, [d](https://e.org/x), [e](no.md), [f](#g)"
+        f"[a]({cli}#flags), ![b]({cli}), c, [d](https://e.org/x), [e](no.md), [f](#g)"
     )
-    assert PAGES["relinked"]("[a](../docs/cli.md)", "tests/README.md", "tests.md", pages, {}) == "[a](cli.md)"
+    assert PAGES["relinked"](f"[a](../docs/{cli})", "tests/README.md", "tests.md", pages, {}) == f"[a]({cli})"
+    text = "[a](../reference/cli.md)"
+    assert PAGES["relinked"](text, "docs/how-to/tune.md", "how-to/tune.md", pages, {}) == text
     titles = {"tests.md": "Tests"}
-    text = "[tests/README.md](../tests/README.md#a), [cli.md](cli.md)"
+    text = "[tests/README.md](../../tests/README.md#a), [cli.md](cli.md)"
     assert (
-        PAGES["relinked"](text, "docs/cli.md", "cli.md", pages, titles)
-        == "[Tests](tests.md#a), [cli.md](cli.md)"
+        PAGES["relinked"](text, f"docs/{cli}", cli, pages, titles)
+        == "[Tests](../tests.md#a), [cli.md](cli.md)"
     )
 
 
@@ -127,7 +128,7 @@ class TestBuilt:
         for name in ("scripts/_site", "docs"):
             shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / "docs" / "forgotten.md").write_text(
-            "# Forgotten\n\n[no](cli.md#no-such-section), [gone](gone.md)\n"
+            "# Forgotten\n\n[no](reference/cli.md#no-such-section), [gone](gone.md)\n"
         )
         argv = [sys.executable, "-m", "mkdocs", "build"]
         done = subprocess.run(
@@ -146,19 +147,35 @@ class TestBuilt:
         places = {entry["location"].partition("#")[0] for entry in entries["docs"]}
         assert len(places) >= len(SOURCES)
         names = {entry["location"] for entry in entries["docs"]}
-        assert {"api.html#dpbeam.select", "selector_api.html#dpbeam.engine.program.Program"} <= names
+        assert {
+            "reference/api.html#dpbeam.select",
+            "reference/selector_api.html#dpbeam.engine.program.Program",
+        } <= names
 
     def test_no_page_names_a_resource_from_elsewhere(self, site):
         loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?((?:https?:)?//[^\s\">]+)")
         resources = {name.name: loads.findall(name.read_text()) for name in site.rglob("*.html")}
         assert {name: links for name, links in resources.items() if links} == {}
 
+    def test_a_page_is_still_where_it_was_before_it_moved(self, site):
+        names = [Path(name).stem for name in SOURCES if name.count("/") == 2] + [
+            "flags",
+            "api",
+            "selector_api",
+        ]
+        assert len(names) > 40
+        for name in names:
+            (page,) = re.findall(
+                r'href="([\w/-]+\.html)"', (site / f"{name}.html").read_text().split("<p>")[1]
+            )
+            assert (site / page).stat().st_size > 5000 and Path(page).stem == name
+
     @needs_chromium
     def test_in_a_browser(self, site):
         """On a phone and a desk, light and dark: no request leaves the folder, nothing is cut off; the search finds."""
         home = site.as_uri()
         with Chromium() as browser:
-            for page in ("index", "tutorial", "api", "flags"):
+            for page in ("index", "tutorials/tutorial", "reference/api", "reference/flags"):
                 for screen in (PHONE, DESK):
                     shown = set()
                     for dark in (False, True):
@@ -168,6 +185,12 @@ class TestBuilt:
                         assert far == [] and browser.problems == [], (page, far)
                         assert browser.value("document.documentElement.scrollWidth") <= screen["width"]
                     assert len(shown) == 2, "dark and light"
+            browser.open(site / "privacy.html")  # where it was before it moved
+            for _ in range(100):
+                if browser.value("location.href").endswith("explanation/privacy.html"):
+                    break
+                time.sleep(0.1)
+            assert browser.value("document.querySelector('h1').textContent").startswith("What is guaranteed")
             browser.open(site / "index.html")
             browser.value("document.querySelector('label[for=__search]').click()")
             box = "document.querySelector('[data-md-component=search-query]')"

@@ -1,7 +1,7 @@
 """Two DAGs for one job, each night on the day before: select, top-k, and a report of each to sign. Take one of them.
 
 `dpbeam_nightly` runs the commands, `dpbeam_nightly_beam` the modules of `pipelines/` through the Apache Beam provider.
-docs/schedule.md sets them up. Places come from the environment:
+docs/how-to/schedule.md sets them up. Places come from the environment:
 
     DPBEAM_BIN        folder of `dpbeam` and its `python`, an environment apart from Airflow's
     DPBEAM_PIPELINES  the folder `pipelines` of dpbeam's sources; for the second DAG

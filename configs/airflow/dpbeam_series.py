@@ -1,8 +1,8 @@
 """A DAG that releases night by night for one budget a month: `dpbeam series`, in place of independent releases.
 
-docs/series.md says what a series is, docs/schedule.md when to take it. A month is a window: its first night opens it,
-which charges the account once; each night adds the day's input and releases what is new. Places come from the
-environment, as for dpbeam_nightly.py, and
+docs/explanation/series.md says what a series is, docs/how-to/schedule.md when to take it. A month is a window: its
+first night opens it, which charges the account once; each night adds the day's input and releases what is new.
+Places come from the environment, as for dpbeam_nightly.py, and
 
     DPBEAM_CONFIGS    series.yaml: preset and budget of a month; series_night.yaml: columns of the input
     DPBEAM_INPUT      a folder for each day, 2026-11-01/, with Parquet files and then _SUCCESS

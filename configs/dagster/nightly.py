@@ -1,4 +1,4 @@
-"""Dagster: select, top-k and their reports as assets of a day, each night on the day before (docs/schedule.md).
+"""Dagster: select, top-k and their reports as assets of a day, each night on the day before (docs/how-to/schedule.md).
 
 Places come from the environment, as for configs/airflow/dpbeam_nightly.py. dpbeam lives in an environment apart from
 Dagster's. Everything that a run reads, writes and is called follows from the day, so a retry pays once and draws noise

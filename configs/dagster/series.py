@@ -1,7 +1,7 @@
 """Dagster: a night of a series as an asset of its day, one budget for all nights of a month, and the night's report.
 
-The counterpart of configs/airflow/dpbeam_series.py, with its environment; docs/schedule.md says when to take it in
-place of the independent releases of nightly.py, which lies beside this file and has what both share.
+The counterpart of configs/airflow/dpbeam_series.py, with its environment; docs/how-to/schedule.md says when to take
+it in place of the independent releases of nightly.py, which lies beside this file and has what both share.
 
 Nights are made in their order. A backfill is one run, of whatever kind it is, and makes its nights one after the other;
 what is out already is left as it is, so a backfill that failed is given again as it was. And each partition depends on

@@ -15,7 +15,7 @@ whatever is chosen adaptively. Other parts are charged as if they came first, wh
 them: a supremum of means is below the mean of suprema. So delta is the mean of V_k over the likelihood ratios of the
 Gaussian mechanism that all Gaussian parts compose to and of randomised response for each pure part.
 
-Upper bounds, and why they are ones. docs/topk.md has the details.
+Upper bounds, and why they are ones. docs/explanation/topk.md has the details.
 
 - Grid. V_j is bounded at knots u_i = e^(i h), m h >= eps_0. It is convex: the polygon through the bounds is above it.
 - Supremum. Where e^-t and e^(eps_0 - t) stay within a cell each, the objective on the polygon is c_0 - A a - B/a,
@@ -76,7 +76,7 @@ def choices_delta(
       pure: epsilon of each pure part.
 
     Returns: in [0, 1], never above the bound of zCDP; as much as the exact value at an epsilon0 larger by less than
-      0.2 % up to 192 rounds, about 0.5 % beyond (docs/topk.md).
+      0.2 % up to 192 rounds, about 0.5 % beyond (docs/explanation/topk.md).
 
     Raises: ValueError on an argument out of range.
     """

@@ -1,7 +1,7 @@
 """Coins: an item that n users hold is released with probability p_n, and nothing else is shown.
 
 `CoinCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact; `divergence` is what it costs per
-item in which two inputs differ by one user. The proof is in docs/bits.md; in short:
+item in which two inputs differ by one user. The proof is in docs/explanation/bits.md; in short:
 
 One user more moves at most D0 of the n by one. For each of them the bits have the laws B(p_n) and B(p_(n+1)). Let
 P, Q be the two in either order, `missing` the mass of P where Q has none (p_1 for n = 0; 1 - p_n where p_(n+1) = 1;

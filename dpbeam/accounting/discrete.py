@@ -1,7 +1,7 @@
 """What exact integer noise costs beside the continuous noise that the accountant computes with.
 
 `dpbeam.randomness.discrete` draws on the grid (integers, in units of 2^-30). Everything here is in those units. The
-statements, with proofs in docs/noise.md:
+statements, with proofs in docs/explanation/noise.md:
 
 - Each draw is within a total variation of 2^-130 of the law that is claimed. One user touches some number of draws;
   delta rises by at most that number times (1 + e^eps) 2^-130 (`additive_delta`).

@@ -102,7 +102,7 @@ def export_event(ledger: Ledger) -> ExportedEvent:
     Guarantee: with an accountant of the kind that is named, for every epsilon the delta that it finds for `event` plus
     `delta` bounds the delta of the run for the ledger's neighbours, and `event` may stand in any adaptive composition,
     the deltas adding up. Off the novel items that pass, a run is a function of what `event` describes
-    (docs/privacy.md).
+    (docs/explanation/privacy.md).
 
     Raises: as `Ledger.verify`, which comes first.
     """

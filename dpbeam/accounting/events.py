@@ -194,7 +194,7 @@ class GaussianFilterEvent(_GaussianMechanism):
     Round t answers a query of l2-sensitivity `sensitivity` with noise of scale s_t, chosen from the answers before it,
     and sum_t (sensitivity / s_t)^2 <= 1 / sigma^2 whatever the answers are. All rounds together are then exactly as
     private as one Gaussian mechanism of standard deviation `sigma` at sensitivity 1 (Smith and Thakurta 2022;
-    docs/packing.md has the argument).
+    docs/explanation/packing.md has the argument).
     """
 
     sigma: float
@@ -220,7 +220,7 @@ class CorrelatedGaussianEvent(_GaussianMechanism):
 
     Count i is released as c_i + N(0, sigma^2) + N(0, shared_sigma^2), the second variate being the same for all i. That
     is the sum of c_i - n/2 + N(0, sigma^2) and n/2 + N(0, shared_sigma^2), n the number of users: one user moves each
-    of these by 1/2 (Lebeda 2024; docs/topk.md).
+    of these by 1/2 (Lebeda 2024; docs/explanation/topk.md).
     """
 
     sigma: float
@@ -250,7 +250,7 @@ class RankEvent(_GaussianMechanism):
 
     Either noise N(0, sigma^2) on sums to which one user adds a vector of l2 norm at most 1, or `rounds` adaptive
     choices of bounded range epsilon0. Believed only if the choices are (1/sigma)-GDP (`peeling_gdp.py`), so the event
-    costs what the noise alone costs, in any adaptive composition (docs/topk.md).
+    costs what the noise alone costs, in any adaptive composition (docs/explanation/topk.md).
     """
 
     sigma: float
@@ -605,7 +605,7 @@ class RankedThresholdEvent(_Checkpoints):
 
     As `CumulativeThresholdEvent`, but what a user puts on an item is bounded by the rank in which the item came to
     that user: at most caps[j - 1] on the item of rank j, for ranks 1..len(caps), whatever its other items are
-    (docs/series.md). delta bounds the sum of all ranks' crossing probabilities.
+    (docs/explanation/series.md). delta bounds the sum of all ranks' crossing probabilities.
     """
 
     thresholds: tuple[float | None, ...]

@@ -1,9 +1,9 @@
 """Noise as data: what a round draws, stated before anything is drawn.
 
 Design. A program states its noise as a `StatedNoise` and never draws any; the engine draws it in one place
-(`dpbeam.engine.program.Keys.noise`), as exact integers (docs/noise.md). The same object yields the event of the ledger,
-the thresholds, keep probabilities, the range that the fixed point must hold and the likelihood of the audit, so none
-of them can describe other noise than what is drawn.
+(`dpbeam.engine.program.Keys.noise`), as exact integers (docs/explanation/noise.md). The same object yields the event
+of the ledger, the thresholds, keep probabilities, the range that the fixed point must hold and the likelihood of the
+audit, so none of them can describe other noise than what is drawn.
 
 A new kind of noise is a subclass of `StatedNoise`, or for symmetric noise on weights one row of `NOISE_KINDS` and one
 law in `dpbeam.randomness`. What it does not say is refused where it is needed (`NotStatedError`): nothing is

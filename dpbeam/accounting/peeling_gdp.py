@@ -13,8 +13,8 @@ determine every other one. What is mu-GDP given the history composes exactly wit
 Design. V_j is bounded from above on the grid u = e^(i h), h = e/n, by three exact facts: V_j is convex in u; V_j(u) =
 1 - u + u V_j(1/u), because the recursion does not know which of two neighbours comes first; and over a cell [t, t + h]
 the supremum is at most the larger end plus tanh(h/4)/(e^e - 1) max(0, e^(t+h) D' - e^t D), with D and D' the
-differences V(u e^-t) - V(u e^(e-t)) at its ends (docs/topk.md). Every term is positive, so rounding is relative. More
-than `_BLOCK` choices are blocks of so many, whose mu^2 add. Safe side: mu up, epsilon0 down.
+differences V(u e^-t) - V(u e^(e-t)) at its ends (docs/explanation/topk.md). Every term is positive, so rounding is
+relative. More than `_BLOCK` choices are blocks of so many, whose mu^2 add. Safe side: mu up, epsilon0 down.
 """
 
 from __future__ import annotations

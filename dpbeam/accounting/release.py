@@ -2,8 +2,8 @@
 
 Design. The rest of a ledger is a function of the settings; what is in here follows from the released output or from
 what the operator typed, but for the day of the commit, which is as public as the time that a run takes
-(docs/privacy.md). So two runs that release the same differ here in nothing else than `date` and `started`, and nothing
-that is compared before a commit may hold this section.
+(docs/explanation/privacy.md). So two runs that release the same differ here in nothing else than `date` and
+`started`, and nothing that is compared before a commit may hold this section.
 
 As with events, what ledgers contain is kept for good: no field changes its meaning, and one that is added has a default
 that says what older ledgers meant.

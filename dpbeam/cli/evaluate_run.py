@@ -26,7 +26,7 @@ class ExperimentOptions(Options):
     """Which experiment, and where its results go."""
 
     experiment: str | None = flag(
-        "EXPERIMENT.yaml", "see docs/evaluate.md; required", type=READ, nargs="?", positional=True
+        "EXPERIMENT.yaml", "see docs/how-to/evaluate.md; required", type=READ, nargs="?", positional=True
     )
     output: str = flag(
         "PREFIX",
@@ -60,7 +60,7 @@ def _run(argv: Sequence[str]) -> int:
     options, _ = make_parser().parse(argv)
     path = options.experiment
     if path is None:
-        raise InputError("an experiment file is required; see docs/evaluate.md")
+        raise InputError("an experiment file is required; see docs/how-to/evaluate.md")
     if not options.dry_run:
         options.require("output")
     if options.jobs is not None and options.jobs < 1:

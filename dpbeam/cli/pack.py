@@ -113,7 +113,7 @@ class PackOptions(
     mechanism: str | None = flag(
         "NAME",
         "filter (default), the one whose guarantee is proved; others are for comparison only "
-        "(docs/packing.md)",
+        "(docs/explanation/packing.md)",
     )
 
 

@@ -2,7 +2,7 @@
 
 The list is public and all of its items are counted, so there is nothing to select and no threshold: the whole budget is
 noise. As of a selection's counts, a part of it buys the histogram of how many listed items users hold, from which the
-clip follows, and the rest the noise on sums of clipped weights (docs/counts.md).
+clip follows, and the rest the noise on sums of clipped weights (docs/explanation/counts.md).
 """
 
 from __future__ import annotations

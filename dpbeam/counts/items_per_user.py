@@ -15,7 +15,7 @@ from dpbeam.kernels.grid import uniform_l2_units
 
 #: Share of mu^2 that the histogram of items per user costs.
 HISTOGRAM_SHARE = 0.04
-#: How much a clip's loss weighs beside noise (docs/topk.md).
+#: How much a clip's loss weighs beside noise (docs/explanation/topk.md).
 BIAS = 2.0
 #: Clips that are tried.
 CLIPS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 113, 160, 226, 320, 453, 640)

@@ -9,7 +9,7 @@ noises qualify, mu = 1/sigma(epsilon, delta):
 - gaussian: independent, standard deviation sqrt(k)/mu. Up to twice as wide, but errors cancel in sums;
 - laplace: independent, scale k/epsilon, pure epsilon-DP.
 
-All are drawn as exact integers on a fine grid (docs/noise.md) and rounded to whole counts after the noise:
+All are drawn as exact integers on a fine grid (docs/explanation/noise.md) and rounded to whole counts after the noise:
 counts are integers, so this equals count + rounded noise, and what is released has no low-order bits that could
 carry anything (Mironov 2012). Half a count is a multiple of the grid's step too, as the
 proof for correlated noise needs.

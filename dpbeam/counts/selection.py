@@ -7,7 +7,7 @@ less than one; the mean loss, as the noisy histogram shows it, is corrected for,
 items differ in it. D2 keeps it small beside the noise; D2 = d, the number of released items, has none.
 
 Guarantee: privacy unit one user, add/remove one user; beside a Gaussian selection all parts compose exactly as Gaussian
-DP, beside others the counts are (epsilon, delta)-DP on their own share (docs/counts.md).
+DP, beside others the counts are (epsilon, delta)-DP on their own share (docs/explanation/counts.md).
 """
 
 from __future__ import annotations

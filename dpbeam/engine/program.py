@@ -121,7 +121,7 @@ class Keys:
         fraction: np.ndarray | None = None,
         fraction_bits: int = 0,
     ) -> np.ndarray:
-        """The noise of a round for each item fingerprint, exact integers (docs/noise.md).
+        """The noise of a round for each item fingerprint, exact integers (docs/explanation/noise.md).
 
         Args:
           fraction, fraction_bits: what the sums hold below the grid, as in `Exact`; the noise is then as fine, and

@@ -1,1 +1,1 @@
-"""Kinds of releases, and what the commands, `verify` and the report ask of each (docs/add_a_family.md)."""
+"""Kinds of releases, and what the commands, `verify` and the report ask of each (docs/how-to/add_a_family.md)."""

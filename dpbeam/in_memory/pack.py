@@ -83,8 +83,8 @@ def pack(
         result = dpbeam.pack(frame, supplies={"beds": 120, "nurses": 300}, epsilon=1, delta=1e-6)
         result.table, result.prices.average(), result.ledger
 
-    Guarantee: privacy unit one agent, neighbours differ in the row of one agent; see docs/packing.md. A row of the
-    result may be shown to its own agent alone; `prices` and `ledger` are public.
+    Guarantee: privacy unit one agent, neighbours differ in the row of one agent; see docs/explanation/packing.md. A
+    row of the result may be shown to its own agent alone; `prices` and `ledger` are public.
 
     Args:
       data: a frame of pandas or polars, a pyarrow table, or a mapping of columns; one row per agent.

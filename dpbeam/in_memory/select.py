@@ -127,8 +127,8 @@ def select(
         result = dpbeam.select(frame, user="user", item="query", epsilon=1, delta=1e-8)
         result.items, result.ledger, result.to_pandas()
 
-    Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see docs/privacy.md.
-    It covers what is returned, not errors, which speak of the data: a null, a type.
+    Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see
+    docs/explanation/privacy.md. It covers what is returned, not errors, which speak of the data: a null, a type.
 
     Runs in one thread, on data that fit memory.
 

@@ -44,8 +44,8 @@ class Series:
         new.items, series.released()     # what is new, and all so far with its night
 
     Guarantee: privacy unit one user with all its data of all nights; neighbours differ by one user; it holds against
-    whoever sees all releases and chooses data and erasures by them (docs/series.md). Nothing else of a series may be
-    shown before it is closed: not its key, its folder, or how many items are open.
+    whoever sees all releases and chooses data and erasures by them (docs/explanation/series.md). Nothing else of a
+    series may be shown before it is closed: not its key, its folder, or how many items are open.
 
     Runs in one thread, on users' open pairs that fit memory.
 

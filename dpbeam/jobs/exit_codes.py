@@ -13,7 +13,7 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """The code, what it means, and whether the same command should be given again.
 
-    docs/cli.md has this table.
+    docs/reference/cli.md has this table.
     """
 
     meaning: str

@@ -1,6 +1,6 @@
 """Settings of packing, and the plan that follows from them and the public numbers of a market. No data.
 
-The calibration, its proof and what was measured: docs/packing.md.
+The calibration, its proof and what was measured: docs/explanation/packing.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpbeam.packing.prices import price_bits
 
 #: The whole filter, in the unit of shares and of averaging weights.
 WHOLE = 1 << WEIGHT_BITS
-# Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/noise.md, Proposition 4).
+# Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/explanation/noise.md, Proposition 4).
 _GRID_SLACK = 2.0**-24
 _LARGEST_DRAW = NOISE_KINDS["gaussian"].largest  # deviations
 

@@ -1,9 +1,9 @@
 """Private dual multiplicative weights as a loop of the hub: prices out, total demand in, noise under a filter.
 
-Source: Huang and Zhu, "Scalable and Jointly Differentially Private Packing", Algorithm 1; docs/packing.md says what
-differs from it, and why. Blocks hold agents and answer with their total demand at the prices of the round; the hub adds
-noise, moves the prices, and at last says which rounds count and how far allocations are scaled down. An agent's
-allocation is a function of that broadcast and its own row.
+Source: Huang and Zhu, "Scalable and Jointly Differentially Private Packing", Algorithm 1; docs/explanation/packing.md
+says what differs from it, and why. Blocks hold agents and answer with their total demand at the prices of the round;
+the hub adds noise, moves the prices, and at last says which rounds count and how far allocations are scaled down. An
+agent's allocation is a function of that broadcast and its own row.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ class Packing(beam.PTransform):
         with RunFolder(temp_location) as run, beam.Pipeline(options=options) as pipeline:
             allocated = pipeline | beam.Create(agents) | Packing(config, market, run=run)
 
-    Guarantee: privacy unit one agent, neighbours differ in the row of one agent, docs/packing.md. **What is returned
-    is not private as a whole**: each element may be shown to its own agent alone. Public are the prices
+    Guarantee: privacy unit one agent, neighbours differ in the row of one agent, docs/explanation/packing.md. **What
+    is returned is not private as a whole**: each element may be shown to its own agent alone. Public are the prices
     (`posted_prices`), which are (epsilon, delta)-differentially private.
 
     Memory of one worker: 4 bytes per demand and the agents' ids, of all agents; above CELLS_IN_ONE_STEP

@@ -64,7 +64,7 @@ def render(
 
 
 def known_weaknesses() -> list[str]:
-    """Those of docs/privacy.md, one text each, in its Markdown."""
+    """Those of docs/explanation/privacy.md, one text each, in its Markdown."""
     return [
         " ".join(item.split()) for item in re.split(r"^- ", _data("known_weaknesses.txt"), flags=re.M)[1:]
     ]

@@ -2,7 +2,7 @@
 
 Guarantee. Known items are a function of what is released, so leaving them out of the input, and counting them, are
 steps that follow the data no further: given the earlier releases, a run is as private as its ledger says, and all of
-them together compose as the runs of any dataset do (docs/privacy.md#known-items).
+them together compose as the runs of any dataset do (docs/explanation/privacy.md#known-items).
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ LINKS_PER_SHARD = 10_000_000
 # Long items: a worker holds the text of a block's pairs, or of a shard's links, three or four times.
 TEXT_PER_BLOCK = 128_000_000
 TEXT_PER_SHARD = 200_000_000
-# A message and its reply cost 0.15 ms of CPU, as much as 300 links (docs/scaling.md). Full blocks and shards with so
-# many messages a trip, at 1.3 x 10^11 pairs, have 300 links in common, and fewer with more pairs: from there on
-# relays stand between them.
+# A message and its reply cost 0.15 ms of CPU, as much as 300 links (docs/reference/scaling.md). Full blocks and
+# shards with so many messages a trip, at 1.3 x 10^11 pairs, have 300 links in common, and fewer with more pairs:
+# from there on relays stand between them.
 DIRECT_MESSAGES = 100_000_000
 MIN_PARALLELISM = 4
 MAX_BLOCKS = 1 << 20
@@ -69,7 +69,8 @@ def items_within(text: int, item_bytes: float | None) -> float:
 def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: float | None = None) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
 
-    Memory per worker is one block or one shard. docs/scaling.md says what that means for 4.3e10 and 7.8e11 pairs.
+    Memory per worker is one block or one shard. docs/reference/scaling.md says what that means for 4.3e10 and 7.8e11
+    pairs.
 
     Args:
       num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more. The

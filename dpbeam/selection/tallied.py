@@ -2,7 +2,8 @@
 
 Guarantee: that of the selection, for a user who is counted for at most D0 items, once each; that this is so is declared
 and cannot be checked. The weights of a user, 1/sqrt(D0) each (1/D0 in l1), are at most those of a user whose items are
-known: the norm is at most 1, and no novel item gets more than thresholds allow for (docs/privacy.md#counts-for-input).
+known: the norm is at most 1, and no novel item gets more than thresholds allow for
+(docs/explanation/privacy.md#counts-for-input).
 """
 
 from __future__ import annotations

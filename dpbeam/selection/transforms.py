@@ -205,7 +205,7 @@ class SelectPartitions(ProgramTransform):
             released = pipeline | beam.Create([("ann", "x"), ("bob", "x")]) | SelectPartitions(config, run=run)
 
     Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see
-    docs/privacy.md. The released items are a function of the data, the settings and the run's key alone.
+    docs/explanation/privacy.md. The released items are a function of the data, the settings and the run's key alone.
 
     Memory per worker: one block or one shard (see `dpbeam.selection.sizes`).
 

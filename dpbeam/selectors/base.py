@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _META = "dpbeam"
 #: Values of --max_items_per_user that are worth a try where users hold up to thousands of items.
 D0_TRIED = (10, 20, 50, 100, 200, 400)
-# Up to so many items per user on average one vote each wins, above it weights bounded in l2 (docs/vote.md, Figures).
+# Up to so many items per user on average one vote each wins, above it weights bounded in l2
+# (docs/explanation/vote.md, Figures).
 FEW_ITEMS = 3.0
 #: The same, of items that fewer than about a hundred users hold.
 FEW_RARE_ITEMS = 2.0
@@ -318,7 +319,8 @@ class Selector(ABC):
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         """Whether this selector is the one for users that hold about so many items on average; None: another is.
 
-        A rule from public datasets (docs/choose.md). Whoever measures an average on private data pays for it elsewhere.
+        A rule from public datasets (docs/how-to/choose.md). Whoever measures an average on private data pays for it
+        elsewhere.
 
         Args:
           rare_items: how many of them fewer than about a hundred users hold; None: not known.

@@ -12,7 +12,7 @@ they are, if a round
 - or sends `USERS`, how many users gave something to each item, and sees to it that what the newcomer adds to an item
   that K - 1 others hold is its own weight alone (candidates are the items of K users).
 
-docs/privacy.md (A floor on users) proves it. *Rounding*: c is rounded up to the grid, all else is integers.
+docs/explanation/privacy.md (A floor on users) proves it. *Rounding*: c is rounded up to the grid, all else is integers.
 """
 
 from __future__ import annotations

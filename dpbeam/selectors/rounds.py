@@ -1,7 +1,7 @@
 """Rounds that each test their own noisy weights: noise, thresholds and events of all of them.
 
-Guarantee: theorem "weight and threshold" (docs/privacy.md), with l2-sensitivity 1 and the novel l_inf sensitivity of
-each round; sigma and thresholds rounded up.
+Guarantee: theorem "weight and threshold" (docs/explanation/privacy.md), with l2-sensitivity 1 and the novel l_inf
+sensitivity of each round; sigma and thresholds rounded up.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Series: many nights of releases from growing data, for one budget (docs/series.md)."""
+"""Series: many nights of releases from growing data, for one budget (docs/explanation/series.md)."""

@@ -3,7 +3,7 @@
 A user gives 1/sqrt(D0) to each item that it holds when the item is released. An item is released once, and a user
 holds at most D0 distinct items in the whole window: so all that a user ever gives has l2 norm at most 1, on whatever
 nights the items go out. Noise N(0, sigma^2) on each sum makes counts of standard deviation sqrt(D0) sigma, all nights
-together at the cost of one Gaussian mechanism (docs/series.md#noisy-counts).
+together at the cost of one Gaussian mechanism (docs/explanation/series.md#noisy-counts).
 """
 
 from __future__ import annotations

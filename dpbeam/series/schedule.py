@@ -1,7 +1,7 @@
 """Public schedules of a series: which round belongs to which night, what each spends, and how weights should grow.
 
 A schedule is fixed when the series is opened and looks at nothing. The presets were tuned on public data
-(docs/series.md); privacy does not depend on them.
+(docs/explanation/series.md); privacy does not depend on them.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, Limite
 
 MAX_K = 100_000
 _DEFAULT_MECHANISM = "gauss-rank"
-#: The selector that leaves the least missing mass at equal budget (docs/topk.md).
+#: The selector that leaves the least missing mass at equal budget (docs/explanation/topk.md).
 DEFAULT_SELECTOR = "gsu"
 _DEFAULT_SELECTOR_SHARE = 0.5
 _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
-_KBAR_FACTOR = 10  # docs/topk.md has the comparison
+_KBAR_FACTOR = 10  # docs/explanation/topk.md has the comparison
 _DOWN = 1 - 1e-12
 
 
@@ -319,7 +319,7 @@ def default_share(mechanism: str, k: int) -> float:
     """The selection's share of the budget: half, and for gauss-rank more above k = 100, up to 0.7 from k = 1008 on.
 
     A domain of few more than k items costs more than a noisier ranking, and gauss-rank ranks with the mu^2 that is
-    left: 75 % of it at a share of 0.5, 51 % at 0.7 (docs/topk.md).
+    left: 75 % of it at a share of 0.5, 51 % at 0.7 (docs/explanation/topk.md).
     """
     if mechanism != GaussRank.name:
         return _DEFAULT_SELECTOR_SHARE

@@ -11,7 +11,8 @@ mu_2^2 of Gaussian DP pays for a noisy histogram of m_u (a share of 4 %) and for
 
 Guarantee: privacy unit one user, add/remove one user; given the domain and all that was released before, the noisy
 histogram is a Gaussian mechanism of sensitivity 1, and whichever ranking follows is (1/sigma)-GDP, so `events` account
-for both exactly (docs/topk.md). Weights are integers of unit 2^-30, rounded down; noise is exact on that grid.
+for both exactly (docs/explanation/topk.md). Weights are integers of unit 2^-30, rounded down; noise is exact on that
+grid.
 """
 
 from __future__ import annotations

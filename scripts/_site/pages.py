@@ -1,4 +1,5 @@
-"""What mkdocs needs beside docs/*.md: pages made from files elsewhere and from the code, and the order of all pages.
+"""What mkdocs needs beside the files in docs: pages made from files elsewhere and from the code, and the order of all
+pages.
 
 Hooks of mkdocs (mkdocs.yml). The README's section "Documents" is the only list of pages: its headings and links are the
 navigation. A page that it does not name is a warning of mkdocs, and so an error.
@@ -26,6 +27,8 @@ OUTSIDE = {
     "security.md": "SECURITY.md",
     "tests.md": "tests/README.md",
 }
+#: Kinds of pages, as Diataxis has them: folders of docs.
+FOLDERS = ("tutorials", "how-to", "explanation", "reference")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -132,8 +135,8 @@ def api_page() -> str:
 
 
 def seams_page() -> str:
-    """What docs/add_a_selector.md imports of dpbeam, module by module."""
-    guide = (ROOT / "docs" / "add_a_selector.md").read_text(encoding="utf-8")
+    """What docs/how-to/add_a_selector.md imports of dpbeam, module by module."""
+    guide = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text(encoding="utf-8")
     names: dict[str, set[str]] = {}
     for module, imported in re.findall(r"^ *from (dpbeam[\w.]+) import ([\w, ]+)$", guide, re.M):
         try:
@@ -145,7 +148,7 @@ def seams_page() -> str:
     lines = [
         "# API of selectors",
         "",
-        "What a method of your own imports: [Add a selector](add_a_selector.md).",
+        "What a method of your own imports: [Add a selector](../how-to/add_a_selector.md).",
         "",
     ]
     for module in sorted(name for name in names if names[name]):
@@ -157,9 +160,9 @@ def seams_page() -> str:
 
 #: Page made from the code -> its title and what makes it; after cli.md in the navigation.
 MADE = {
-    "flags.md": ("Flags", commands_page),
-    "api.md": ("Python API", api_page),
-    "selector_api.md": ("API of selectors", seams_page),
+    "reference/flags.md": ("Flags", commands_page),
+    "reference/api.md": ("Python API", api_page),
+    "reference/selector_api.md": ("API of selectors", seams_page),
 }
 
 
@@ -167,7 +170,7 @@ def on_config(config: Any) -> Any:
     groups = navigation((ROOT / "README.md").read_text(encoding="utf-8"))
     made = [{title: page} for page, (title, _) in MADE.items()]
     for entries in (entries for group in groups for entries in group.values()):
-        place = next((i for i, entry in enumerate(entries, 1) if "cli.md" in entry.values()), None)
+        place = next((i for i, entry in enumerate(entries, 1) if "reference/cli.md" in entry.values()), None)
         if place is not None:
             entries[place:place] = made
     config.nav = [{"Start": "index.md"}, *groups]
@@ -193,3 +196,24 @@ def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:
         for title, page in row.items()
     }
     return relinked(text, OUTSIDE.get(name, f"docs/{name}"), name, {file.src_uri for file in files}, titles)
+
+
+#: Stands where a page was before it moved into a folder; the section that a link names goes along.
+MOVED = """<!doctype html>
+<meta charset="utf-8">
+<title>Moved</title>
+<link rel="canonical" href="{page}">
+<meta name="robots" content="noindex">
+<script>location.replace("{page}" + location.hash)</script>
+<noscript><meta http-equiv="refresh" content="0; url={page}"></noscript>
+<p>This page is now <a href="{page}">{page}</a>.</p>
+"""
+
+
+def on_post_build(config: Any) -> None:
+    """Every page of a folder is reached by its bare name too, where it was before version 1.0."""
+    site = Path(config.site_dir)
+    for page in sorted(site.glob("*/*.html")):
+        if page.parent.name in FOLDERS:
+            moved = MOVED.format(page=page.relative_to(site).as_posix())
+            (site / page.name).write_text(moved, encoding="utf-8")

@@ -248,7 +248,7 @@ def test_bounds_and_monotone(epsilon, rounds, relative, noise):
     ("rounds", "gain"), [(5, 0.164), (10, 0.098), (100, 0.071), (1000, 0.067), (1, 0.0002)]
 )
 def test_gain_over_zcdp(rounds, gain):
-    """The figures of docs/topk.md: epsilon 1, delta 1e-6, over the larger of zCDP and epsilon/k."""
+    """The figures of docs/explanation/topk.md: epsilon 1, delta 1e-6, over the larger of zCDP and epsilon/k."""
     before = max(1.0 / rounds, math.sqrt(8 * zcdp_rho(1.0, 1e-6) / rounds))
     epsilon0 = largest_range(1.0, 1e-6, rounds)
     assert epsilon0 / before - 1 == pytest.approx(gain, abs=0.002)

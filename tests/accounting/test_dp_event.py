@@ -106,7 +106,7 @@ def test_every_method(method):
 
 
 def test_few_choices_cost_more_as_zcdp():
-    """As docs/hand_over.md says."""
+    """As docs/how-to/hand_over.md says."""
     event = plan_hitting_set(HittingSetConfig(2.0, 1e-4, 3)).event
     exported = export_event(ledger_of(event, 2.0, 1e-4))
     accountant = RdpAccountant()

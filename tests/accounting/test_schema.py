@@ -14,7 +14,7 @@ from dpbeam.accounting.release import InputDigest, Others, Release, Shard
 from tests.families.test_registry import LEDGERS
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "docs" / "ledger.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs" / "reference" / "ledger.schema.json").read_text())
 OLD = sorted((Path(__file__).parent / "ledgers").glob("*.ledger.json"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
@@ -24,7 +24,7 @@ def faults(values) -> list[str]:
 
 
 def test_it_is_the_schema_of_the_classes():
-    """`scripts/ledger_schema >docs/ledger.schema.json` renews it."""
+    """`scripts/ledger_schema >docs/reference/ledger.schema.json` renews it."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert runpy.run_path(str(ROOT / "scripts" / "ledger_schema"))["schema"]() == SCHEMA
 

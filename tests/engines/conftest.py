@@ -482,7 +482,7 @@ def _make(name: str, request, job_servers) -> Engine:
         flags = ["--runner=SparkRunner", f"--spark_master_url={cluster.address}", f"--job_endpoint={server}"]
         if "uncached" in name:
             flags.append("--cache_disabled")
-        if name.endswith("kept"):  # a third less time; not where workers die, see docs/spark.md
+        if name.endswith("kept"):  # a third less time; not where workers die, see docs/how-to/spark.md
             flags.append("--environment_cache_millis=30000")
         return Engine(name, flags, cluster.tag)
     raise ValueError(f"no engine {name!r}; one of {ENGINES}")

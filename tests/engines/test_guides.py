@@ -10,19 +10,19 @@ import pytest
 from tests.support.examples import ROOT, Workspace, blocks
 
 PAGES = {
-    "prism": "docs/prism.md",
-    "flink-cluster": "docs/flink.md",
-    "spark-cluster": "docs/spark.md",
-    "pyspark-cluster": "docs/spark.md",
+    "prism": "docs/how-to/prism.md",
+    "flink-cluster": "docs/how-to/flink.md",
+    "spark-cluster": "docs/how-to/spark.md",
+    "pyspark-cluster": "docs/how-to/spark.md",
 }
-LIBRARIES = dict.fromkeys(("opendp", "tumult"), "docs/hand_over.md")
+LIBRARIES = dict.fromkeys(("opendp", "tumult"), "docs/how-to/hand_over.md")
 _ADDRESS = re.compile(r"(?<=[= ])(?:spark://)?localhost:\d+")
 
 
 def test_every_block_for_an_engine_is_run():
     marks = {
-        (f"docs/{path.name}", block.mark)
-        for path in (ROOT / "docs").glob("*.md")
+        (path.relative_to(ROOT).as_posix(), block.mark)
+        for path in (ROOT / "docs").rglob("*.md")
         for block in blocks(path.read_text())
         if block.mark and block.mark.startswith("run on")
     }

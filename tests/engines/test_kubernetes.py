@@ -104,7 +104,7 @@ def test_flink_gives_a_slot_what_docs_scaling_asks(flink_cluster, tmp_path):
         said[part] = dict(re.findall(r"-XX:(\w+)=(\d+)", done.stdout)) | {
             "heap": re.search(r"-Xmx(\d+)", done.stdout)[1]
         }
-    asked = " ".join((ROOT / "docs/scaling.md").read_text().split())
+    asked = " ".join((ROOT / "docs/reference/scaling.md").read_text().split())
     heap, direct = re.search(r"Flink (\d+) MB of heap and (\d+) MB of direct memory per slot", asked).groups()
     slots = int(config["taskmanager.numberOfTaskSlots"])
     assert int(said["TM"]["heap"]) >= slots * int(heap) * 1e6

@@ -25,7 +25,7 @@ def test_the_scripts_fetch_the_tested_versions():
 
 
 def test_the_docs_show_the_tested_matrix():
-    text = (ROOT / "docs/runners.md").read_text()
+    text = (ROOT / "docs/reference/runners.md").read_text()
     for row in matrix.TESTED:
         assert f"| {row.runner} | {row.version} | {row.mode} | {row.workers} |" in text
 

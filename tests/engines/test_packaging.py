@@ -266,7 +266,7 @@ def test_the_tutorial_runs_in_the_environment_that_the_demo_makes(built, tmp_pat
     done = run(["bash", "-euc", "\n".join(advice)], tree)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     printed = ""
-    for block in blocks((tree / "docs" / "tutorial.md").read_text()):
+    for block in blocks((tree / "docs" / "tutorials" / "tutorial.md").read_text()):
         if block.mark == "run":
             done = run(["bash", "-euc", f"{advice[0]}\n{block.code}"], tree)
             assert done.returncode == 0, (block.line, done.stdout, done.stderr)

@@ -558,11 +558,11 @@ def test_hdfs_answers_late(hdfs_store, pairs, expected, monkeypatch):
 
 
 def test_the_policy_of_the_document_is_enough_and_narrow(s3, pairs, expected, monkeypatch, capsys):
-    """A user with the policy of docs/stores.md can do a whole run, and nothing beside it."""
+    """A user with the policy of docs/how-to/stores.md can do a whole run, and nothing beside it."""
     import boto3
 
     store, _ = s3
-    text = (ROOT / "docs/stores.md").read_text()
+    text = (ROOT / "docs/how-to/stores.md").read_text()
     policy = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
     client = boto3.client("s3")
     put(pairs, f"{store.url}/pairs")

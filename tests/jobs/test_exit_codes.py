@@ -30,7 +30,9 @@ ENDS = {
 
 
 def test_the_documents_table():
-    found = [[cell.replace("`", "") for cell in row] for row in rows("docs/cli.md", "| code | meaning |")]
+    found = [
+        [cell.replace("`", "") for cell in row] for row in rows("docs/reference/cli.md", "| code | meaning |")
+    ]
     assert found == [[str(int(code)), code.meaning, code.again] for code in ExitCode]
 
 

@@ -64,7 +64,7 @@ def test_the_filter_is_used_up_and_never_overspent_whatever_the_gradients(seed, 
 
 
 def slow_rounds(made, values, demands, noise):
-    """The loop in floating point, from docs/packing.md: noisy demands of every round, prices, factors."""
+    """The loop in floating point, from docs/explanation/packing.md: noisy demands of every round, prices, factors."""
     config, n, m = made.config, made.market.num_agents, made.size
     b, target = float(made.market.supply), made.target
     theta, taken, noisy, posted = np.zeros(m), 0.0, None, []

@@ -40,7 +40,7 @@ def distance(parts, variance: Fraction) -> float:
 
 
 def smoothed(parts) -> mpmath.mpf:
-    """The bound of docs/noise.md for two parts: e^(-2 pi^2 kappa) times the mean |cos|, 2/pi in the limit."""
+    """The bound of docs/explanation/noise.md for two parts: e^(-2 pi^2 kappa) times the mean |cos|, at last 2/pi."""
     fine, coarse = (p.variance * 4**p.shift for p in parts)
     kappa = fine * coarse / (fine + coarse) / 4 ** parts[1].shift
     with mpmath.workdps(50):

@@ -302,10 +302,12 @@ class TestContents:
 
 
 def test_known_weaknesses_are_those_of_the_documents():
-    text = (ROOT / "docs" / "privacy.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "privacy.md").read_text()
     stated = text.partition("\n## Known weaknesses\n\n")[2].partition("\n## ")[0].rstrip("\n")
     kept = (ROOT / "dpbeam" / "data" / "known_weaknesses.txt").read_text().rstrip("\n")
-    assert kept == stated, "copy the section of docs/privacy.md to dpbeam/data/known_weaknesses.txt"
+    assert kept == stated, (
+        "copy the section of docs/explanation/privacy.md to dpbeam/data/known_weaknesses.txt"
+    )
     assert len(known_weaknesses()) == len(re.findall("^- ", stated, re.M)) >= 9
 
 

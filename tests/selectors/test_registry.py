@@ -217,7 +217,7 @@ def test_exactly_one_selector_is_recommended_and_its_flags_are_its_own(items_per
     )
 
 
-#: Items per user, rare ones of them, and vote over gsu16 (docs/choose.md).
+#: Items per user, rare ones of them, and vote over gsu16 (docs/how-to/choose.md).
 MEASURED = [
     (1.22, 0.40, 1.53),
     (1.47, 0.85, 1.53),

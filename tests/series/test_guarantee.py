@@ -1,4 +1,4 @@
-"""The two parts of the theorem of docs/series.md on copies of hard streams, and faults that break them.
+"""The two parts of the theorem of docs/explanation/series.md on copies of hard streams, and faults that break them.
 
 Copies share no user and no item, so one series runs thousands of them under one key: each is a draw. Copies of v's
 world and of the world without v are separate runs. A fault counts as refuted where the claim would give what was seen

@@ -1,4 +1,4 @@
-"""The fictitious world of the proof in docs/series.md.
+"""The fictitious world of the proof in docs/explanation/series.md.
 
 S' has one user v more than S. It runs while every noisy sum is that of S, and noise alone for items that S does not
 hold yet: what others see of an item is then what they see in S. So whatever v brings, and however it meets others

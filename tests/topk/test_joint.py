@@ -153,7 +153,7 @@ def exact_logs(descending, k, places):
 
 @pytest.mark.parametrize(("k", "d", "bound"), [(100, 3000, 4e-13), (1000, 1500, 2.5e-12)])
 def test_joint_weighs_groups_to_the_last_place(k, d, bound):
-    """The figures of docs/topk.md; plain sums over k d terms are off by 1e-10 at the first, 3e-9 at the second."""
+    """The figures of docs/explanation/topk.md; plain sums over k d terms are off by 1e-10 and 3e-9."""
     noise = np.random.default_rng(1).integers(0, 50, d)
     descending = np.sort((1e6 / np.arange(1, d + 1) ** 0.8).astype(np.int64) + noise)[::-1]
     logs = joint_groups(descending, k)[2]

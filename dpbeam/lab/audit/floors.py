@@ -1,6 +1,6 @@
 """How near to its claim the audit must come: an estimate surely below this is an alarm, or it is explained here.
 
-Audits at delta 0.05, epsilon 1 to 4 and D0 8 to 16 (docs/audit.md). A new selector has the general floor.
+Audits at delta 0.05, epsilon 1 to 4 and D0 8 to 16 (docs/explanation/audit.md). A new selector has the general floor.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def share_of_entries(case: Case) -> float:
 
 @measure(
     "items",
-    "no (epsilon, delta)-algorithm releases more items on average (docs/limits.md)",
+    "no (epsilon, delta)-algorithm releases more items on average (docs/explanation/limits.md)",
     SELECTION,
     of_data=True,
 )

@@ -6,7 +6,8 @@ or ledger, its random numbers come from an ordinary generator and not from a run
 
 Design. What is random is drawn and sorted first, with numpy: the order of the users, and each user's items in an order
 of their own. What is left is one pass over plain lists, where a step costs less than a call of numpy on a user's few
-items would: 20 million entries of users with one or two items take 34 s of CPU time at most (docs/results.md).
+items would: 20 million entries of users with one or two items take 34 s of CPU time at most
+(docs/reference/results.md).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dpbeam.kernels.power_law import power_law_ranks
 from dpbeam.lab.evaluation.data import PairData
 from dpbeam.lab.evaluation.indexed import IndexedSets
 
-#: Of set sizes where nothing is known, about that of eight public datasets (docs/tune.md).
+#: Of set sizes where nothing is known, about that of eight public datasets (docs/how-to/tune.md).
 DEFAULT_SPREAD = 1.2
 _MOST_ITEMS = 50_000_000
 _MOST_PAIRS = 500_000_000

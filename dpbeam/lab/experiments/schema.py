@@ -75,7 +75,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table: names of columns of the results; see docs/evaluate.md."""
+    """A table: names of columns of the results; see docs/how-to/evaluate.md."""
 
     title: str
     rows: tuple[str, ...]
@@ -88,7 +88,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class PlotSpec:
-    """A figure: names of columns of the results; see docs/evaluate.md."""
+    """A figure: names of columns of the results; see docs/how-to/evaluate.md."""
 
     name: str
     title: str
@@ -249,7 +249,9 @@ def parse_experiment(
     """
     reader = _Reader(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path}: an experiment maps datasets, budgets and methods; see docs/evaluate.md")
+        raise InputError(
+            f"{path}: an experiment maps datasets, budgets and methods; see docs/how-to/evaluate.md"
+        )
     about = reader.mapping("file", values, _KEYS)
     for key in ("datasets", "budgets", "methods"):
         if key not in about:

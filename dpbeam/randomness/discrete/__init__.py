@@ -1,4 +1,4 @@
-"""Noise and coins whose law is exact up to 2^-130 in total variation per draw; docs/noise.md is the proof."""
+"""Noise and coins whose law is exact up to 2^-130 in total variation per draw; proof: docs/explanation/noise.md."""
 
 from dpbeam.randomness.discrete.choices import gumbel_peel, largest_of_groups
 from dpbeam.randomness.discrete.gaussian import DiscreteGaussian

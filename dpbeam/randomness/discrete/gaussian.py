@@ -3,10 +3,10 @@
 Design. A table of every value would need sigma times 29 entries. Instead the draw is a sum of independent discrete
 Gaussians on coarser and coarser lattices Z, 2^a Z, 2^b Z, ..., each from a small table: one on Z + one on c Z is
 the Gaussian on Z whose variance is the sum, up to a factor 1 +- 2 exp(-2 pi^2 s^2 / c^2), where s is about the
-deviation of the part on Z (Peikert 2010; Micciancio and Walter 2017; the proof is in docs/noise.md). Every part but
-the coarsest has deviation sqrt(39/8) = 2.2 steps of the next lattice, which makes the factor 2^-137, and comes from
-one of a few fixed tables that all sigmas share; the coarsest takes what is left of sigma^2, exactly, in a table of
-its own of 1,000 to 15,000 entries.
+deviation of the part on Z (Peikert 2010; Micciancio and Walter 2017; the proof is in docs/explanation/noise.md).
+Every part but the coarsest has deviation sqrt(39/8) = 2.2 steps of the next lattice, which makes the factor 2^-137,
+and comes from one of a few fixed tables that all sigmas share; the coarsest takes what is left of sigma^2, exactly,
+in a table of its own of 1,000 to 15,000 entries.
 
 Sigma is a rational number, as every double is, and is realised exactly. Sums that reach below the grid take noise on
 a grid finer by `fraction_bits`, and the total is rounded down afterwards: rounding a sum first could move many items
@@ -86,7 +86,7 @@ class DiscreteGaussian:
     """The law P(x) ~ exp(-x^2 / (2 sigma^2)) on the integers, or on multiples of 2^-fraction_bits.
 
     Guarantee: given uniform words, the noise has this law with exactly this sigma, up to a total variation of 2^-130
-    per item (docs/noise.md). Noise of different items, and of different labels, is independent.
+    per item (docs/explanation/noise.md). Noise of different items, and of different labels, is independent.
 
     Attributes:
       sigma: in grid units, 1 <= sigma <= 2^58; a number, taken at its exact value.

@@ -70,7 +70,7 @@ class DiscreteLaplace:
     """The law P(x) ~ exp(-|x| / scale) on the integers, or on multiples of 2^-fraction_bits.
 
     Guarantee: given uniform words, the noise has this law with exactly this scale, up to a total variation of 2^-130
-    per item (docs/noise.md).
+    per item (docs/explanation/noise.md).
 
     Attributes:
       scale: b in grid units, 1 <= b <= 2^56; a number, taken at its exact value.

@@ -1,4 +1,4 @@
-"""bits: an item is released by a coin that depends on who holds it, and nothing else is shown; docs/bits.md."""
+"""bits: an item is released by a coin that depends on who holds it, nothing else is shown; docs/explanation/bits.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GSU, the group-sequential union: spends the noise over rounds and aims weight at undecided items (docs/gsu.md)."""
+"""GSU, the group-sequential union: noise spent over rounds, weight for undecided items (docs/explanation/gsu.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpbeam.selectors.base import (
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
 
-# Best D0 of public datasets, about (docs/results.md): users differ, and a few hold many times the average.
+# Best D0 of public datasets, about (docs/reference/results.md): users differ, and a few hold many times the average.
 _D0_OF_AVERAGE, _LARGEST_D0 = 10, 400
 
 

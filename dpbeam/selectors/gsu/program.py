@@ -2,7 +2,7 @@
 
 Round r draws noise of variance sigma^2/f_r; the statistic Z of an item combines all rounds so far, with the
 one-shot noise sigma^2 at the end. Users aim their weight at the items that can still be decided. Definition and
-guarantee: docs/gsu.md.
+guarantee: docs/explanation/gsu.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Korolova et al. 2009; Gopi et al. 2020, weighted Laplace. Guarantee: the noisy weights of the whole universe are
 (epsilon, 0)-DP, since one user's weights have an l1 norm of at most 1; the threshold lets one of a user's novel items
-pass with probability at most delta, which stands outside the factor exp(epsilon) (docs/privacy.md).
+pass with probability at most delta, which stands outside the factor exp(epsilon) (docs/explanation/privacy.md).
 """
 
 from __future__ import annotations

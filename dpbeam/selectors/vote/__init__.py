@@ -1,4 +1,4 @@
-"""vote: every user casts one vote, which passes from a full item to the next of the user's items; docs/vote.md."""
+"""vote: every user has one vote, which passes from a full item to the next of the user's; docs/explanation/vote.md."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Items have a common order, that of their fingerprints, and so have users. A user asks its items one after the other; an
 item seats the first `quota` votes that ask it, of one trip in the order of users, and turns the others away for good.
 A vote whose list has come to its end stays with its last item, seated or not. Both orders are keyed and
-public to nobody, and do not depend on the data; docs/vote.md proves that a new user moves one count by one.
+public to nobody, and do not depend on the data; docs/explanation/vote.md proves that a new user moves one count by one.
 
 A block says how many of its users ask an item, and a shard answers how many of them it turns away: since blocks are
 ranges of the order of users, these are the last ones of the block that asked.

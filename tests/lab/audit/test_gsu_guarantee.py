@@ -1,4 +1,4 @@
-"""Facts that the proof in docs/gsu.md leans on, checked on the calibrations and kernels that run."""
+"""Facts that the proof in docs/explanation/gsu.md leans on, checked on the calibrations and kernels that run."""
 
 import math
 from fractions import Fraction

@@ -208,7 +208,7 @@ def test_what_many_hold_is_released_and_what_nobody_shares_is_not(method):
 
 
 def test_mad2r_gives_more_where_a_heavy_item_takes_weight():
-    """Users of one item that all hold and two of 300; the mean of three keys, as docs/results.md has it of all sets."""
+    """Users of one item that all hold and two of 300; means of three keys, as in docs/reference/results.md."""
     rng = np.random.default_rng(3)
     sets = sets_of([[0, *sorted(1 + rng.choice(300, 2, replace=False))] for _ in range(4000)])
     found = {

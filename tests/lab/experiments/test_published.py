@@ -56,8 +56,8 @@ def test_bounds_run(folder, tmp_path):
 
 
 def test_the_page_lists_every_file_and_the_documents_show_it():
-    """Each file is in the table of docs/evaluate.md, and the page that the table links to names it."""
-    lines = (FOLDER.parents[1] / "docs" / "evaluate.md").read_text().splitlines()
+    """Each file is in the table of docs/how-to/evaluate.md, and the page that the table links to names it."""
+    lines = (FOLDER.parents[1] / "docs" / "how-to" / "evaluate.md").read_text().splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("| file in `configs/experiments` |"))
     shown = {}
     for line in lines[head + 2 :]:
@@ -65,8 +65,8 @@ def test_the_page_lists_every_file_and_the_documents_show_it():
             break
         files, _, place = (cell.strip() for cell in line.strip("|").split("|"))
         for name in re.findall(r"`(\w+)\.yaml`", files):
-            shown[name] = re.search(r"\]\(([\w.]*)", place)[1] or "evaluate.md"
+            shown[name] = re.search(r"\]\(([\w./]*)", place)[1] or "evaluate.md"
     assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.yaml"))
     for name, page in shown.items():
-        text = (FOLDER.parents[1] / "docs" / page).read_text()
+        text = (FOLDER.parents[1] / "docs" / "how-to" / page).read_text()
         assert re.search(rf"experiments/{name}\.yaml|`{name}(\.yaml)?`", text), (name, page)

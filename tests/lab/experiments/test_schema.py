@@ -219,6 +219,6 @@ def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
 
 
 def test_the_document_shows_the_small_one():
-    shown = (ROOT / "docs" / "evaluate.md").read_text().split("```yaml\n")[1].split("```")[0]
+    shown = (ROOT / "docs" / "how-to" / "evaluate.md").read_text().split("```yaml\n")[1].split("```")[0]
     file = (ROOT / "configs" / "experiments" / "small.yaml").read_text()
     assert yaml.safe_load(shown) == yaml.safe_load(file)

@@ -1,4 +1,4 @@
-"""The vote against its slow reference, and the theorem of docs/vote.md: a new user moves one count by one."""
+"""The vote against its slow reference, and the theorem of docs/explanation/vote.md: a user moves one count by one."""
 
 from collections import Counter
 
