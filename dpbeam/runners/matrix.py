@@ -25,7 +25,7 @@ PRISM = "2.77.0"
 FLINK = "1.19.3"
 SPARK = "3.5.0"
 #: Releases of PySpark that our own runner has run on; tests/engines takes one of them.
-PYSPARK = ("3.4", "3.5", "4.0")
+PYSPARK = ("3.4", "3.5", "4.0", "4.3")
 PYSPARK_MINIMUM = (3, 4)
 
 
@@ -44,7 +44,7 @@ TESTED = (
     Engine("PrismRunner", PRISM, "local process", "LOOPBACK"),
     Engine("FlinkRunner", FLINK, "embedded [local]", "LOOPBACK, PROCESS"),
     Engine("FlinkRunner", FLINK, "standalone cluster", "PROCESS, LOOPBACK"),
-    Engine("PySparkRunner", "3.5", "local[N], standalone cluster", "Spark's"),
+    Engine("PySparkRunner", "4.3", "local[N], standalone cluster, YARN 3.4.1", "Spark's"),
     Engine("SparkRunner", SPARK, "embedded local[N]", "LOOPBACK, PROCESS"),
     Engine("SparkRunner", SPARK, "standalone cluster", "PROCESS"),
 )

@@ -223,3 +223,35 @@ POM
   mv "$folder/home" "$1"
   rm -rf "$folder"
 }
+
+# --- Hadoop ---------------------------------------------------------------------------------------------------
+
+hadoop_project() {
+  echo "<dependency>
+    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-project</artifactId><version>$HADOOP_VERSION</version>
+    <type>pom</type><scope>import</scope>
+  </dependency>"
+}
+
+# property NAME VALUE ...: of a Hadoop configuration.
+property() { printf '  <property><name>%s</name><value>%s</value></property>\n' "$@"; }
+
+log4j() {
+  cat <<'CONF'
+log4j.rootLogger=INFO,console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{HH:mm:ss,SSS} %-5p %c{1} - %m%n
+CONF
+}
+
+# hadoop_command MEMORY CLASS ARGUMENTS...: into COMMAND; of the jars in HOME_DIR, with what is in CONF.
+hadoop_command() {
+  local memory=$1 module
+  shift
+  COMMAND=("$(java_command)" "-Xmx$memory" -Djava.io.tmpdir="$RUN/tmp" -Djava.net.preferIPv4Stack=true)
+  for module in java.base/java.lang java.base/java.util java.base/java.net java.base/java.nio; do
+    COMMAND+=("--add-opens=$module=ALL-UNNAMED")
+  done
+  COMMAND+=(-cp "$CONF:$HOME_DIR/*" "$@")
+}

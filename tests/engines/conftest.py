@@ -44,6 +44,7 @@ from tests.support.stores import (
     quiet_ports,
     running,
     s3_server,
+    yarn,
 )
 from tests.support.waiting import wait_until
 
@@ -62,7 +63,6 @@ ENGINES = (
     "spark-cluster",
     "spark-cluster-uncached",
     "spark-cluster-kept",
-    "spark-cluster-uncached-kept",
 )
 #: With a second copy of whatever takes long, on another host.
 _SPECULATION = [
@@ -80,7 +80,7 @@ _SPARK_OPENS = (
 
 
 _REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster", "pyspark_cluster"}
-_STORES = {"s3_store", "azure_store", "hdfs_store", "object_store", "kubernetes_tools"}
+_STORES = {"s3_store", "azure_store", "hdfs_store", "yarn_on_hdfs", "object_store", "kubernetes_tools"}
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -207,6 +207,7 @@ def _fetch(script: str) -> str:
             "flink": options.flink_jar,
             "spark": options.spark_jar,
             "hdfs": hadoop,
+            "yarn": yarn,
             "kubernetes": operator_schema,
         }
         made = fetched[script](cache)
@@ -309,6 +310,19 @@ def hdfs_store(tmp_path_factory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
+def yarn_on_hdfs(hdfs_store, tmp_path_factory) -> Iterator[Store]:
+    """The manager and two nodes of scripts/yarn; `finding` is the environment of who submits to it."""
+    _fetch("yarn")
+    port, folder = quiet_ports(15), tmp_path_factory.mktemp("yarn") / "store"
+    names = f"hdfs://127.0.0.1:{hdfs_store.environment['HDFS_RPC_PORT']}"
+    settings = {"YARN_PORT": str(port), "YARN_STORE": names}
+    store = Store("yarn", hdfs_store.url, f"127.0.0.1:{port}", settings)
+    store.finding = {"HADOOP_CONF_DIR": str(folder / "cache" / "run" / f"yarn-{port}" / "conf")}
+    with running(store, options.cache_folder(), folder):
+        yield store
+
+
+@pytest.fixture(scope="session")
 def kubernetes_tools() -> tuple[pathlib.Path, pathlib.Path]:
     """The schema of a FlinkDeployment, and kustomize."""
     schema, kustomize = _fetch("kubernetes").splitlines()
@@ -330,7 +344,7 @@ def spark_cluster(aws_keys, azure_account) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def pyspark_cluster(aws_keys, tmp_path_factory) -> Iterator[Cluster]:
+def pyspark_cluster(aws_keys, azure_account, tmp_path_factory) -> Iterator[Cluster]:
     """A standalone cluster of PySpark's own jars: two workers of a core each, on hosts of different names."""
     java()
     home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent

@@ -15,6 +15,8 @@ PAGES = {
     "spark-cluster": "docs/how-to/spark.md",
     "pyspark-cluster": "docs/how-to/spark.md",
 }
+#: Its block runs in test_yarn.py.
+YARN = {"yarn": "docs/how-to/spark.md"}
 LIBRARIES = dict.fromkeys(("opendp", "tumult"), "docs/how-to/hand_over.md")
 _ADDRESS = re.compile(r"(?<=[= ])(?:spark://)?localhost:\d+")
 
@@ -26,7 +28,7 @@ def test_every_block_for_an_engine_is_run():
         for block in blocks(path.read_text())
         if block.mark and block.mark.startswith("run on")
     }
-    assert marks == {(page, f"run on {name}") for name, page in (PAGES | LIBRARIES).items()}
+    assert marks == {(page, f"run on {name}") for name, page in (PAGES | YARN | LIBRARIES).items()}
 
 
 @pytest.mark.slow

@@ -40,13 +40,13 @@ PIPELINES = {
 #: In such an order that methods of many trips meet engines on which a trip is cheap.
 SELECTING = (
     *("spark-cluster", "flink-cluster", "flink-embedded", "pyspark-cluster", "flink-cluster-in-turns"),
-    *("spark-embedded", "prism", "spark-cluster-uncached-kept", "direct-2", "pyspark-local", "pyspark-twice"),
+    *("spark-embedded", "prism", "direct-2", "pyspark-local", "pyspark-twice"),
 )
 #: Pipeline -> where it runs: on a cluster of Flink, on one of Spark, and beside them.
 OTHERS = {
-    "top-k": ("direct-2", "flink-cluster", "spark-cluster-kept"),
+    "top-k": ("direct-2", "flink-cluster", "pyspark-cluster"),
     "hitting-set": ("prism", "flink-cluster", "pyspark-cluster"),
-    "count": ("direct-2", "flink-cluster", "spark-cluster-kept", "pyspark-local"),
+    "count": ("direct-2", "flink-cluster", "pyspark-local"),
 }
 
 
@@ -187,7 +187,7 @@ def kill_one(processes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["flink-cluster", "spark-cluster", "pyspark-cluster"])
+@pytest.mark.parametrize("name", ["flink-cluster", "pyspark-cluster"])
 def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, released, tmp_path):
     on = engine(name)
     before = set(on.python_workers())

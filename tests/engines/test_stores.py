@@ -35,9 +35,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.engines]
 
 #: engine -> the stores that it is tried on
 RUNS = [
-    *(("direct", "s3"), ("flink-cluster", "s3"), ("pyspark-cluster", "s3")),  # Spark: test_hosts
-    *(("direct", "azure"), ("flink-cluster", "azure"), ("spark-cluster-kept", "azure")),
-    *(("direct", "hdfs"), ("flink-cluster", "hdfs"), ("spark-cluster-kept", "hdfs")),
+    *(("direct", "s3"), ("flink-cluster", "s3"), ("pyspark-cluster", "s3")),  # Beam's Spark: test_hosts
+    *(("direct", "azure"), ("flink-cluster", "azure"), ("pyspark-cluster", "azure")),
+    *(("direct", "hdfs"), ("flink-cluster", "hdfs"), ("pyspark-cluster", "hdfs")),
 ]
 CHANGES = ("put", "part", "complete", "delete")
 

@@ -40,6 +40,11 @@ def hadoop(cache: str) -> str:
     return os.path.join(cache, f"hadoop-{_version('HADOOP_VERSION')}")
 
 
+def yarn(cache: str) -> str:
+    """Where scripts/yarn keeps its programs."""
+    return os.path.join(cache, f"yarn-{_version('HADOOP_VERSION')}")
+
+
 def selection(source: str, place: str, *more: str) -> list[str]:
     """A command that selects from `part-*.parquet` of `source`, with output and private folder below `place`."""
     return [
