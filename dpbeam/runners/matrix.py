@@ -44,7 +44,7 @@ TESTED = (
     Engine("PrismRunner", PRISM, "local process", "LOOPBACK"),
     Engine("FlinkRunner", FLINK, "embedded [local]", "LOOPBACK, PROCESS"),
     Engine("FlinkRunner", FLINK, "standalone cluster", "PROCESS, LOOPBACK"),
-    Engine("PySparkRunner", "4.3", "local[N], standalone cluster, YARN 3.4.1", "Spark's"),
+    Engine("PySparkRunner", "4.3", "local[N], local-cluster, standalone cluster, YARN 3.4.1", "Spark's"),
     Engine("SparkRunner", SPARK, "embedded local[N]", "LOOPBACK, PROCESS"),
     Engine("SparkRunner", SPARK, "standalone cluster", "PROCESS"),
 )

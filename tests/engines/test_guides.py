@@ -17,6 +17,8 @@ PAGES = {
 }
 #: Its block runs in test_yarn.py.
 YARN = {"yarn": "docs/how-to/spark.md"}
+#: A program, which takes the session that stands.
+SESSION = {"pyspark-local": "docs/how-to/spark.md"}
 LIBRARIES = dict.fromkeys(("opendp", "tumult"), "docs/how-to/hand_over.md")
 _ADDRESS = re.compile(r"(?<=[= ])(?:spark://)?localhost:\d+")
 
@@ -28,7 +30,7 @@ def test_every_block_for_an_engine_is_run():
         for block in blocks(path.read_text())
         if block.mark and block.mark.startswith("run on")
     }
-    assert marks == {(page, f"run on {name}") for name, page in (PAGES | YARN | LIBRARIES).items()}
+    assert marks == {(page, f"run on {name}") for name, page in (PAGES | YARN | SESSION | LIBRARIES).items()}
 
 
 @pytest.mark.slow
@@ -46,6 +48,34 @@ def test_the_commands_of_the_page(name, engine, tmp_path):
     done = workspace.run(type(block)(block.line, block.language, code, block.mark), 400, apart=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "out" / "queries.ledger.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SESSION)
+def test_the_session_of_a_notebook_is_taken_and_stays(name, engine, tmp_path):
+    """The cell of the page, then the command, in a session made before; which goes on afterwards."""
+    master = engine(name).flags[-1].partition("=")[2]
+    workspace = Workspace(tmp_path)
+    workspace.environment["PYSPARK_PYTHON"] = sys.executable
+    (block,) = [b for b in blocks((ROOT / SESSION[name]).read_text()) if b.mark == f"run on {name}"]
+    command = (
+        "select --input=logs/*.parquet --user_column=user_id --item_column=query --epsilon=1 --delta=1e-8"
+    )
+    code = f"""
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master({master!r}).appName("notebook").getOrCreate()
+{block.code}
+from dpbeam.cli import main
+assert main([*{command.split()!r}, "--output=out/queries", "--runner=PySparkRunner"]) == 0
+assert main([*{command.split()!r}, "--output=out/other", "--runner=PySparkRunner", "--spark_master_url=local[7]"]) == 2
+assert spark.sparkContext.appName == "notebook" and spark.range(10).count() == 10
+"""
+    done = workspace.run(type(block)(block.line, "python", code, block.mark), 400, apart=True)
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    written = "".join(path.read_text() for path in (tmp_path / "out").glob("items-*"))
+    assert set(re.findall(r"item='(.+?)'", written)) == {"item 0", "item 1", "item 2"}
+    assert (tmp_path / "out" / "queries.ledger.json").exists()
+    assert not list((tmp_path / "out").glob("other*"))
 
 
 @pytest.mark.engines

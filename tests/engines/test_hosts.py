@@ -70,23 +70,12 @@ def environment(store, aws_keys) -> dict[str, str]:
     return {"AWS_ENDPOINT_URL": f"http://{store.address}", **aws_keys, **variables}
 
 
-def start(engine: str, network: Network, name: str, environment: dict[str, str]) -> subprocess.Popen:
-    """The engine's master on the launcher, one worker of it with one slot on each of the others."""
-    own = {"HOST": name, "MASTER": "launcher", "WORKERS": str(int(name in WORKERS))}
-    variables = environment | {f"{engine.upper()}_{key}": value for key, value in own.items()}
-    return network.host(name).start([f"scripts/{engine}", "up"], variables, network.folder / f"{name}.log")
-
-
-def started(network: Network, name: str, process: subprocess.Popen) -> None:
-    assert process.wait(150) == 0, (network.folder / f"{name}.log").read_text()
-
-
 @pytest.fixture(scope="class")
 def cluster(request, network, environment) -> Iterator[Network]:
     """The engine of the class of tests, on fresh hosts."""
-    starting = {name: start(request.cls.engine, network, name, environment) for name in network.names}
+    starting = {name: request.cls.start(network, name, environment) for name in network.names}
     for name, process in starting.items():
-        started(network, name, process)
+        request.cls.started(network, name, process)
     yield network
     network.end_hosts()
 
@@ -182,6 +171,19 @@ class OnHosts:
     flags: tuple[str, ...] = ()
     runner: tuple[str, ...]
 
+    @classmethod
+    def start(cls, network: Network, name: str, environment: dict[str, str]) -> subprocess.Popen:
+        """The engine's master on the launcher, one worker of it with one slot on each of the others."""
+        own = {"HOST": name, "MASTER": "launcher", "WORKERS": str(int(name in WORKERS))}
+        variables = environment | {f"{cls.engine.upper()}_{key}": value for key, value in own.items()}
+        return network.host(name).start(
+            [f"scripts/{cls.engine}", "up"], variables, network.folder / f"{name}.log"
+        )
+
+    @classmethod
+    def started(cls, network: Network, name: str, process: subprocess.Popen) -> None:
+        assert process.wait(150) == 0, (network.folder / f"{name}.log").read_text()
+
     def command(self, place: str, store: Store) -> list[str]:
         command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.flags, *self.runner)
         return [sys.executable, "-m", "dpbeam.cli", *command]
@@ -206,9 +208,9 @@ class OnHosts:
             assert run.poll() is None, log.read_text()
             cluster.hosts["two"].end()
             time.sleep(3)
-            back = start(self.engine, cluster, "two", environment)
+            back = self.start(cluster, "two", environment)
             assert cluster.hosts["two"].run(["ls", "/tmp/mark"]).returncode == 2
-            started(cluster, "two", back)
+            self.started(cluster, "two", back)
             assert run.wait(400) == 0, log.read_text()[-4000:]
         finally:
             run.kill()
@@ -261,13 +263,56 @@ class TestSpark(OnHosts):
         # Spark may give all tasks with a Python worker to the host that is free first.
         assert any("Beam Fn Control client connected" in text for text in said)
 
+
+class TestPySpark(OnHosts):
+    """A standalone cluster of PySpark's own jars, with Spark's workers."""
+
+    engine = "pyspark"
+    # A host that is gone answers nothing, not even that it is gone: Spark waits two minutes for it by default.
+    runner = (
+        *("--runner=PySparkRunner", "--spark_master_url=spark://launcher:7077"),
+        *("--spark_conf=spark.network.timeout=20s", "--spark_conf=spark.network.timeoutInterval=5s"),
+        "--spark_conf=spark.executor.heartbeatInterval=5s",
+    )
+
+    @classmethod
+    def start(cls, network: Network, name: str, environment: dict[str, str]) -> subprocess.Popen:
+        home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent
+        role, *flags = (
+            [
+                "worker.Worker",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                "/tmp/work",
+                "spark://launcher:7077",
+            ]
+            if name in WORKERS
+            else ["master.Master", "--port", "7077"]
+        )
+        timeout = {"SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=20", "SPARK_HOME": str(home)}
+        argv = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", "--host", name, *flags]
+        return network.host(name).start(argv, environment | timeout, network.folder / f"{name}.log")
+
+    @classmethod
+    def started(cls, network: Network, name: str, process: subprocess.Popen) -> None:
+        log = network.folder / f"{name}.log"
+        ready = "Successfully registered with master" if name in WORKERS else "elected leader"
+        wait_until(lambda: process.poll() is not None or ready in log.read_text(), 90, f"Spark on {name}")
+        assert process.poll() is None, log.read_text()
+
+    def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
+        self.run_undisturbed(cluster, store, objects, environment, expected)
+        for name in WORKERS:
+            said = cluster.hosts[name].run(["bash", "-c", "cat /tmp/work/*/*/stderr"]).stdout
+            assert "Finished task" in said, f"{name} had no part: {said[-2000:]}"
+
     def test_a_host_that_dies_and_comes_back_empty(
         self, cluster, store, objects, environment, pairs, expected
     ):
-        """As on Flink; Spark computes again what the host held of a shuffle."""
         self.run_while_a_host_dies(cluster, store, objects, environment, expected)
-        master = cluster.hosts["launcher"].run(
-            ["bash", "-c", f"cat {hosts.CACHE}/run/spark-*/logs/master.out"]
-        )
-        apps = re.findall(r"Launching executor (app-\S+)/\d+ on worker", master.stdout)
+        master = (cluster.folder / "launcher.log").read_text()
+        apps = re.findall(r"Launching executor (app-\S+)/\d+ on worker", master)
         assert apps.count(apps[-1]) > len(WORKERS), "the host died too late"

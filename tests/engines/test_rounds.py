@@ -41,6 +41,7 @@ def no_new_workers(job, before):
         "prism",
         "flink-cluster",
         "pyspark-local",
+        "pyspark-local-cluster",
     ],
 )
 def test_same_bytes_on_every_engine(name, rounds_job, expected):
