@@ -36,6 +36,47 @@ needs_chromium = pytest.mark.skipif(
 )
 
 
+def _formulas(text: str) -> str:
+    return PAGES["with_formulas"](
+        markdown.markdown(
+            text,
+            extensions=["pymdownx.arithmatex", "pymdownx.superfences", "tables"],
+            extension_configs={"pymdownx.arithmatex": {"generic": True}},
+        ),
+        "a.md",
+    )
+
+
+def test_formulas_become_mathml():
+    page = _formulas(
+        "Costs $5 and `$x$`, but $a_1 < 2$.\n\n$$\n\\sum_{r \\le k} f_r\n$$\n\n    echo $PWD $x$\n"
+    )
+    inline, block = re.findall("<math.*?</math>", page)
+    assert (
+        'display="inline"' in inline
+        and "<msub><mi>a</mi><mn>1</mn></msub>" in inline
+        and "&#x0003C;" in inline
+    )
+    assert 'display="block"' in block and "&#x02211;" in block
+    assert "Costs $5" in page and "<code>$x$</code>" in page and "echo $PWD $x$" in page
+
+
+@pytest.mark.parametrize("formula", [r"\nosuchcommand x", r"\frac", r"\frac{1"])
+def test_a_formula_that_cannot_be_set_is_an_error(formula):
+    with pytest.raises(PluginError, match=r"a\.md: .*(nosuchcommand|frac)"):
+        _formulas(f"As ${formula}$ says.")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_formula_is_set(name):
+    """All that stands between dollars outside code is a formula, and none is left as it was written."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    page = _formulas(text)
+    assert "arithmatex" not in page
+    prose = re.sub(r"<(pre|code|math)\b.*?</\1>", "", page, flags=re.S)
+    assert not re.search(r"\\[a-z]{2}|\$\S+\$", prose), re.search(r".*(\\[a-z]{2}|\$\S+\$).*", prose)[0]
+
+
 def test_the_readme_is_the_navigation():
     readme = "# x\n\n## Documents\n\n### A\n\n- [One](docs/one.md): text, [two](docs/two.md)\n\n"
     readme += "### B\n\n- [T](tests/README.md)\n\n## C\n\n- [no](no.md)\n"

@@ -8,6 +8,7 @@ navigation. A page that it does not name is a warning of mkdocs, and so an error
 from __future__ import annotations
 
 import argparse
+import html
 import importlib
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
@@ -29,6 +31,7 @@ OUTSIDE = {
 }
 #: Kinds of pages, as Diataxis has them: folders of docs.
 FOLDERS = ("tutorials", "how-to", "explanation", "reference")
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.+?)\\[)\]]</\1>', re.S)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -196,6 +199,33 @@ def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:
         for title, page in row.items()
     }
     return relinked(text, OUTSIDE.get(name, f"docs/{name}"), name, {file.src_uri for file in files}, titles)
+
+
+def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:
+    return with_formulas(text, page.file.src_uri)
+
+
+def with_formulas(text: str, page: str) -> str:
+    """A page whose formulas, as pymdownx.arithmatex marks them, are MathML.
+
+    Raises:
+      PluginError: one cannot be set, or holds a command that is not known.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        kind, tex = match.groups()
+        tex = html.unescape(tex).strip()
+        try:
+            mathml = convert(tex, display="block" if kind == "div" else "inline")
+        except Exception as error:  # of many kinds, all about the formula
+            raise PluginError(f"{page}: cannot set {tex!r}: {error!r}") from error
+        if tex.count("{") != tex.count("}"):  # which the converter forgives
+            raise PluginError(f"{page}: {tex!r}: braces do not match")
+        if unknown := re.search(r"\\\w+", mathml):
+            raise PluginError(f"{page}: {tex!r}: {unknown[0]} is not known")
+        return mathml
+
+    return _FORMULA.sub(replace, text)
 
 
 #: Stands where a page was before it moved into a folder; the section that a link names goes along.
