@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 
 import pytest
 
@@ -89,6 +90,24 @@ def test_the_readme_repeats_the_results():
     assert (
         f"| amazon-magazine | 1.2 | **{vote}** |" in (ROOT / "docs" / "explanation" / "vote.md").read_text()
     )
+
+
+def test_the_picture_of_a_run_is_what_its_terminal_showed():
+    """docs/figures/plot_progress.py takes a recording apart; the picture moves without a script and loads nothing."""
+    made = runpy.run_path(str(ROOT / "docs" / "figures" / "plot_progress.py"))
+    live = [
+        f"\x1b[2K\x1b[32m⠙\x1b[0m dpbeam select: reading \x1b[33m0:00:{n:02}\x1b[0m  {n}% " for n in range(60)
+    ]
+    recorded = "\r".join(
+        ["Script started", *live, "\x1b[2K7 items released: <x>", *live[-2:], "elapsed: 1 min", "Script done"]
+    )
+    states, rest = made["moments"](recorded)
+    assert len(states) == made["MOMENTS"] and states[0].endswith("0:00:00  0%") and states[-1].endswith("59%")
+    assert rest == ["7 items released: <x>", "elapsed: 1 min"]
+    assert "7 items released: &lt;x&gt;" in made["draw"]("c", states, rest)
+    picture = (ROOT / "docs" / "figures" / "progress.svg").read_text(encoding="utf-8")
+    assert picture.count('class="moment"') == made["MOMENTS"] and "round 1 of 8, weights" in picture
+    assert not re.search(r"<script|href|url\(|@import", picture)
 
 
 def test_the_bars_of_the_readme_are_those_of_its_table():
