@@ -2,9 +2,42 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
+from typing import Any
+
+#: Stands before the name of a parameter. Unicode has no such character, so texts of users hold none.
+_MARK = "\ufdd0"
 
 
-class InputError(ValueError):
+def param(name: str) -> str:
+    """The name of a parameter within the message of an error.
+
+    The message of `InputError(f"{param('k')} must be positive")` is "--k must be positive" for a command and
+    "k must be positive" for a caller in Python.
+    """
+    return f"{_MARK}{name}"
+
+
+class _NamesParameters(Exception):
+    """An error whose message names parameters as flags, or as arguments.
+
+    Attributes:
+      template: the message with the marks of `param`. Another error that quotes this one quotes its template.
+    """
+
+    def __init__(self, message: str):
+        self.template = message
+        super().__init__(message.replace(_MARK, "--"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.template,), self.__dict__
+
+    def of_arguments(self) -> str:
+        """The message for a caller in Python: names without dashes."""
+        return self.template.replace(_MARK, "")
+
+
+class InputError(_NamesParameters, ValueError):
     """Wrong usage or bad input; the message is one line that names the flag, file, column or value.
 
     The command line prints the message alone and exits with status 2. The message never contains
@@ -15,11 +48,25 @@ class InputError(ValueError):
         super().__init__(" ".join(str(message).split()))
 
 
-class UnavailableError(RuntimeError):
+class UnavailableError(_NamesParameters, RuntimeError):
     """What is needed does not answer now; the same command may find it a minute later.
 
     The command line prints the message alone, one line that names the flag or the file, and exits with status 1.
     """
+
+
+def template_of(error: BaseException) -> str:
+    """The text of any error, to be quoted in another: parameters stay marked."""
+    return error.template if isinstance(error, _NamesParameters) else str(error)
+
+
+@contextlib.contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Errors within name arguments, not flags."""
+    try:
+        yield
+    except (InputError, UnavailableError) as error:
+        raise type(error)(error.of_arguments()) from None
 
 
 def visible(text: str) -> str:

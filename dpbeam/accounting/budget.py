@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 
 _SHARE_TOLERANCE = 1e-9
 #: Above it one run in ten may tell everything of somebody; below it tails leave the range of floating point.
@@ -24,18 +24,18 @@ SMALLEST_SHARE = 1e-9
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{name} must be a number, got {type(value).__name__}")
+        raise InputError(f"{param(name)} must be a number, got {type(value).__name__}")
     return float(value)
 
 
 def _checked_shares(shares: Sequence[float]) -> list[float]:
     """Shares as floats, scaled back to a sum of 1 where rounding took them above it."""
-    shares = [_number("--budget_split", share) for share in shares]
+    shares = [_number("budget_split", share) for share in shares]
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        raise InputError(f"--budget_split needs positive shares such as 0.1,0.9, got {shares}")
+        raise InputError(f"{param('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
     total = math.fsum(shares)
     if abs(total - 1) > _SHARE_TOLERANCE:
-        raise InputError(f"--budget_split shares must sum to 1, got {shares} with sum {total:.12g}")
+        raise InputError(f"{param('budget_split')} shares must sum to 1, got {shares} with sum {total:.12g}")
     return [share / total for share in shares] if total > 1 else shares
 
 
@@ -50,7 +50,9 @@ def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
         largest = max(range(len(parts)), key=parts.__getitem__)
         parts[largest] = math.nextafter(parts[largest], 0.0)
     if min(parts) <= 0:
-        raise InputError("--budget_split leaves nothing for one of its parts: give it a larger share")
+        raise InputError(
+            f"{param('budget_split')} leaves nothing for one of its parts: give it a larger share"
+        )
     return parts
 
 
@@ -61,9 +63,9 @@ def check_share(name: str, share: float) -> None:
       InputError: naming the flag.
     """
     if not 0 < share < 1:
-        raise InputError(f"--{name} must lie strictly between 0 and 1, got {share}")
+        raise InputError(f"{param(name)} must lie strictly between 0 and 1, got {share}")
     if not SMALLEST_SHARE <= share <= 1 - SMALLEST_SHARE:
-        raise InputError(f"--{name} leaves next to nothing for one of the parts, got {share}")
+        raise InputError(f"{param(name)} leaves next to nothing for one of the parts, got {share}")
 
 
 def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
@@ -100,12 +102,14 @@ class Budget:
         epsilon = _number("epsilon", self.epsilon)
         delta = _number("delta", self.delta)
         if not (math.isfinite(epsilon) and epsilon > 0):
-            raise InputError(f"epsilon must be a finite number above 0, got {epsilon}")
+            raise InputError(f"{param('epsilon')} must be a finite number above 0, got {epsilon}")
         if not 0 < delta < 1:
-            raise InputError(f"delta must lie strictly between 0 and 1, got {delta}")
+            raise InputError(f"{param('delta')} must lie strictly between 0 and 1, got {delta}")
         if not MIN_DELTA <= delta <= MAX_DELTA:
             why = ": a run may fail to protect with this probability" if delta > MAX_DELTA else ""
-            raise InputError(f"delta must lie between {MIN_DELTA:g} and {MAX_DELTA:g}, got {delta}{why}")
+            raise InputError(
+                f"{param('delta')} must lie between {MIN_DELTA:g} and {MAX_DELTA:g}, got {delta}{why}"
+            )
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 
@@ -123,7 +127,7 @@ class Budget:
         shares_delta = shares_epsilon if shares_delta is None else shares_delta
         if len(shares_epsilon) != len(shares_delta):
             raise InputError(
-                f"--budget_split needs as many shares of epsilon as of delta, got {len(shares_epsilon)} "
+                f"{param('budget_split')} needs as many shares of epsilon as of delta, got {len(shares_epsilon)} "
                 f"and {len(shares_delta)}"
             )
         epsilons = split_amount(self.epsilon, shares_epsilon)

@@ -16,7 +16,7 @@ from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountNoises
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import COUNT_DEVIATION
@@ -80,7 +80,7 @@ def plan_count(config: CountConfig) -> CountPlan:
     event = ComposedEvent("gaussian", noises.events, epsilon=config.epsilon, label="count")
     if max(spec.largest for spec in event.noises()) > LARGEST_DRAW:
         raise InputError(
-            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need more noise than the fixed-point "
-            "weights hold; raise one of them"
+            f"{param('epsilon')} ({config.epsilon:g}) and {param('delta')} ({config.delta:g}) need more "
+            "noise than the fixed-point weights hold; raise one of them"
         )
     return CountPlan(config, noises, event)

@@ -15,7 +15,7 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
 from dpbeam.accounting.search import largest_fitting
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selection.config import SelectionConfig, check_budget
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.topk.config import TopKConfig, plan_topk
@@ -207,12 +207,12 @@ def _composed(
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:
     check_budget(config.epsilon, config.delta)
     if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
-        raise InputError(f"--k must be an integer from 1 to {MAX_K}, got {config.k}")
+        raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     config = replace(config, k=int(config.k))
     if config.public_domain:
         if config.selection is not None or config.selector_share is not None:
             raise InputError(
-                "a public domain needs no selection: drop --selector_share and the selector's flags"
+                f"a public domain needs no selection: drop {param('selector_share')} and the selector's flags"
             )
         return config
     selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)

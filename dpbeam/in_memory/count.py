@@ -8,11 +8,10 @@ from typing import Any
 from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counting.report import count_ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.select import (
     Selection,
     input_pairs,
-    naming_arguments,
     released_by,
     released_table,
     run_key,

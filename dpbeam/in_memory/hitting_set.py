@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.hitting.config import DEFAULT_SELECTOR, HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.hitting.report import hitting_set_ledger
-from dpbeam.in_memory.select import input_pairs, naming_arguments, run_key, warn_of_budget
+from dpbeam.in_memory.select import input_pairs, run_key, warn_of_budget
 from dpbeam.in_memory.top_k import RankedItems, ranked, within_domain
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.topk.program import RANK

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import frame_columns
-from dpbeam.in_memory.select import naming_arguments, run_key, warn_of_budget
+from dpbeam.in_memory.select import run_key, warn_of_budget
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (

@@ -6,8 +6,6 @@ returns holds released items and the ledger alone; neither pairs nor key outlive
 
 from __future__ import annotations
 
-import contextlib
-import re
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +22,7 @@ from dpbeam.counts.gathered import histogram
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING
@@ -286,15 +284,6 @@ def run_key(text: str | None) -> RunKey:
         "NOT PRIVATE: insecure_test_key fixes the key of this run; never release its output", stacklevel=3
     )
     return RunKey.insecure_fixed(text.lower())
-
-
-@contextlib.contextmanager
-def naming_arguments() -> Iterator[None]:
-    """Refusals within name arguments, not flags."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(re.sub(r"--(?=[a-z])", "", str(error))) from None
 
 
 @dataclass(frozen=True)

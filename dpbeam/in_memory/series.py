@@ -14,13 +14,12 @@ import pyarrow as pa
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import column
 from dpbeam.in_memory.select import (
     Selection,
     input_pairs,
     listed_items,
-    naming_arguments,
     released_table,
     run_key,
 )

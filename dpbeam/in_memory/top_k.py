@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.program import Program
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.select import (
     InputPairs,
     Selection,
     bare_domain,
     input_pairs,
-    naming_arguments,
     public_list,
     run_key,
     run_program,

@@ -25,10 +25,7 @@ def check_budget(options: BudgetOptions, *, zero_delta: bool = False) -> None:
       InputError: naming the flag.
     """
     delta = options.delta
-    try:
-        Budget(options.epsilon, MAX_DELTA if zero_delta and delta == 0 else delta)
-    except InputError as error:
-        raise InputError(f"--{error}") from None
+    Budget(options.epsilon, MAX_DELTA if zero_delta and delta == 0 else delta)
     users = options.users_at_least
     if users is not None and users < 1:
         raise InputError(f"--users_at_least must be at least 1, got {users}")

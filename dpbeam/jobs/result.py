@@ -170,7 +170,7 @@ def _told(error: BaseException, *, parsed: bool) -> str:
     wrong = find_input_error(error)
     if wrong is None:
         return failure_in_own_words(error)
-    flag = re.match(r"--\w+", wrong)
+    flag = re.match(r"--\w+", wrong)  # by its text: errors of remote workers arrive as text
     if not parsed or (flag and flag[0] not in _OF_DATA):
         return wrong
     return f"{flag[0] if flag else 'the input'} is refused; the run's stderr says why"

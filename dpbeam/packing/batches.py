@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, encode, from_values, invalid_utf8, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.config import Market
@@ -118,7 +118,7 @@ def agent_messages(
     demands = pc.list_flatten(batch.column(DEMANDS)).to_numpy().reshape(-1, plan_market.size)
     if max_resources is not None and (np.count_nonzero(demands, axis=1) > max_resources).any():
         raise InputError(
-            f"--max_resources_per_agent={max_resources}: an agent demands more resources than that"
+            f"{param('max_resources_per_agent')}={max_resources}: an agent demands more resources than that"
         )
     units = demand_units(demands, plan_market.demand_factors, plan_market.limits)
     values = value_units(batch.column(VALUE).to_numpy(), 1.0 / plan_market.max_value)

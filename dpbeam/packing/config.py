@@ -18,7 +18,7 @@ from dpbeam.accounting.budget import Budget
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param, template_of
 from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WEIGHT_BITS
 from dpbeam.packing.prices import price_bits
@@ -63,24 +63,25 @@ class Market:
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_agents <= MAX_AGENTS:
-            raise InputError(f"--num_agents must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
+            raise InputError(f"{param('num_agents')} must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
         if not 1 <= len(self.resources) <= MAX_RESOURCES:
             raise InputError(
-                f"--supplies: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}"
+                f"{param('supplies')}: 1 to {MAX_RESOURCES} resources are packed, got {len(self.resources)}"
             )
         names = [resource.name for resource in self.resources]
         if len(set(names)) < len(names):
-            raise InputError("--supplies: a resource is named twice")
+            raise InputError(f"{param('supplies')}: a resource is named twice")
         if not _positive(self.max_value):
-            raise InputError(f"--max_value must be positive, got {self.max_value}")
+            raise InputError(f"{param('max_value')} must be positive, got {self.max_value}")
         for resource in self.resources:
             if not _positive(resource.supply):
                 raise InputError(
-                    f"--supplies: the supply of '{resource.name}' must be a positive number, got {resource.supply}"
+                    f"{param('supplies')}: the supply of '{resource.name}' must be a positive number, got "
+                    f"{resource.supply}"
                 )
             if not _positive(resource.max_demand):
                 raise InputError(
-                    f"--supplies: max_demand of '{resource.name}' must be a positive number, "
+                    f"{param('supplies')}: max_demand of '{resource.name}' must be a positive number, "
                     f"got {resource.max_demand}"
                 )
 
@@ -172,9 +173,9 @@ class PackingConfig:
         for name, least, most in (("start_rounds", 0, 1_000), ("max_rounds", 2, 10_000)):
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InputError(f"--{name} must be from {least} to {most}, got {value}")
+                raise InputError(f"{param(name)} must be from {least} to {most}, got {value}")
         if self.max_resources_per_agent is not None and self.max_resources_per_agent < 1:
-            raise InputError("--max_resources_per_agent must be at least 1")
+            raise InputError(f"{param('max_resources_per_agent')} must be at least 1")
 
     def public_parameters(self) -> dict[str, Any]:
         """For the ledger: all settings but the budget."""
@@ -187,7 +188,7 @@ class PackingConfig:
 
 def _between(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise InputError(f"--{name} must be from {least:g} to {most:g}, got {value}")
+        raise InputError(f"{param(name)} must be from {least:g} to {most:g}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -326,14 +327,15 @@ class PackingPlan:
         remedies = [f"a supply of {self.supply_needed * scarcest.max_demand:.4g}"]
         alpha = self.overuse_margin / supply
         if alpha <= 1:
-            remedies.append(f"--alpha={math.ceil(alpha * 1000) / 1000:g}")
+            remedies.append(f"{param('alpha')}={math.ceil(alpha * 1000) / 1000:g}")
         epsilon = self._epsilon_needed()
         if epsilon is not None:
-            remedies.append(f"--epsilon={math.ceil(epsilon * 100) / 100:g}")
-        also = ", or go on with --allow_small_supply" if self.overuse_margin < self.usable else ""
+            remedies.append(f"{param('epsilon')}={math.ceil(epsilon * 100) / 100:g}")
+        also = f", or go on with {param('allow_small_supply')}" if self.overuse_margin < self.usable else ""
         raise InputError(
-            f"--supplies: {scarcest.supply:g} of '{scarcest.name}' are too few for --epsilon={config.epsilon:g} and "
-            f"--alpha={config.alpha:g} with {self.size} resources: take {' or '.join(remedies)}{also}"
+            f"{param('supplies')}: {scarcest.supply:g} of '{scarcest.name}' are too few for "
+            f"{param('epsilon')}={config.epsilon:g} and {param('alpha')}={config.alpha:g} with "
+            f"{self.size} resources: take {' or '.join(remedies)}{also}"
         )
 
     def _epsilon_needed(self) -> float | None:
@@ -392,12 +394,14 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     try:
         _ = plan.price_bits
     except ValueError as error:
-        raise InputError(f"--supplies: too small for {market.num_agents} agents: {error}") from None
+        raise InputError(
+            f"{param('supplies')}: too small for {market.num_agents} agents: {template_of(error)}"
+        ) from None
     largest = _LARGEST_DRAW * noise.scale_of(plan.smallest_share / WHOLE) + market.num_agents
     if not largest * UNITS < 1 << 62:
         raise InputError(
-            f"--epsilon={config.epsilon:g} and --delta={config.delta:g} with {market.size} resources: no noise of that "
-            "size can be computed with"
+            f"{param('epsilon')}={config.epsilon:g} and {param('delta')}={config.delta:g} with "
+            f"{market.size} resources: no noise of that size can be computed with"
         )
     return plan
 
@@ -414,9 +418,9 @@ def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource,
         values = dict(entry) if isinstance(entry, Mapping) else {"supply": entry}
         if set(values) - {"supply", "max_demand"} or "supply" not in values:
             raise InputError(
-                f"--supplies: '{name}' must be a number, or a mapping with supply and max_demand"
+                f"{param('supplies')}: '{name}' must be a number, or a mapping with supply and max_demand"
             )
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values.values()):
-            raise InputError(f"--supplies: the supply and max_demand of '{name}' must be numbers")
+            raise InputError(f"{param('supplies')}: the supply and max_demand of '{name}' must be numbers")
         resources.append(Resource(str(name), **values))
     return tuple(resources)

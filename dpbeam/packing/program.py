@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.program import Draw, Keys, Program
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNIT_BITS, UNITS
 from dpbeam.kernels.pairs import Block
@@ -131,7 +131,7 @@ class PackingProgram(Program):
         agents = sum(int(summary["agents"][0]) for summary in summaries)
         if agents > self.plan.market.num_agents:
             raise InputError(
-                f"--num_agents={self.plan.market.num_agents}: the input holds more agents, {agents}"
+                f"{param('num_agents')}={self.plan.market.num_agents}: the input holds more agents, {agents}"
             )
 
     def _empty(self) -> Columns:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbeam.accounting.budget import Budget, check_share
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
@@ -117,7 +117,8 @@ class SelectionConfig:
         settings = _settings(selector, self.settings, self._preset(selector))
         if self.noisy_weights and not selector.shows_weights:
             raise InputError(
-                f"--noisy_weights does not apply to --method={selector.name}, which pays for the release of items alone"
+                f"{param('noisy_weights')} does not apply to {param('method')}={selector.name}, which pays "
+                "for the release of items alone"
             )
         if self.max_items_per_user is not None:
             check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
@@ -133,7 +134,8 @@ class SelectionConfig:
         check_range("min_users", self.min_users, 1, MAX_MIN_USERS, integer=True)
         if self.min_users > 1 and not selector.takes_min_users:
             raise InputError(
-                f"--min_users does not apply to --method={selector.name}: nothing says that its guarantee holds with it"
+                f"{param('min_users')} does not apply to {param('method')}={selector.name}: nothing says "
+                "that its guarantee holds with it"
             )
         return int(self.min_users) if self.min_users > 1 else None
 
@@ -143,8 +145,10 @@ class SelectionConfig:
         if self.preset not in selector.presets:
             known = sorted({name for other in selectors().values() for name in other.presets})
             if self.preset not in known:
-                raise InputError(f"--preset must be one of {', '.join(known)}, got {self.preset!r}")
-            raise InputError(f"--preset={self.preset} does not exist for --method={selector.name}")
+                raise InputError(f"{param('preset')} must be one of {', '.join(known)}, got {self.preset!r}")
+            raise InputError(
+                f"{param('preset')}={self.preset} does not exist for {param('method')}={selector.name}"
+            )
         return selector.presets[self.preset]
 
     def resolve(self) -> SelectionConfig:
@@ -166,12 +170,16 @@ class SelectionConfig:
     def _count_share(self) -> float | None:
         if not self.noisy_counts:
             if self.noisy_count_share is not None:
-                raise InputError("--noisy_count_share needs --noisy_counts")
+                raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
             if self.others:
-                raise InputError("--others needs --noisy_counts: it is read from their histogram")
+                raise InputError(
+                    f"{param('others')} needs {param('noisy_counts')}: it is read from their histogram"
+                )
             return None
         if self.noisy_weights:
-            raise InputError("--noisy_counts and --noisy_weights exclude each other: counts say more")
+            raise InputError(
+                f"{param('noisy_counts')} and {param('noisy_weights')} exclude each other: counts say more"
+            )
         share = _DEFAULT_COUNT_SHARE if self.noisy_count_share is None else self.noisy_count_share
         check_share("noisy_count_share", share)
         return share
@@ -201,10 +209,7 @@ class SelectionConfig:
 
 def check_budget(epsilon: float, delta: float) -> None:
     """Refuse a budget out of range, naming the flag."""
-    try:
-        Budget(epsilon, delta)
-    except InputError as error:
-        raise InputError(f"--{error}") from None
+    Budget(epsilon, delta)
 
 
 def _settings(
@@ -214,7 +219,7 @@ def _settings(
     if isinstance(settings, Settings):
         if type(settings) is not selector.settings_type:
             raise InputError(
-                f"settings of type {type(settings).__name__} do not apply to --method={selector.name}"
+                f"settings of type {type(settings).__name__} do not apply to {param('method')}={selector.name}"
             )
         return settings
     described = selector.settings_type.described()
@@ -222,5 +227,5 @@ def _settings(
         if name not in described:
             owners = [one.name for one in selectors().values() if name in one.settings_type.described()]
             of = f"; it is of {', '.join(owners)}" if owners else ""
-            raise InputError(f"--{name} does not apply to --method={selector.name}{of}")
+            raise InputError(f"{param(name)} does not apply to {param('method')}={selector.name}{of}")
     return selector.settings_type(**{**preset, **settings})

@@ -21,7 +21,7 @@ from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import Budgets, CountingSelection, CountNoises, count_noises
 from dpbeam.counts.user_rounds import OTHERS
 from dpbeam.engine.program import Program, check_trips
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
@@ -97,9 +97,9 @@ class SelectionPlan:
                 raise NoiseMismatchError(f"a selection cannot draw {noise}: its range is not known before")
             if noise.largest > LARGEST_DRAW:
                 raise InputError(
-                    f"--epsilon ({self.config.epsilon:g}) and --delta ({self.config.delta:g}) need noise of "
-                    f"standard deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one "
-                    "of them"
+                    f"{param('epsilon')} ({self.config.epsilon:g}) and {param('delta')} "
+                    f"({self.config.delta:g}) need noise of standard deviation "
+                    f"{noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
                 )
         check_touches(self.program, self.event)
         spent = account(self.event, self.config.epsilon)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_complete_block, common_kinds
 from dpbeam.randomness import RunKey
@@ -57,7 +57,9 @@ def select_counted(plan: SelectionPlan, histogram: Columns, key: RunKey) -> pa.R
     if unit is None:
         raise ValueError(f"{plan.config.method} cannot select from counts")
     if len(counts) and int(counts.max()) > _LARGEST_SUM // unit:
-        raise InputError(f"--histogram: a count is above {_LARGEST_SUM // unit}; raise --max_items_per_user")
+        raise InputError(
+            f"{param('histogram')}: a count is above {_LARGEST_SUM // unit}; raise {param('max_items_per_user')}"
+        )
     keys, held = Keys(key), counts > 0
     items, counts = items.filter(pa.array(held)), counts[held]
     block = build_complete_block(

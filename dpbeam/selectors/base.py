@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
@@ -61,9 +61,9 @@ class Setting:
           InputError: naming the flag.
         """
         if self.choices and value not in self.choices:
-            raise InputError(f"--{name} must be {' or '.join(self.choices)}, got {value!r}")
+            raise InputError(f"{param(name)} must be {' or '.join(self.choices)}, got {value!r}")
         if self.kind is bool and not isinstance(value, bool):
-            raise InputError(f"--{name} must be true or false, got {value!r}")
+            raise InputError(f"{param(name)} must be true or false, got {value!r}")
         if self.low is not None and self.high is not None:
             check_range(name, value, self.low, self.high, integer=self.kind is int)
 
@@ -349,4 +349,4 @@ def check_range(name: str, value: Any, low: float, high: float, *, integer: bool
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or (integer and int(value) != value) or not low <= value <= high:
         kind = "an integer" if integer else "a number"
-        raise InputError(f"--{name} must be {kind} from {low:g} to {high:g}, got {value}")
+        raise InputError(f"{param(name)} must be {kind} from {low:g} to {high:g}, got {value}")

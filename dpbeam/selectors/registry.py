@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import Advice, Selector, Setting, Settings, check_range
 
 #: module:class of every selector, in the order of help.
@@ -94,7 +94,7 @@ def find(name: str) -> Selector:
         return known[name]
     if name in aliases:
         return aliases[name]
-    raise InputError(f"--method must be one of {', '.join((*known, *aliases))}, got {name!r}")
+    raise InputError(f"{param('method')} must be one of {', '.join((*known, *aliases))}, got {name!r}")
 
 
 def advised(items_per_user: float, rare_items: float | None = None) -> tuple[Selector, Advice]:

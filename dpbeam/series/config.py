@@ -16,7 +16,7 @@ from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.counts.selection import DEVIATION, Budgets
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError
@@ -73,10 +73,10 @@ class SeriesConfig:
         check_range("nights", self.nights, 1, MAX_ROUNDS, integer=True)
         check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
         if (self.preset is None) == (self.schedule is None):
-            raise InputError("--preset: give a preset or a schedule, not both and not neither")
+            raise InputError(f"{param('preset')}: give a preset or a schedule, not both and not neither")
         if self.schedule is not None and self.schedule.last_night != self.nights:
             raise InputError(
-                f"--nights ({self.nights}) and the nights of the schedule ({self.schedule.last_night}) differ"
+                f"{param('nights')} ({self.nights}) and the nights of the schedule ({self.schedule.last_night}) differ"
             )
         if not (0 < self.cap <= 1 and 0 < self.delta_share < 1 and 0 <= self.rank_power <= 1):
             raise InputError("cap, delta_share and rank_power must lie between 0 and 1")
@@ -85,8 +85,10 @@ class SeriesConfig:
         aimed = all((f is None or f >= 1) and s >= 0 and 0 < w <= 1 for f, s, w in self.aims)
         if not self.aims or not aimed:
             raise InputError("aims must look forward, with weights above 0 and at most 1")
-        if self.first_night is not None and _day(self.first_night, "--first_night").year > 9000:
-            raise InputError(f"--first_night must lie before the year 9000, got '{self.first_night}'")
+        if self.first_night is not None and _day(self.first_night, "first_night").year > 9000:
+            raise InputError(
+                f"{param('first_night')} must lie before the year 9000, got '{self.first_night}'"
+            )
         if self.preset is not None:
             preset_schedule(self.preset, self.nights)
         if self.noisy_count_share is not None:
@@ -101,7 +103,7 @@ class SeriesConfig:
         """What a night is called, from its number."""
         if self.first_night is None:
             return str(night)
-        return (_day(self.first_night, "--first_night") + timedelta(days=night - 1)).isoformat()
+        return (_day(self.first_night, "first_night") + timedelta(days=night - 1)).isoformat()
 
     def number_of(self, name: str) -> int:
         """The number of a night, from what it is called.
@@ -111,13 +113,13 @@ class SeriesConfig:
         """
         first, last = self.name_of(1), self.name_of(self.nights)
         if self.first_night is not None:
-            number = (_day(name, "--night") - _day(self.first_night, "--first_night")).days + 1
+            number = (_day(name, "night") - _day(self.first_night, "first_night")).days + 1
         elif name.isascii() and name.isdigit():
             number = int(name)
         else:
-            raise InputError(f"--night must be a number from {first} to {last}, got '{name}'")
+            raise InputError(f"{param('night')} must be a number from {first} to {last}, got '{name}'")
         if not 1 <= number <= self.nights:
-            raise InputError(f"--night: the window has the nights {first} to {last}, got '{name}'")
+            raise InputError(f"{param('night')}: the window has the nights {first} to {last}, got '{name}'")
         return number
 
     def public_parameters(self) -> dict[str, Any]:
@@ -169,8 +171,9 @@ class SeriesPlan:
                 raise NoiseMismatchError(f"{noise} does not protect the {self.program.norm} norm")
             if noise.largest > LARGEST_DRAW:
                 raise InputError(
-                    f"--epsilon ({self.config.epsilon:g}) and --delta ({self.config.delta:g}) need noise of standard "
-                    f"deviation {noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
+                    f"{param('epsilon')} ({self.config.epsilon:g}) and {param('delta')} "
+                    f"({self.config.delta:g}) need noise of standard deviation "
+                    f"{noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
                 )
         spent = account(self.event, self.config.epsilon)
         if not spent.delta <= self.config.delta * (1 + _TOLERANCE):
@@ -235,7 +238,7 @@ def plan_series(config: SeriesConfig) -> SeriesPlan:
         return SeriesPlan(config, calibration)
     sigma = sigma_beside((calibration.event(),), config.epsilon, config.delta)
     if sigma is None:
-        raise InputError("--noisy_count_share leaves nothing for the counts: raise it")
+        raise InputError(f"{param('noisy_count_share')} leaves nothing for the counts: raise it")
     rounds = config.resolved_schedule.rounds
     return SeriesPlan(config, calibration, SeriesCounts(sigma, config.max_items_per_user, rounds + 1))
 
@@ -279,13 +282,13 @@ def series_ledger(
     )
 
 
-def _day(text: str, flag: str) -> date:
+def _day(text: str, name: str) -> date:
     try:
         if _DAY.fullmatch(text):
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise InputError(f"{flag} must be a day such as 2026-11-03, got '{text}'")
+    raise InputError(f"{param(name)} must be a day such as 2026-11-03, got '{text}'")
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, UnavailableError, param
 
 _LOCK = "lock"
 _NEW = "new-"  # files that are being written
@@ -69,7 +69,7 @@ class Folder(ABC):
         """Hold the folder alone. Raises UnavailableError where another process does."""
 
     def busy(self) -> UnavailableError:
-        return UnavailableError(f"--folder: another run of the series in '{self.path}' is under way")
+        return UnavailableError(f"{param('folder')}: another run of the series in '{self.path}' is under way")
 
 
 class LocalFolder(Folder):
@@ -81,7 +81,7 @@ class LocalFolder(Folder):
 
     def __init__(self, path: str):
         if not path or "://" in path:
-            raise InputError(f"--folder must be a folder of this machine, got '{path}'")
+            raise InputError(f"{param('folder')} must be a folder of this machine, got '{path}'")
         self.path = path
 
     def _at(self, name: str) -> str:

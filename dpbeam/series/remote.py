@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import lease
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, UnavailableError, param
 from dpbeam.series.folder import Folder
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import missing_filesystem, reason, refusal
@@ -49,20 +49,20 @@ class RemoteFolder(Folder):
         except (InputError, UnavailableError, FileNotFoundError, FileExistsError):
             raise
         except (BeamIOError, OSError, ValueError, ImportError) as error:
-            message = f"--folder: cannot use '{self.path}': {reason(error)}"
+            message = f"{param('folder')}: cannot use '{self.path}': {reason(error)}"
             raise refusal(message, error) from None
 
     def _check(self) -> None:
         if self._checked:
             return
         if missing := missing_filesystem(self.path):
-            raise InputError(f"--folder: '{self.path}': {missing}")
+            raise InputError(f"{param('folder')}: '{self.path}': {missing}")
         if not self.path.partition("://")[2].strip("/"):
-            raise InputError(f"--folder: '{self.path}' names no folder")
+            raise InputError(f"{param('folder')}: '{self.path}' names no folder")
         if not FileSystems.writes_once(self.path):
             raise InputError(
-                f"--folder: '{self.path}': files there cannot be made once and for all, so one night could be made "
-                "twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
+                f"{param('folder')}: '{self.path}': files there cannot be made once and for all, so one "
+                "night could be made twice; take s3://, az://, abfss://, hdfs:// or a folder of this machine"
             )
         self._checked = True
 
@@ -73,8 +73,8 @@ class RemoteFolder(Folder):
             try:
                 if not FileSystems.write_once(probe, b"1") or FileSystems.write_once(probe, b"2"):
                     raise InputError(
-                        f"--folder: '{self.path}': this store replaces a file that was to be made once, so one night "
-                        "could be made twice; take another store, or a folder of this machine"
+                        f"{param('folder')}: '{self.path}': this store replaces a file that was to be made "
+                        "once, so one night could be made twice; take another store, or a folder of this machine"
                     )
             finally:
                 with contextlib.suppress(OSError, BeamIOError):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 
 # Within a night each round spends this much more noise than the one before; its last round takes half of its tests.
@@ -100,9 +100,9 @@ def preset_schedule(name: str, nights: int) -> Schedule:
       InputError: no such preset, or too many nights.
     """
     if name not in PRESETS:
-        raise InputError(f"--preset must be one of {', '.join(PRESETS)}, got '{name}'")
+        raise InputError(f"{param('preset')} must be one of {', '.join(PRESETS)}, got '{name}'")
     if isinstance(nights, bool) or not isinstance(nights, int) or not 1 <= nights <= MAX_ROUNDS:
-        raise InputError(f"--nights must be an integer from 1 to {MAX_ROUNDS}, got {nights}")
+        raise InputError(f"{param('nights')} must be an integer from 1 to {MAX_ROUNDS}, got {nights}")
     preset = PRESETS[name]
     share = [t**-preset.decay for t in range(1, nights + 1)]
     share = [s / math.fsum(share) for s in share]

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpbeam.engine.seal import Seal, folder_key, unwrap, wrap
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, UnavailableError, param
 from dpbeam.randomness import RunKey
 from dpbeam.series.folder import Folder
 
@@ -93,7 +93,7 @@ class SeriesStore:
                 text = json.dumps(values, sort_keys=True, indent=2) + "\n"
                 folder.write(_SETTINGS, text.encode())  # last: without it there is no series
         except OSError as error:
-            raise InputError(f"--folder: cannot make '{folder.path}': {error.strerror}") from None
+            raise InputError(f"{param('folder')}: cannot make '{folder.path}': {error.strerror}") from None
         return store
 
     @staticmethod
@@ -189,8 +189,8 @@ class SeriesStore:
             self.write_file(_name(number), data)
         except FileExistsError:
             raise UnavailableError(
-                f"--folder: another run of the series in '{self.folder.path}' was faster; the same command goes on "
-                "from there"
+                f"{param('folder')}: another run of the series in '{self.folder.path}' was faster; the "
+                "same command goes on from there"
             ) from None
         self.tidy()
 
@@ -223,7 +223,7 @@ class SeriesStore:
         stored = self.folder.read(name)
         digest, data = stored[:_DIGEST], stored[_DIGEST:]
         if not hmac.compare_digest(digest, self._digest(name, data)):
-            raise InputError(f"--folder: '{self.folder.path}/{name}' is not what the series wrote")
+            raise InputError(f"{param('folder')}: '{self.folder.path}/{name}' is not what the series wrote")
         return data if self._seal is None else self._seal.open(name, 0, data)
 
     def _digest(self, name: str, data: bytes) -> bytes:
@@ -244,7 +244,9 @@ def check_folder_key() -> None:
 
 def _check_free(folder: Folder, files: Mapping[str, bytes]) -> None:
     if set(folder.names()) - {_KEY, *files}:
-        raise InputError(f"--folder: '{folder.path}' is not empty; a series needs a folder of its own")
+        raise InputError(
+            f"{param('folder')}: '{folder.path}' is not empty; a series needs a folder of its own"
+        )
 
 
 def _bound_to(settings: Mapping[str, Any]) -> str:
@@ -252,11 +254,11 @@ def _bound_to(settings: Mapping[str, Any]) -> str:
 
 
 def _absent(folder: Folder) -> InputError:
-    return InputError(f"--folder: '{folder.path}' holds no series; dpbeam series open makes one")
+    return InputError(f"{param('folder')}: '{folder.path}' holds no series; dpbeam series open makes one")
 
 
 def _unreadable(folder: Folder) -> InputError:
-    return InputError(f"--folder: '{folder.path}' holds no series that this version can read")
+    return InputError(f"{param('folder')}: '{folder.path}' holds no series that this version can read")
 
 
 def _name(number: int) -> str:

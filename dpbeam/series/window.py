@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from dpbeam.accounting.events import event_to_dict
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.randomness import RunKey
@@ -123,7 +123,7 @@ class SeriesWindow:
         """
         if encrypt and folder is None:
             raise InputError(
-                "--encrypt_intermediates: a series in memory has nothing to encrypt; give --folder"
+                f"{param('encrypt_intermediates')}: a series in memory has nothing to encrypt; give {param('folder')}"
             )
         plan = plan_series(config)
         key.spend()
@@ -158,7 +158,7 @@ class SeriesWindow:
             known = decode(store.read_file(_KNOWN))["items"]
         except (KeyError, TypeError, FileNotFoundError):
             raise InputError(
-                f"--folder: '{store.folder.path}' holds no series that this version can read"
+                f"{param('folder')}: '{store.folder.path}' holds no series that this version can read"
             ) from None
         plan = plan_series(config)
         return cls(plan, values["series"], store.key, known, values["settings"], store)
@@ -218,8 +218,8 @@ class SeriesWindow:
             if night <= made.state.night:
                 if not hmac.compare_digest(digest, made.digests[night - 1]):
                     raise InputError(
-                        f"--night {self.plan.config.name_of(night)} is out, and was made from other pairs; nothing was "
-                        "read into the series"
+                        f"{param('night')} {self.plan.config.name_of(night)} is out, and was made from "
+                        "other pairs; nothing was read into the series"
                     )
                 return made.state
             self._check_open(made)
@@ -229,8 +229,8 @@ class SeriesWindow:
                 )
             if night != made.state.night + 1:
                 raise InputError(
-                    f"--night: night {self.plan.config.name_of(made.state.night + 1)} comes next; nights are made in "
-                    "their order, each of them, also where nothing came"
+                    f"{param('night')}: night {self.plan.config.name_of(made.state.night + 1)} comes next; "
+                    "nights are made in their order, each of them, also where nothing came"
                 )
             fresh = pc.invert(canonical.is_listed(items, self.known))
             state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
@@ -275,7 +275,7 @@ class SeriesWindow:
         if any_pairs and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
             raise InputError(
                 f"items are of another type than the known ones ({', '.join(self.settings['known_kinds'])}), which "
-                "would not be recognised; open the series with --item_type as the input has it"
+                f"would not be recognised; open the series with {param('item_type')} as the input has it"
             )
 
     def _check_open(self, made: _Made) -> None:
@@ -288,8 +288,8 @@ class SeriesWindow:
         for name, value in now.items():
             if before.get(name) != value:
                 raise InputError(
-                    f"--folder: the series was opened with another {name}; go on with the software that opened it, or "
-                    "close it: a late item must get what it would have got from the start"
+                    f"{param('folder')}: the series was opened with another {name}; go on with the "
+                    "software that opened it, or close it: a late item must get what it would have got from the start"
                 )
 
     def _digest(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes, keys: Keys) -> bytes:

@@ -17,7 +17,7 @@ from dpbeam.accounting.budget import MAX_DELTA, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
 from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
 from dpbeam.topk.fast_joint import DEFAULT_BETA
@@ -146,13 +146,15 @@ def _rank(
         epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
     sigma = sigma_beside(paid, epsilon, delta)
     if sigma is None:
-        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
+        raise InputError(
+            f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
+        )
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
     if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
         raise InputError(
-            f"--epsilon ({config.epsilon:g}) and --delta ({config.delta:g}) need more noise than the fixed-point "
-            "weights hold; raise one of them"
+            f"{param('epsilon')} ({config.epsilon:g}) and {param('delta')} ({config.delta:g}) need more "
+            "noise than the fixed-point weights hold; raise one of them"
         )
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if not gaussian:
@@ -282,14 +284,16 @@ def choice_budget(mechanism: Mechanism) -> float:
 
 def _resolved(config: TopKConfig) -> TopKConfig:
     if config.mechanism not in MECHANISMS:
-        raise InputError(f"--mechanism must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}")
+        raise InputError(
+            f"{param('mechanism')} must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}"
+        )
     _check_budget(config)
     if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
-        raise InputError(f"--k must be an integer from 1 to {MAX_K}, got {config.k}")
+        raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.mechanism == LimitedDomain.name:
         config = _resolved_limited(config)
     elif config.kbar is not None:
-        raise InputError("--kbar applies to --mechanism=limited-domain alone")
+        raise InputError(f"{param('kbar')} applies to {param('mechanism')}=limited-domain alone")
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
         if selection.noisy_counts:
@@ -300,18 +304,21 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         )
     elif config.selector_share is not None:
         raise InputError(
-            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain"
+            f"{param('selector_share')} needs a selection stage: drop it, or {param('domain')}, "
+            f"{param('histogram')}, limited-domain"
         )
     if config.noisy_counts:
         config = replace(config, noisy_count_share=_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
     elif config.noisy_count_share is not None:
-        raise InputError("--noisy_count_share needs --noisy_counts")
+        raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
     for name in ("selector_share", "noisy_count_share"):
         share = getattr(config, name)
         if share is not None:
             check_share(name, share)
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
-        raise InputError("--selector_share and --noisy_count_share leave nothing for the choice")
+        raise InputError(
+            f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
+        )
     return config
 
 
@@ -335,14 +342,17 @@ def _check_budget(config: TopKConfig) -> None:
 def _resolved_limited(config: TopKConfig) -> TopKConfig:
     if config.public_domain:
         raise InputError(
-            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or --histogram"
+            f"{param('mechanism')}=limited-domain is for an unknown domain: use another mechanism with "
+            f"{param('domain')} or {param('histogram')}"
         )
     if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
-        raise InputError(f"--kbar must be 0 (all) or at least --k ({config.k}), got {config.kbar}")
+        raise InputError(
+            f"{param('kbar')} must be 0 (all) or at least {param('k')} ({config.k}), got {config.kbar}"
+        )
     largest = config.max_items_per_user
     if largest is not None and not 1 <= largest <= MAX_ITEMS_PER_USER:
         raise InputError(
-            f"--max_items_per_user must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
+            f"{param('max_items_per_user')} must be an integer from 1 to {MAX_ITEMS_PER_USER}, got {largest}"
         )
     if config.kbar is None:
         config = replace(config, kbar=_KBAR_FACTOR * config.k)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.hitting.baselines import greedy, peel_true_union
 from dpbeam.hitting.config import (
     FIRST_HIT,
@@ -22,7 +22,6 @@ from dpbeam.hitting.config import (
 )
 from dpbeam.hitting.cover import Cover, peel
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
-from dpbeam.in_memory.select import naming_arguments
 from dpbeam.kernels.csr import Csr
 from dpbeam.lab.evaluation.data import PairData, Repetition
 from dpbeam.lab.evaluation.methods import HITTING_SET, Method, Outcome, Prepared, whole

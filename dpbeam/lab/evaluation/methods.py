@@ -20,8 +20,7 @@ import numpy as np
 
 from dpbeam.engine.in_process import run_blocks
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
-from dpbeam.in_memory.select import naming_arguments
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.lab.evaluation.data import PAIRS, Data, PairData, Repetition
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.errors import naming_arguments
 from dpbeam.in_memory.pack import run_in_memory
-from dpbeam.in_memory.select import naming_arguments
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.lab.evaluation.data import MARKET, MarketData, Repetition
 from dpbeam.lab.evaluation.methods import PACKING, Method, Outcome, Prepared, whole

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from dpbeam.engine.in_process import output_batches, run_blocks, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.errors import InputError
-from dpbeam.in_memory.select import naming_arguments
+from dpbeam.errors import InputError, naming_arguments, template_of
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import kinds_column
 from dpbeam.lab.evaluation.data import HISTOGRAM, HistogramData, PairData, Repetition
@@ -188,4 +187,4 @@ class TopKKnown(Method):
         try:
             return _Known(known[name].calibrate(k, *budget, **own))
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name}: {error}") from None
+            raise InputError(f"{name}: {template_of(error)}") from None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, template_of
 from dpbeam.kernels.csr import Csr
 from dpbeam.lab.evaluation.data import PairData, Repetition
 from dpbeam.lab.evaluation.methods import SELECTION, Method, Outcome, Prepared
@@ -34,7 +34,7 @@ class Oracle(Method):
         try:
             run(_EMPTY, 0, rng=np.random.default_rng(0))  # refuses what is out of range
         except (TypeError, ValueError) as error:
-            raise InputError(str(error)) from None
+            raise InputError(template_of(error)) from None
         return functools.partial(_run, run)
 
 

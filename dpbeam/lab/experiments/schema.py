@@ -379,7 +379,7 @@ def _variant(
     try:
         known = methods()[run].settings(settings)
     except InputError as error:
-        reader.refuse(f"{key} ({label})", _without_dashes(error))
+        reader.refuse(f"{key} ({label})", _of_settings(error))
     for name in (*settings, *own):
         reader.known(f"{key} ({label})", name, [*known, *_METHOD_KEYS], "setting")
     for name in own:
@@ -414,11 +414,11 @@ def _check_cells(reader: _Reader, experiment: Experiment) -> None:
                     prepared(variant.run, epsilon, delta, settings)
                 except (InputError, TypeError, ValueError) as error:
                     at = "".join(f" {name}={settings[name]}" for name in variant.sweep)
-                    reader.refuse(f"methods ({variant.label}{at})", _without_dashes(error))
+                    reader.refuse(f"methods ({variant.label}{at})", _of_settings(error))
 
 
-def _without_dashes(error: Exception) -> str:
-    return re.sub(r"--(?=[a-z])", "", str(error))
+def _of_settings(error: Exception) -> str:
+    return error.of_arguments() if isinstance(error, InputError) else str(error)
 
 
 # Tables and plots

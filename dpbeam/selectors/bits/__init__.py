@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import (
     Calibration,
     HardCase,
@@ -47,12 +47,15 @@ class BitsSettings(Settings):
         from dpbeam.accounting.budget import split_amount
 
         if not 1 <= len(self.budget_split) <= MAX_SHARES:
-            raise InputError(f"--budget_split needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}")
+            raise InputError(
+                f"{param('budget_split')} needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}"
+            )
         split_amount(1.0, self.budget_split)
         if self.round_items is not None:
             if len(self.round_items) != len(self.budget_split):
                 raise InputError(
-                    f"--round_items needs one number a round, {len(self.budget_split)}, got {len(self.round_items)}"
+                    f"{param('round_items')} needs one number a round, {len(self.budget_split)}, got "
+                    f"{len(self.round_items)}"
                 )
             for items in self.round_items:
                 check_range("round_items", items, 1, _MOST_ITEMS, integer=True)

@@ -21,7 +21,7 @@ from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
 from dpbeam.accounting.limits import half_limit_users
 from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
 from dpbeam.accounting.tables import MAX_STEPS, NoTableError
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 
 _NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for items of a single user
 _GRIDS = (16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
@@ -70,7 +70,7 @@ def calibrate_bits(
 def _calibrate(
     epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...], full: int
 ) -> tuple[CoinRound, ...]:
-    text = f"--epsilon ({epsilon:g}) and --delta ({delta:g}) need"
+    text = f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need"
     counts = 2 * half_limit_users(epsilon, delta)  # of the fastest release there is, about
     if counts > MAX_STEPS:
         raise InputError(

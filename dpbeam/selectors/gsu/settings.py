@@ -6,7 +6,7 @@ import math
 from dataclasses import astuple, dataclass, replace
 
 from dpbeam.accounting.budget import check_share
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import Request, Settings, setting
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
@@ -79,40 +79,44 @@ def _preset(settings: GsuSettings) -> GsuPreset:
         rounds = len(settings.gsu_fractions)
         if settings.rounds not in (None, rounds):
             raise InputError(
-                f"--rounds ({settings.rounds}) and the number of --gsu_fractions ({rounds}) differ"
+                f"{param('rounds')} ({settings.rounds}) and the number of {param('gsu_fractions')} ({rounds}) differ"
             )
         return min(GSU_PRESETS.values(), key=lambda p: abs(math.log(p.rounds / max(rounds, 1))))
     name = f"gsu{_or(settings.rounds, DEFAULT_ROUNDS)}"
     if name not in GSU_PRESETS:
         known = ", ".join(str(p.rounds) for p in GSU_PRESETS.values())
-        raise InputError(f"--rounds must be one of {known}, or give --gsu_fractions; got {settings.rounds}")
+        raise InputError(
+            f"{param('rounds')} must be one of {known}, or give {param('gsu_fractions')}; got {settings.rounds}"
+        )
     return GSU_PRESETS[name]
 
 
 def _check(settings: GsuSettings, delta: float) -> None:
     if not 1 <= settings.rounds <= MAX_ROUNDS:
-        raise InputError(f"--gsu_fractions needs 1 to {MAX_ROUNDS} values, got {settings.rounds}")
+        raise InputError(f"{param('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {settings.rounds}")
     bad = [f for f in settings.gsu_fractions if not (math.isfinite(f) and f > 0)]
     if bad or abs(math.fsum(settings.gsu_fractions) - 1) > 1e-9:
-        raise InputError("--gsu_fractions must be positive and sum to 1")
+        raise InputError(f"{param('gsu_fractions')} must be positive and sum to 1")
     for name in ("gsu_final_spending", "gsu_cap"):
         if not 0 < getattr(settings, name) <= 1:
             raise InputError(
-                f"--{name} must be a number above 0 and at most 1, got {getattr(settings, name)}"
+                f"{param(name)} must be a number above 0 and at most 1, got {getattr(settings, name)}"
             )
     share = settings.gsu_delta_share
     check_share("gsu_delta_share", share)
     if not delta * (1 - share) < 0.5:
         raise InputError(
-            f"--delta ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
-            "lower it, or raise --gsu_delta_share"
+            f"{param('delta')} ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
+            f"lower it, or raise {param('gsu_delta_share')}"
         )
     if not -100 <= settings.gsu_growth <= 100:
-        raise InputError(f"--gsu_growth must be a number from -100 to 100, got {settings.gsu_growth}")
+        raise InputError(
+            f"{param('gsu_growth')} must be a number from -100 to 100, got {settings.gsu_growth}"
+        )
     constants = settings.gsu_score_constants
     if len(constants) != len(_SCORE_NAMES) or not all(map(math.isfinite, constants)):
         raise InputError(
-            f"--gsu_score_constants needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
+            f"{param('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
         )
     if constants[2] <= 0 or constants[5] <= 0:
-        raise InputError("--gsu_score_constants: k1 and k2 must be above 0")
+        raise InputError(f"{param('gsu_score_constants')}: k1 and k2 must be above 0")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import (
     D0_TRIED,
     Calibration,
@@ -73,14 +73,14 @@ class _Rerouting(Selector):
             degree = min(_ADAPTIVE_DEGREE, request.max_items)
             if degree < MIN_ADAPTIVE_DEGREE:
                 raise InputError(
-                    f"--max_items_per_user must be at least {MIN_ADAPTIVE_DEGREE} for --method={self.name}, "
-                    f"got {degree}"
+                    f"{param('max_items_per_user')} must be at least {MIN_ADAPTIVE_DEGREE} for "
+                    f"{param('method')}={self.name}, got {degree}"
                 )
             request = replace(request, settings=replace(request.settings, max_adaptive_degree=degree))
         if degree > request.max_items:
             raise InputError(
-                f"--max_adaptive_degree ({degree}) must not exceed --max_items_per_user ({request.max_items}): "
-                "no user would hold so many items"
+                f"{param('max_adaptive_degree')} ({degree}) must not exceed {param('max_items_per_user')} "
+                f"({request.max_items}): no user would hold so many items"
             )
         return request
 
@@ -136,7 +136,7 @@ class Mad2r(_Rerouting):
         request = with_split(super().resolve(request), _SPLITS)
         shares = request.settings.budget_split
         if len(shares) != 2:
-            raise InputError(f"--budget_split of mad2r needs two shares, got {len(shares)}")
+            raise InputError(f"{param('budget_split')} of mad2r needs two shares, got {len(shares)}")
         return request
 
     def plan(self, request: Request) -> Calibration:
@@ -188,8 +188,9 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) ->
     tau = noise.threshold + settings.adaptive_excess * noise.noise.deviation
     if tau < 1.0:
         raise InputError(
-            f"--adaptive_excess: MAD needs an adaptive threshold of at least 1, which is {tau:.4g} at this epsilon "
-            "and delta; use --method=basic, or a larger --adaptive_excess"
+            f"{param('adaptive_excess')}: MAD needs an adaptive threshold of at least 1, which is "
+            f"{tau:.4g} at this epsilon "
+            f"and delta; use {param('method')}=basic, or a larger {param('adaptive_excess')}"
         )
     tables = MadTables.create(tau=tau + floor, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
     return MadRound(noise.noise, noise.threshold, tables)

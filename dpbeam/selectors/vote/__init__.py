@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import (
     FEW_ITEMS,
     FEW_RARE_ITEMS,
@@ -112,6 +112,6 @@ def _noise(request: Request):
     try:
         noise.law  # noqa: B018  (made here, and checked)
     except NoTableError as needed:
-        budget = f"--epsilon ({request.epsilon:g}) and --delta ({request.delta:g})"
+        budget = f"{param('epsilon')} ({request.epsilon:g}) and {param('delta')} ({request.delta:g})"
         raise InputError(f"{budget} need {needed}; raise one of them") from None
     return noise

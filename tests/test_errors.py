@@ -1,0 +1,178 @@
+"""Errors name parameters as flags for a command and as arguments for a caller in Python."""
+
+import pickle
+
+import pytest
+
+import dpbeam
+from dpbeam.errors import InputError, UnavailableError, naming_arguments, param, template_of
+from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
+from dpbeam.packing.config import PackingConfig
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selectors.registry import selectors
+from dpbeam.series.config import SeriesConfig
+from dpbeam.series.folder import LocalFolder
+from dpbeam.topk.config import TopKConfig, plan_topk
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+PAIRS = (["a", "b", "c"], ["x", "x", "y"])
+KINDS = pytest.mark.parametrize("kind", [InputError, UnavailableError])
+
+
+@KINDS
+def test_an_error_names_flags_and_its_arguments_have_no_dashes(kind):
+    error = kind(f"{param('folder')}: '/data/a--b' is taken; see {param('k')}")
+    assert str(error) == "--folder: '/data/a--b' is taken; see --k"
+    assert error.of_arguments() == "folder: '/data/a--b' is taken; see k"
+
+
+@KINDS
+def test_an_error_survives_a_pickle(kind):
+    error = pickle.loads(pickle.dumps(kind(f"{param('k')} is in '/a--b'")))
+    assert type(error) is kind
+    assert (str(error), error.of_arguments()) == ("--k is in '/a--b'", "k is in '/a--b'")
+
+
+@KINDS
+def test_a_refusal_keeps_its_class_when_it_names_arguments(kind):
+    class OwnError(kind):
+        pass
+
+    for error in (kind, OwnError):
+        with pytest.raises(kind) as caught, naming_arguments(), naming_arguments():
+            raise error(f"{param('folder')}: '--b' is taken")
+        assert type(caught.value) is error
+        assert str(caught.value) == caught.value.of_arguments() == "folder: '--b' is taken"
+
+
+@KINDS
+def test_a_quoted_error_keeps_its_names(kind):
+    quoted = kind(f"no table for {param('k')}")
+    error = InputError(f"{param('supplies')}: {template_of(quoted)}")
+    assert str(error) == "--supplies: no table for --k"
+    assert error.of_arguments() == "supplies: no table for k"
+    assert template_of(ValueError("plain")) == "plain"
+
+
+def test_only_an_input_error_is_made_one_line():
+    assert str(InputError(f"a\n  b {param('k')}")) == "a b --k"
+    assert str(UnavailableError("a\n  b")) == "a\n  b"
+
+
+def test_a_path_stays_whole_in_memory(tmp_path):
+    folder = tmp_path / "a--b"
+    with pytest.raises(InputError) as caught:
+        dpbeam.Series.load(str(folder))
+    assert str(caught.value).startswith(f"folder: '{folder}' holds no series")
+
+
+def test_another_run_of_a_series_names_the_argument(tmp_path):
+    folder = str(tmp_path / "a--b")
+    series = dpbeam.Series(**BUDGET, nights=2, folder=folder)
+    with LocalFolder(folder).alone(), pytest.raises(UnavailableError) as caught:
+        series.run(PAIRS)
+    assert str(caught.value) == f"folder: another run of the series in '{folder}' is under way"
+
+
+def refused(call):
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
+
+
+def of_selectors():
+    for selector in selectors().values():
+        for name, setting in selector.settings_type.described().items():
+            if setting.high is not None:
+                yield pytest.param(selector.name, name, setting.high + 1, id=f"{selector.name}-{name}")
+
+
+@pytest.mark.parametrize("method, name, value", list(of_selectors()))
+def test_a_setting_of_a_selector_out_of_range_is_named(method, name, value):
+    flag = refused(lambda: SelectionConfig(**BUDGET, method=method, settings={name: value}).resolve())
+    argument = refused(lambda: dpbeam.select(PAIRS, **BUDGET, method=method, **{name: value}))
+    assert flag.startswith(f"--{name} must be ")
+    assert argument == flag[2:]
+
+
+def _select(**settings):
+    return dpbeam.select(PAIRS, **settings)
+
+
+def _top_k(**settings):
+    return dpbeam.top_k(PAIRS, **{"k": 2, **settings})
+
+
+def _hitting_set(**settings):
+    return dpbeam.hitting_set(PAIRS, **{"k": 2, **settings})
+
+
+def _pack(**settings):
+    data = {"agent": ["a"], "value": [1.0], "x": [1.0]}
+    return dpbeam.pack(data, supplies={"x": 1}, **settings)
+
+
+def _series(**settings):
+    return dpbeam.Series(**{"nights": 2, **settings})
+
+
+@pytest.mark.parametrize(
+    "in_memory, resolved, wrong",
+    [
+        (
+            _select,
+            lambda **more: SelectionConfig(**more).resolve(),
+            [
+                {"epsilon": 0.0},
+                {"delta": 1.0},
+                {"max_items_per_user": 0},
+                {"min_users": 0},
+                {"noisy_count_share": 1.0, "noisy_counts": True},
+            ],
+        ),
+        (
+            _top_k,
+            lambda **more: plan_topk(TopKConfig(**{"k": 2, **more})),
+            [{"epsilon": 0.0}, {"delta": 1.0}, {"k": 0}, {"selector_share": 1.0}],
+        ),
+        (
+            _hitting_set,
+            lambda **more: plan_hitting_set(HittingSetConfig(**{"k": 2, **more})),
+            [{"epsilon": 0.0}, {"delta": 1.0}, {"k": 0}, {"selector_share": 1.0}],
+        ),
+        (
+            _pack,
+            PackingConfig,
+            [
+                {"epsilon": 0.0},
+                {"delta": 1.0},
+                {"alpha": 2},
+                {"failure_probability": 1},
+                {"start_share": 1},
+                {"settle_share": 1},
+                {"start_rounds": -1},
+                {"max_rounds": 1},
+                {"max_resources_per_agent": 0},
+            ],
+        ),
+        (
+            _series,
+            lambda **more: SeriesConfig(**{"nights": 2, **more}),
+            [
+                {"epsilon": 0.0},
+                {"delta": 1.0},
+                {"nights": 0},
+                {"max_items_per_user": 0},
+                {"first_night": "soon"},
+                {"preset": "none"},
+            ],
+        ),
+    ],
+)
+def test_a_setting_of_a_family_out_of_range_is_named(in_memory, resolved, wrong):
+    for change in wrong:
+        name = next(iter(change))
+        flag = refused(lambda change=change: resolved(**{**BUDGET, **change}))
+        argument = refused(lambda change=change: in_memory(**{**BUDGET, **change}))
+        assert flag.startswith(f"--{name} must "), change
+        assert argument == flag[2:], change
