@@ -1,6 +1,9 @@
 """Errors name parameters as flags for a command and as arguments for a caller in Python."""
 
+import contextlib
+import importlib
 import pickle
+import pkgutil
 
 import pytest
 
@@ -31,6 +34,26 @@ def test_an_error_survives_a_pickle(kind):
     error = pickle.loads(pickle.dumps(kind(f"{param('k')} is in '/a--b'")))
     assert type(error) is kind
     assert (str(error), error.of_arguments()) == ("--k is in '/a--b'", "k is in '/a--b'")
+
+
+def subclasses(kind):
+    return [kind, *(deeper for below in kind.__subclasses__() for deeper in subclasses(below))]
+
+
+def test_every_error_of_the_product_is_made_of_its_text():
+    """So that a pickle, and `naming_arguments`, make it again."""
+    for module in pkgutil.walk_packages(dpbeam.__path__, "dpbeam."):
+        if ".__main__" not in module.name:
+            with contextlib.suppress(ImportError):  # what an extra brings is missing
+                importlib.import_module(module.name)
+    kinds = [
+        kind
+        for kind in subclasses(InputError) + subclasses(UnavailableError)
+        if kind.__module__[:6] == "dpbeam"
+    ]
+    assert len(kinds) >= 5
+    for kind in kinds:
+        assert str(pickle.loads(pickle.dumps(kind("a file")))) == "a file"
 
 
 @KINDS

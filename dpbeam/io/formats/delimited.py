@@ -219,21 +219,22 @@ def _joined(lines: Iterator[Chunk], limit: int) -> Iterator[_Records]:
         used = int(ends[-1]) if len(ends) else 0
         rest = Chunk(chunk.path, chunk.offset + used, chunk.data[used:]) if used < len(chunk.data) else None
         if rest is not None and len(rest.data) > limit:
-            raise _UnendedError(rest)
+            raise _unended(rest)
         if len(ends):
             yield _Records(chunk, np.append(0, ends[:-1]), ends)
     if rest is not None:
-        raise _UnendedError(rest)
+        raise _unended(rest)
 
 
 class _UnendedError(InputError):
     """A quoted value that does not end."""
 
-    def __init__(self, rest: Chunk):
-        super().__init__(
-            f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is "
-            "not doubled; fix the file"
-        )
+
+def _unended(rest: Chunk) -> _UnendedError:
+    return _UnendedError(
+        f"{rest.path}:{rest.line_number(0)}: a quoted value that begins here does not end, or a quote before it is "
+        "not doubled; fix the file"
+    )
 
 
 def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts, form: _Delimited) -> Rows:
