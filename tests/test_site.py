@@ -58,6 +58,7 @@ def test_formulas_become_mathml():
         and "&#x0003C;" in inline
     )
     assert 'display="block"' in block and "&#x02211;" in block
+    assert 'class="prime"' in _formulas("A world $S'$.")
     assert "Costs $5" in page and "<code>$x$</code>" in page and "echo $PWD $x$" in page
 
 
@@ -216,7 +217,13 @@ class TestBuilt:
         """On a phone and a desk, light and dark: no request leaves the folder, nothing is cut off; the search finds."""
         home = site.as_uri()
         with Chromium() as browser:
-            for page in ("index", "tutorials/tutorial", "reference/api", "reference/flags"):
+            for page in (
+                "index",
+                "tutorials/tutorial",
+                "explanation/gsu",
+                "reference/api",
+                "reference/flags",
+            ):
                 for screen in (PHONE, DESK):
                     shown = set()
                     for dark in (False, True):
@@ -226,6 +233,8 @@ class TestBuilt:
                         assert far == [] and browser.problems == [], (page, far)
                         assert browser.value("document.documentElement.scrollWidth") <= screen["width"]
                     assert len(shown) == 2, "dark and light"
+            browser.open(site / "explanation" / "series.html")
+            assert browser.value("document.querySelector('ol[start]').start") == 3, "its rules go on at 3"
             browser.open(site / "privacy.html")  # where it was before it moved
             for _ in range(100):
                 if browser.value("location.href").endswith("explanation/privacy.html"):

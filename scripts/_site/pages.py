@@ -223,7 +223,7 @@ def with_formulas(text: str, page: str) -> str:
             raise PluginError(f"{page}: {tex!r}: braces do not match")
         if unknown := re.search(r"\\\w+", mathml):
             raise PluginError(f"{page}: {tex!r}: {unknown[0]} is not known")
-        return mathml
+        return re.sub("<m([io])(?=>&#x02032;<)", r'<m\1 class="prime"', mathml)
 
     return _FORMULA.sub(replace, text)
 
