@@ -265,10 +265,15 @@ def test_the_tutorial_runs_in_the_environment_that_the_demo_makes(built, tmp_pat
     assert len(advice) == 4 and advice[0] == f"source {tree}/.venv/bin/activate"
     done = run(["bash", "-euc", "\n".join(advice)], tree)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    run_tutorial(tree, advice[0])
+
+
+def run_tutorial(tree: pathlib.Path, activate: str) -> None:
+    """The page of these sources as it stands, in an environment."""
     printed = ""
     for block in blocks((tree / "docs" / "tutorials" / "tutorial.md").read_text()):
         if block.mark == "run":
-            done = run(["bash", "-euc", f"{advice[0]}\n{block.code}"], tree)
+            done = run(["bash", "-euc", f"{activate}\n{block.code}"], tree)
             assert done.returncode == 0, (block.line, done.stdout, done.stderr)
             printed = done.stdout
         elif block.mark == "output":
@@ -304,7 +309,7 @@ def install_releases(version, environment, wheel):
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_every_python_runs_the_wheel(version, built, tmp_path):
-    """The tests run beside an unpacked sdist that has lost the package, so what they import is the wheel."""
+    """Part of the tests, and the tutorial, beside an unpacked sdist that has lost the package: they run the wheel."""
     python = find_python(version)
     if python is None:
         pytest.skip(f"no Python {version} here: name one in DPBEAM_PYTHONS, or install it for pyenv")
@@ -312,6 +317,8 @@ def test_every_python_runs_the_wheel(version, built, tmp_path):
     install_releases(version, environment, built[1])
     assert run([environment / "bin" / "dpbeam", "--version"], tmp_path).stdout == f"dpbeam {__version__}\n"
     tree = unpacked(built[0], tmp_path)
+    sample = tree / "dpbeam" / "data" / "wordnet_glosses.txt.gz"
+    texts = sample.read_bytes()
     shutil.rmtree(tree / "dpbeam")
     part = PART if version in (PYTHONS[0], PYTHONS[-1]) else PART[:1]  # what differs is at the ends
     install(environment, *TOOLS)
@@ -319,3 +326,7 @@ def test_every_python_runs_the_wheel(version, built, tmp_path):
     done = run(tests, tree, PATH=f"{environment}/bin:/usr/bin:/bin", PYTEST_DEBUG_TEMPROOT=str(tmp_path))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert re.search(r"^\d+ passed", done.stdout.splitlines()[-1]) or "[100%]" in done.stdout
+    install(environment, f"{built[1]}[budget]")  # as its fourth step asks for
+    sample.parent.mkdir(parents=True)
+    sample.write_bytes(texts)
+    run_tutorial(tree, f"source {environment}/bin/activate")
