@@ -344,25 +344,31 @@ def spark_cluster(aws_keys, azure_account) -> Iterator[Cluster]:
     yield from _cluster("spark", {"SPARK_PORT": port, "SPARK_UI_PORT": ui}, f"spark://localhost:{port}")
 
 
+def pyspark_daemon(role: str, *flags: str) -> tuple[list[str], dict[str, str]]:
+    """The command, and its variables, of a "Master" or "Worker" of a standalone cluster of PySpark's own jars."""
+    home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent
+    argv = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}", *flags]
+    return argv, {"SPARK_HOME": str(home)}
+
+
 @pytest.fixture(scope="session")
 def pyspark_cluster(aws_keys, azure_account, tmp_path_factory) -> Iterator[Cluster]:
     """A standalone cluster of PySpark's own jars: two workers of a core each, on hosts of different names."""
     java()
-    home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent
     folder, tag, port = tmp_path_factory.mktemp("pyspark"), uuid.uuid4().hex, free_port()
     address = f"spark://127.0.0.1:{port}"
-    deploy = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
     started = []
 
     def start(role: str, *flags: str) -> None:
+        argv, variables = pyspark_daemon(role, *flags, "--webui-port", "0")
         with open(folder / f"{len(started)}.log", "wb") as log:
             started.append(
                 subprocess.Popen(
-                    [deploy[0], f"{deploy[1]}.{role.lower()}.{role}", *flags, "--webui-port", "0"],
+                    argv,
                     stdout=log,
                     stderr=log,
                     stdin=subprocess.DEVNULL,
-                    env={**os.environ, _TAG: tag, "SPARK_LOCAL_DIRS": str(folder), "SPARK_HOME": str(home)},
+                    env={**os.environ, **variables, _TAG: tag, "SPARK_LOCAL_DIRS": str(folder)},
                 )
             )
 

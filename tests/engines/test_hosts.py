@@ -17,7 +17,7 @@ from dpbeam.cli import main
 from dpbeam.engine.beam.messages import FILE_PREFIX
 from dpbeam.engine.beam.owner import RUN_FOLDER
 from dpbeam.runners import options
-from tests.engines.conftest import _fetch, _refuse, java
+from tests.engines.conftest import _fetch, _refuse, java, pyspark_daemon
 from tests.support import hosts
 from tests.support.hosts import Network
 from tests.support.long_items import write_long_items
@@ -277,24 +277,12 @@ class TestPySpark(OnHosts):
 
     @classmethod
     def start(cls, network: Network, name: str, environment: dict[str, str]) -> subprocess.Popen:
-        home = pathlib.Path(pytest.importorskip("pyspark").__file__).parent
-        role, *flags = (
-            [
-                "worker.Worker",
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--work-dir",
-                "/tmp/work",
-                "spark://launcher:7077",
-            ]
-            if name in WORKERS
-            else ["master.Master", "--port", "7077"]
-        )
-        timeout = {"SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=20", "SPARK_HOME": str(home)}
-        argv = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", "--host", name, *flags]
-        return network.host(name).start(argv, environment | timeout, network.folder / f"{name}.log")
+        master = "spark://launcher:7077"
+        worker = ("Worker", "--host", name, "-c", "1", "-m", "1g", "-d", "/tmp/work", master)
+        command = worker if name in WORKERS else ("Master", "--host", name, "--port", "7077")
+        argv, variables = pyspark_daemon(*command)
+        variables |= environment | {"SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=20"}
+        return network.host(name).start(argv, variables, network.folder / f"{name}.log")
 
     @classmethod
     def started(cls, network: Network, name: str, process: subprocess.Popen) -> None:
