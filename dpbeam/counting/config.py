@@ -16,11 +16,10 @@ from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountNoises
-from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import COUNT_DEVIATION
-from dpbeam.selection.plan import LARGEST_DRAW
+from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,5 @@ def plan_count(config: CountConfig) -> CountPlan:
     noises = CountNoises.calibrate(sigma, 1)
     event = ComposedEvent("gaussian", noises.events, epsilon=config.epsilon, label="count")
     if max(spec.largest for spec in event.noises()) > LARGEST_DRAW:
-        raise InputError(
-            f"{param('epsilon')} ({config.epsilon:g}) and {param('delta')} ({config.delta:g}) need more "
-            "noise than the fixed-point weights hold; raise one of them"
-        )
+        raise overdrawn(config.epsilon, config.delta, "more noise")
     return CountPlan(config, noises, event)

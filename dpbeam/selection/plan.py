@@ -33,6 +33,14 @@ LARGEST_DRAW = 2.0**62 / UNITS
 _TOLERANCE = 1e-12
 
 
+def overdrawn(epsilon: float, delta: float, needed: str) -> InputError:
+    """For a budget whose noise is beyond `LARGEST_DRAW`; `needed`: "more noise", or what stands before "than"."""
+    return InputError(
+        f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need {needed} than the fixed-point "
+        "weights hold; raise one of them"
+    )
+
+
 class OverspentPlanError(ValueError):
     """A selector's events cost more than the budget it was calibrated to."""
 
@@ -96,11 +104,8 @@ class SelectionPlan:
             if noise.filtered:
                 raise NoiseMismatchError(f"a selection cannot draw {noise}: its range is not known before")
             if noise.largest > LARGEST_DRAW:
-                raise InputError(
-                    f"{param('epsilon')} ({self.config.epsilon:g}) and {param('delta')} "
-                    f"({self.config.delta:g}) need noise of standard deviation "
-                    f"{noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
-                )
+                needed = f"noise of standard deviation {noise.deviation:.3g}, more"
+                raise overdrawn(self.config.epsilon, self.config.delta, needed)
         check_touches(self.program, self.event)
         spent = account(self.event, self.config.epsilon)
         for name in ("epsilon", "delta"):

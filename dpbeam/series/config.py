@@ -19,7 +19,7 @@ from dpbeam.counts.selection import DEVIATION, Budgets
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import one_value_of
-from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError
+from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError, overdrawn
 from dpbeam.selectors.base import check_range
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
@@ -170,11 +170,8 @@ class SeriesPlan:
             if noise.norm != self.program.norm:
                 raise NoiseMismatchError(f"{noise} does not protect the {self.program.norm} norm")
             if noise.largest > LARGEST_DRAW:
-                raise InputError(
-                    f"{param('epsilon')} ({self.config.epsilon:g}) and {param('delta')} "
-                    f"({self.config.delta:g}) need noise of standard deviation "
-                    f"{noise.deviation:.3g}, more than the fixed-point weights hold; raise one of them"
-                )
+                needed = f"noise of standard deviation {noise.deviation:.3g}, more"
+                raise overdrawn(self.config.epsilon, self.config.delta, needed)
         spent = account(self.event, self.config.epsilon)
         if not spent.delta <= self.config.delta * (1 + _TOLERANCE):
             raise OverspentPlanError(

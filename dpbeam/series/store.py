@@ -117,7 +117,7 @@ class SeriesStore:
         except InputError:
             raise
         except (OSError, ValueError, KeyError, AttributeError):
-            raise _unreadable(folder) from None
+            raise unreadable(folder) from None
         return settings
 
     @classmethod
@@ -135,12 +135,12 @@ class SeriesStore:
         except FileNotFoundError:
             raise _absent(folder) from None
         except (OSError, KeyError):
-            raise _unreadable(folder) from None
+            raise unreadable(folder) from None
         secret = unwrap(bound_to, secret) if encrypted else secret
         try:
             key = RunKey(secret, insecure=fixed)
         except ValueError:
-            raise _unreadable(folder) from None
+            raise unreadable(folder) from None
         return cls(folder, settings, key, encrypted=encrypted)
 
     @contextlib.contextmanager
@@ -257,7 +257,8 @@ def _absent(folder: Folder) -> InputError:
     return InputError(f"{param('folder')}: '{folder.path}' holds no series; dpbeam series open makes one")
 
 
-def _unreadable(folder: Folder) -> InputError:
+def unreadable(folder: Folder) -> InputError:
+    """For a folder that is no series, or that of another version."""
     return InputError(f"{param('folder')}: '{folder.path}' holds no series that this version can read")
 
 

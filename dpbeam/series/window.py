@@ -30,7 +30,7 @@ from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
 from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_night
 from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
-from dpbeam.series.store import SeriesStore
+from dpbeam.series.store import SeriesStore, unreadable
 
 _KNOWN = "known"
 _RELEASED = ("released_fp", "released", "released_night", "released_count")
@@ -157,9 +157,7 @@ class SeriesWindow:
             config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
             known = decode(store.read_file(_KNOWN))["items"]
         except (KeyError, TypeError, FileNotFoundError):
-            raise InputError(
-                f"{param('folder')}: '{store.folder.path}' holds no series that this version can read"
-            ) from None
+            raise unreadable(store.folder) from None
         plan = plan_series(config)
         return cls(plan, values["series"], store.key, known, values["settings"], store)
 

@@ -19,7 +19,7 @@ from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
-from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
+from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan, overdrawn
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
@@ -33,6 +33,7 @@ _DEFAULT_COUNT_SHARE = 0.2
 _LIMITED_DOMAIN_ITEMS = 100
 _KBAR_FACTOR = 10  # docs/explanation/topk.md has the comparison
 _DOWN = 1 - 1e-12
+_NOTHING_LEFT = f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
 
 
 @dataclass(frozen=True)
@@ -146,16 +147,11 @@ def _rank(
         epsilon, delta = (math.fsum(values) * _DOWN for values in zip(*others))
     sigma = sigma_beside(paid, epsilon, delta)
     if sigma is None:
-        raise InputError(
-            f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
-        )
+        raise InputError(_NOTHING_LEFT)
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
     if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
-        raise InputError(
-            f"{param('epsilon')} ({config.epsilon:g}) and {param('delta')} ({config.delta:g}) need more "
-            "noise than the fixed-point weights hold; raise one of them"
-        )
+        raise overdrawn(config.epsilon, config.delta, "more noise")
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if not gaussian:
         event = ComposedEvent("basic", (selection.event.at(budgets["selection"][0]), event), label="top-k")
@@ -316,9 +312,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         if share is not None:
             check_share(name, share)
     if (config.selector_share or 0) + (config.noisy_count_share or 0) >= 1:
-        raise InputError(
-            f"{param('selector_share')} and {param('noisy_count_share')} leave nothing for the choice"
-        )
+        raise InputError(_NOTHING_LEFT)
     return config
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, naming_arguments
 from dpbeam.io.spec import InputSpec
 from dpbeam.lab.evaluation.data import PROVIDED, Repetition
 from dpbeam.lab.evaluation.measures import BINNED, Measure, measures, measures_of
@@ -377,9 +377,10 @@ def _variant(
     used: set[str],
 ) -> Variant:
     try:
-        known = methods()[run].settings(settings)
+        with naming_arguments():
+            known = methods()[run].settings(settings)
     except InputError as error:
-        reader.refuse(f"{key} ({label})", _of_settings(error))
+        reader.refuse(f"{key} ({label})", str(error))
     for name in (*settings, *own):
         reader.known(f"{key} ({label})", name, [*known, *_METHOD_KEYS], "setting")
     for name in own:
@@ -411,14 +412,11 @@ def _check_cells(reader: _Reader, experiment: Experiment) -> None:
                 if points * experiment.repetitions * len(experiment.datasets) > MAX_CELLS:
                     reader.refuse("sweep", f"more than {MAX_CELLS:,} runs")
                 try:
-                    prepared(variant.run, epsilon, delta, settings)
+                    with naming_arguments():
+                        prepared(variant.run, epsilon, delta, settings)
                 except (InputError, TypeError, ValueError) as error:
                     at = "".join(f" {name}={settings[name]}" for name in variant.sweep)
-                    reader.refuse(f"methods ({variant.label}{at})", _of_settings(error))
-
-
-def _of_settings(error: Exception) -> str:
-    return error.of_arguments() if isinstance(error, InputError) else str(error)
+                    reader.refuse(f"methods ({variant.label}{at})", str(error))
 
 
 # Tables and plots
