@@ -1,17 +1,22 @@
-"""Coins: an item that n users hold is released with probability p_n, and nothing else is shown.
+"""Coins: an item of weight n is released with probability p_n, and nothing else is shown.
 
-`CoinCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact; `divergence` is what it costs per
-item in which two inputs differ by one user. The proof is in docs/explanation/bits.md; in short:
+A `ReleaseCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact, n in steps of a weight;
+`divergence` and `missing` are what it costs per item whose weight differs between two inputs. The proof is in
+docs/explanation/bits.md; in short:
 
-One user more moves at most D0 of the n by one. For each of them the bits have the laws B(p_n) and B(p_(n+1)). Let
-P, Q be the two in either order, `missing` the mass of P where Q has none (p_1 for n = 0; 1 - p_n where p_(n+1) = 1;
-otherwise 0), and D the Renyi divergence of order alpha of the rest of P from Q,
+One user more moves some of the n, each by s steps. For each of them the bits have the laws B(p_n) and B(p_(n+s)). From
+B(p_n) a mass of at most t_s is taken off at 0, from B(p_(n+s)) the same off at 1, so that what is left of both, P and Q
+in either order, is closer; `missing` is that mass and what one of P, Q has alone besides, and D the Renyi divergence of
+order alpha of the rest,
 
     exp((alpha - 1) D) = sum P^alpha Q^(1 - alpha) over the values of the bit that both have.
 
 Divergences of several items and rounds add, missing masses too, and the total (epsilon, delta) is
 
     delta = sum of missing + exp((alpha - 1)(sum of D - epsilon)) (1 - 1/alpha)^(alpha - 1) / alpha,   any alpha > 1.
+
+Two kinds of sequences: `WeightCurve`, the fastest for weights of bounded l2 norm, where t_s grows with the square of s,
+and `CoinCurve`, with t_s = 0, the best there is for one item of a user, which older ledgers have for more.
 
 What is drawn for an item is a keyed uniform number of 128 bits, compared with p_n, a multiple of 2^-128.
 """
@@ -34,7 +39,10 @@ from dpbeam.accounting.noise import LINF
 from dpbeam.accounting.peeling import check_rounds
 from dpbeam.accounting.tables import MAX_STEPS, ONE, NoTableError, ReleaseLaw, TableNoise
 
-_BISECTIONS = 60
+_BISECTIONS = 32
+_GAINS = 400  # points between which what a step allows is interpolated
+_SHORT = 300  # up to so many numbers a sequence is kept as it is
+_BEND = 0.05  # by how much the slopes may differ that one line stands for
 _UNIT = 2.0**-52
 _TOO_FINE = "probabilities in steps finer than 2^-128"
 
@@ -43,8 +51,47 @@ class BadCurveError(ValueError):
     """Numbers that are no curve."""
 
 
+class ReleaseCurve:
+    """A sequence p_n of probabilities of release; the derived classes say how few numbers give it.
+
+    Attributes:
+      mirrored: p_(N-n) = 1 - p_n for all n.
+    """
+
+    mirrored: ClassVar[bool] = False
+
+    @property
+    def grid(self) -> int:
+        """Steps of the table in a weight of 1."""
+        raise NotImplementedError
+
+    @property
+    def novel(self) -> float:
+        """With what probability an item is released that one user alone gives a weight of 1."""
+        return float(self.law.release_probability(self.grid))
+
+    @property
+    def law(self) -> ReleaseLaw:
+        """The table of p_n, n in steps."""
+        raise NotImplementedError
+
+    def set_aside(self, steps: int) -> float:
+        """t_s."""
+        return 0.0
+
+    def missing(self, steps: int = 1) -> float:
+        """The largest mass that is taken off a bit, or that one side has alone, if n moves by `steps`."""
+        p, rest = self.law.probabilities
+        gone = rest[: max(1, len(rest) - 1)][-steps:]  # n that a move takes to 1
+        return max(float(p[min(steps, len(p) - 1)]), float(gone.max()), self.set_aside(steps))
+
+    def divergence(self, order: float, steps: int = 1) -> float:
+        """The largest D of an order alpha > 1 over all n and both directions if n moves by `steps`, rounded up."""
+        return _divergence_of(self, float(order), steps)
+
+
 @dataclass(frozen=True)
-class CoinCurve:
+class CoinCurve(ReleaseCurve):
     """p_1 = novel, p_(n+1) = C(p_n) with C linear between corners and its own mirror image.
 
     C passes through the corners (x, y), of which the first has x = p_1 = novel and the last x + y <= 1, and through
@@ -98,11 +145,6 @@ class CoinCurve:
         """p_1, with what probability an item of a single user is released."""
         return self.corners[0][0]
 
-    def refined(self, grid: int) -> CoinCurve:
-        """The same curve with `grid` steps in a weight of 1, whose probabilities grow geometrically from 1 to 2."""
-        low, high = self.corners[0]
-        return CoinCurve(self.corners, tuple(_down(low * (high / low) ** (j / grid)) for j in range(1, grid)))
-
     @property
     def grid(self) -> int:
         """Steps of the table in a weight of 1."""
@@ -110,18 +152,7 @@ class CoinCurve:
 
     @property
     def law(self) -> ReleaseLaw:
-        """The table of p_n, n in steps."""
         return _law(self)
-
-    def missing(self, steps: int = 1) -> float:
-        """The largest mass of a bit that one side has alone, if n moves by `steps`."""
-        p, rest = self.law.probabilities
-        gone = rest[: max(1, len(rest) - 1)][-steps:]  # n that a move takes to 1
-        return max(float(p[min(steps, len(p) - 1)]), float(gone.max()))
-
-    def divergence(self, order: float, steps: int = 1) -> float:
-        """The largest D of an order alpha > 1 over all n and both directions if n moves by `steps`, rounded up."""
-        return _divergence_of(self, float(order), steps)
 
     def single_delta(self, epsilon: float) -> float:
         """The exact delta of one item that moves by one, rounded up: the largest over all n and both directions."""
@@ -133,6 +164,64 @@ class CoinCurve:
             for fewer, more in itertools.pairwise(self.law.cumulative)
         )
         return math.nextafter(float(Fraction(max(worst, 0), ONE << FACTOR_BITS)), 1.0)
+
+
+@dataclass(frozen=True)
+class WeightCurve(ReleaseCurve):
+    """p_n by knots, linear between them, up to 1/2, and from there on its own mirror image: p_(N-n) = 1 - p_n.
+
+    Attributes:
+      knots: (n, p_n), both increasing, from n = 1 on; the last p_n is 1/2.
+      unit: steps in a weight of 1, a power of two.
+      outside: t of a weight of 1; a move by s steps sets t (s/unit)^2 aside.
+
+    Raises: BadCurveError unless all are multiples of 2^-128 and in order.
+    """
+
+    knots: tuple[tuple[int, float], ...]
+    unit: int
+    outside: float
+
+    mirrored: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        knots = tuple((check_rounds(n, "knots"), float(p)) for n, p in self.knots)
+        object.__setattr__(self, "knots", knots)
+        object.__setattr__(self, "unit", check_rounds(self.unit, "grid"))
+        object.__setattr__(self, "outside", float(self.outside))
+        if not all(
+            0 < p < 1 and math.ldexp(p, 128).is_integer() for p in (*dict(knots).values(), self.outside)
+        ):
+            raise BadCurveError("a curve needs multiples of 2^-128 between 0 and 1")
+        if not knots or knots[-1][1] != 0.5 or 2 * knots[-1][0] > MAX_STEPS:
+            raise BadCurveError(f"the knots of a curve must end at 1/2, within {MAX_STEPS // 2} steps")
+        if any(n >= n2 or p > p2 for (n, p), (n2, p2) in itertools.pairwise(knots)) or self.unit & (
+            self.unit - 1
+        ):
+            raise BadCurveError("the knots of a curve must increase, in a power of two of steps")
+
+    @property
+    def grid(self) -> int:
+        return self.unit
+
+    @property
+    def law(self) -> ReleaseLaw:
+        return _mirrored(self.knots)
+
+    def set_aside(self, steps: int) -> float:
+        return (
+            self.outside * (steps / self.unit) ** 2
+        )  # a square of steps, at most 2^40, times a power of two
+
+
+@functools.lru_cache(maxsize=128)
+def _mirrored(knots: tuple[tuple[int, float], ...]) -> ReleaseLaw:
+    half, last, low = [0], 0, 0
+    for n, p in knots:
+        high = _units(p)
+        half += [low + (high - low) * step // (n - last) for step in range(1, n - last + 1)]
+        last, low = n, high
+    return ReleaseLaw((*half, *(ONE - value for value in reversed(half[:-1]))))
 
 
 @functools.lru_cache(maxsize=128)
@@ -161,15 +250,37 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
 
 
 @functools.lru_cache(maxsize=4096)
-def _divergence_of(curve: CoinCurve, order: float, steps: int) -> float:
+def _divergence_of(curve: ReleaseCurve, order: float, steps: int) -> float:
     values = []
-    for log in curve.law.logs:
-        fewer, more = log[:-1], np.concatenate((log[steps:], np.repeat(log[-1:], steps - 1)))[: len(log) - 1]
+    for fewer, more in _moved_logs(curve, steps):
         both = np.isfinite(fewer) & np.isfinite(more)
         values.append((np.where(both, fewer, 0.0), np.where(both, more, 0.0), np.where(both, 0.0, -np.inf)))
     add = _log_moments([(more, fewer, gone) for fewer, more, gone in values], order)
     remove = _log_moments(values, order)
-    return max(float(add.max()), float(remove.max())) / (order - 1)
+    return max(float(add.max()), float(remove.max()), 0.0) / (order - 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _moved_logs(curve: ReleaseCurve, steps: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """For 1 and for 0, the logarithms of what is left of a bit's law at every n, and of its law at n + steps."""
+    t, size = curve.set_aside(steps), len(curve.law.cumulative)
+    half = curve.mirrored and steps < size - 1  # the moves above are the mirror images of those below
+    fewer = np.arange((size - steps) // 2 + 1 if half else size - 1)
+    more = np.minimum(fewer + steps, size - 1)
+    p, q, rest, rest_q = (side[:, at] for side in curve.law.parts for at in (fewer, more))
+    near = (q[0] - p[0]) + (q[1] - p[1]) <= t  # all that differs is taken off
+    left = np.where(near, p.sum(axis=0), (q[0] - t) + q[1])
+    kept = np.where(near, rest_q.sum(axis=0), (rest[0] - t) + rest[1])
+    return (
+        (_log(p[0], rest[0]), _log(left, np.where(near, rest[0], rest_q[0] + t))),
+        (_log(kept, np.where(near, q[0], p[0] + t)), _log(rest_q[0], q[0])),
+    )
+
+
+def _log(value: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """ln of a value, with full relative precision also near 1; minus infinity at 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(value < 0.5, np.log(value), np.log1p(-rest))
 
 
 def _log_moments(values: list[tuple[np.ndarray, np.ndarray, np.ndarray]], alpha: float) -> np.ndarray:
@@ -181,8 +292,10 @@ def _log_moments(values: list[tuple[np.ndarray, np.ndarray, np.ndarray]], alpha:
     terms = [alpha * a + (1 - alpha) * b + gone for a, b, gone in values]
     total = np.logaddexp(*terms)
     error = np.full_like(total, 2.0)
-    for term, (a, b, _) in zip(terms, values):
-        error -= np.exp(term - total) * (a + b) * alpha  # logarithms, none positive
+    for term, (a, b, gone) in zip(terms, values):
+        error -= (
+            np.where(gone, 0.0, np.exp(term - np.maximum(total, -1e308))) * (a + b) * alpha
+        )  # none positive
     return total + 8 * _UNIT * error
 
 
@@ -196,7 +309,7 @@ class CoinNoise(TableNoise):
       moves: pairs (n, s): what it costs counts users that move at most n items by at most s steps of the table each.
     """
 
-    curve: CoinCurve
+    curve: ReleaseCurve
     round: int = 1
     moves: tuple[tuple[int, int], ...] = ()
 
@@ -243,49 +356,80 @@ def pure_curve(epsilon: float, novel: float) -> CoinCurve:
     return CoinCurve.through([(novel, novel * (1 + factor)), (middle, 1 - middle)])
 
 
-def renyi_curve(order: float, divergence: float, novel: float, corners: int = 64) -> CoinCurve:
-    """The fastest sequence whose steps have at most this Renyi divergence of this order, in both directions.
+@functools.lru_cache(maxsize=256)
+def weight_curve(order: float, divergence: float, outside: float, grid: int) -> WeightCurve:
+    """The fastest sequence of which a move by s steps is (divergence, outside) times (s/grid)^2, close of this order.
 
-    Corners are on it, and what is between them is below.
+    p_n is the least over s of what s steps allow above p_(n-s) (docs/explanation/bits.md#the-sequence), by
+    interpolation; so what it costs is near what is asked for and is to be recomputed.
 
     Args:
       order: alpha > 1.
-      divergence: per item that moves by one.
-      novel: p_1.
-      corners: up to the middle, where x + C(x) = 1.
+      divergence, outside: of a weight of 1, per item.
+      grid: steps in a weight of 1, a power of two.
+
+    Raises: NoTableError where it is longer or finer than a table.
     """
     check_positive("divergence", divergence)
-    middle = _middle(order, divergence)
-    if middle <= novel:
-        return CoinCurve.through([(novel, 1 - novel * (1 + 2.0**-40))])
-    # Evenly in the logarithm where items are rare, in the arcsine where they are not.
-    often = min(max(0.05, novel), middle)
-    rare = np.exp(np.linspace(math.log(novel), math.log(often), corners // 2, endpoint=False))
-    angles = np.linspace(math.asin(math.sqrt(often)), math.asin(math.sqrt(middle)), corners // 2)
-    x = np.concatenate((rare, np.sin(angles) ** 2))
-    y = np.append(_largest(x[:-1], order, divergence), 1 - middle)
-    return CoinCurve.through(zip(x.tolist(), y.tolist()))
+    share = np.square(np.arange(1, grid + 1) / grid)
+    t, left = outside * share, 1 - outside * share
+    first = math.log(t[0]) - 1.0
+    spacing = (0.1 - first) / (_GAINS - 1)
+    gains = _gains(first + spacing * np.arange(_GAINS), order, divergence * share)
+    row = np.arange(grid) * _GAINS
+    flat, rise = gains.ravel(), np.diff(gains, axis=1, append=0.0).ravel()
+    recent = np.full(grid, first)  # logits of p_(n-1), p_(n-2), ...
+    p = [0.0]
+    while p[-1] < 0.5:
+        held = len(p) - 1
+        place = (recent - first) / spacing
+        at = np.minimum(place.astype(np.int64), _GAINS - 2)
+        logit = recent + flat[row + at] + (place - at) * rise[row + at]
+        chance = left / (1 + np.exp(-logit)) + t
+        chance[held:] = t[held:]  # nobody else's item
+        p.append(float(chance.min()))
+        if p[-1] <= p[-2] or p[-1] < 2.0**-100:
+            raise NoTableError(_TOO_FINE)
+        if 2 * len(p) > MAX_STEPS:
+            raise NoTableError(f"release probabilities of more than {MAX_STEPS} counts")
+        recent[1:] = recent[:-1].copy()
+        recent[0] = math.log(p[-1] / (1 - p[-1]))
+    exact = 3 * grid if len(p) > _SHORT else len(p)
+    return WeightCurve(_knots(np.array(p), exact, order), grid, _down(outside))
 
 
-def _largest(x: np.ndarray, order: float, divergence: float) -> np.ndarray:
-    """The largest y with both divergences between B(x) and B(y) at most `divergence`, by bisection."""
-    start = np.log(x) - np.log1p(-x)
-    low, high = np.zeros_like(x), np.full_like(x, 100.0)
+def _gains(logits: np.ndarray, order: float, divergences: np.ndarray) -> np.ndarray:
+    """(len(divergences), len(logits)) by how much a logit may rise for each divergence, in both directions."""
+    low = np.zeros((len(divergences), len(logits)))
+    high = np.full_like(low, 100.0)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        fits = bit_divergence(start, start + middle, order) <= divergence
+        fits = (
+            bit_divergence(np.broadcast_to(logits, low.shape), logits + middle, order) <= divergences[:, None]
+        )
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return 1.0 / (1.0 + np.exp(-(start + low)))
+    return low
 
 
-def _middle(order: float, divergence: float) -> float:
-    """x with C(x) = 1 - x."""
-    low, high = 0.0, 100.0
-    for _ in range(_BISECTIONS):
-        logit = 0.5 * (low + high)
-        fits = bool(bit_divergence(np.array(-logit), np.array(logit), order) <= divergence)
-        low, high = (logit, high) if fits else (low, logit)
-    return 1.0 / (1.0 + math.exp(low))
+def _knots(p: np.ndarray, exact: int, order: float) -> tuple[tuple[int, float], ...]:
+    """p without points that lie nearly on a line between their neighbours; the first `exact` ones all stay.
+
+    Where p is small a divergence goes with the power `order` of its ratios, so lines are shorter there.
+    """
+    slopes, knots, start = np.diff(p).tolist(), [], 0
+    growth = np.log(p[2:] / p[1:-1])
+    bends = np.append(0.0, _BEND / np.maximum(1.0, order * growth)).tolist()
+    while start < len(slopes):
+        end = start + 1
+        low = high = slopes[start]
+        while exact < end < len(slopes):
+            low, high = min(low, slopes[end]), max(high, slopes[end])
+            if high > low * (1 + bends[end]):
+                break
+            end += 1
+        knots.append((end, 0.5 if end == len(slopes) else _down(float(p[end]))))
+        start = end
+    return tuple(knots)
 
 
 def bit_divergence(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:

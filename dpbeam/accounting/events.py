@@ -17,6 +17,7 @@ The contract of an event class:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.coins import CoinCurve, CoinNoise
+from dpbeam.accounting.coins import CoinCurve, CoinNoise, ReleaseCurve, WeightCurve
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
@@ -357,52 +358,32 @@ def _covers(moves: Sequence[tuple[int, int]], max_items: int, grid: int) -> bool
     return bool(moves) and falling and moves[0][1] == grid and moves[-1][0] == max_items
 
 
-@event
-@dataclass(frozen=True)
-class BernoulliEvent(Event):
-    """Release of items by coins that depend on counts of which one user moves at most `max_items`, each by one.
+class _Coins(Event):
+    """Release of items by coins on weights of which one user moves some, each by steps of a table.
 
-    With `start` the table is finer: `moves` lists pairs (n, s), and a user moves, for one of them, at most n counts by
-    s steps of the table each. The first s is a weight of 1, and the last n is `max_items`.
-
-    The cost is recomputed from the table that `corners` generate (`coins.py`), for whatever numbers. No rho is stated:
-    the divergence of a coin is no multiple of its order.
+    The cost is recomputed from the table that the event's numbers generate (`coins.py`), whatever they are. No rho is
+    stated: the divergence of a coin is no multiple of its order.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("start", "moves")
+    round: int
+    moves: tuple[tuple[int, int], ...]
 
-    corners: tuple[tuple[float, float], ...]
-    max_items: int
-    round: int = 1
-    label: str = ""
-    start: tuple[float, ...] = ()
-    moves: tuple[tuple[int, int], ...] = ()
-
-    def __post_init__(self):
-        curve = CoinCurve(self.corners, self.start)
-        moves = tuple((check_rounds(n, "moves"), check_rounds(s, "moves")) for n, s in self.moves)
-        if (moves or curve.start) and not _covers(moves, self.max_items, curve.grid):
-            raise InconsistentEventError(
-                f"moves must say for every number of counts up to max_items ({self.max_items}) by how many steps they "
-                f"move, from {curve.grid} steps, a weight of 1, downwards"
-            )
-        _set(
-            self,
-            corners=curve.corners,
-            start=curve.start,
-            moves=moves,
-            max_items=check_rounds(self.max_items, "max_items"),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
-
-    @property
-    def curve(self) -> CoinCurve:
-        return CoinCurve(self.corners, self.start)
+    @functools.cached_property
+    def curve(self) -> ReleaseCurve:
+        raise NotImplementedError
 
     @property
     def _moves(self) -> tuple[tuple[int, int], ...]:
-        return self.moves or ((self.max_items, 1),)
+        return self.moves
+
+    def _set_moves(self, max_items: int) -> None:
+        moves = tuple((check_rounds(n, "moves"), check_rounds(s, "moves")) for n, s in self.moves)
+        if (moves or self.curve.grid > 1) and not _covers(moves, max_items, self.curve.grid):
+            raise InconsistentEventError(
+                f"moves must say for every number of counts up to max_items ({max_items}) by how many steps they "
+                f"move, from {self.curve.grid} steps, a weight of 1, downwards"
+            )
+        _set(self, moves=moves, round=check_rounds(self.round, "round"))
 
     def steps(self, items: int) -> int:
         """By how much a user moves each of so many counts, in steps of the table."""
@@ -415,11 +396,82 @@ class BernoulliEvent(Event):
     def renyi_divergence(self, order: float = 2.0) -> float:
         return max(n * self.curve.divergence(order, steps) for n, steps in self._moves) * (1 + TOLERANCE)
 
+    def outside_delta(self) -> float:
+        return max(n * self.curve.missing(steps) for n, steps in self._moves)
+
+
+@event
+@dataclass(frozen=True)
+class BernoulliEvent(_Coins):
+    """Coins that depend on counts of which one user moves at most `max_items`, each by one.
+
+    With `start` the table is finer: `moves` lists pairs (n, s), and a user moves, for one of them, at most n counts by
+    s steps of the table each. The first s is a weight of 1, and the last n is `max_items`.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("start", "moves")
+
+    corners: tuple[tuple[float, float], ...]
+    max_items: int
+    round: int = 1
+    label: str = ""
+    start: tuple[float, ...] = ()
+    moves: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self):
+        curve = self.curve
+        _set(
+            self,
+            corners=curve.corners,
+            start=curve.start,
+            max_items=check_rounds(self.max_items, "max_items"),
+            label=str(self.label),
+        )
+        self._set_moves(self.max_items)
+
+    @functools.cached_property
+    def curve(self) -> CoinCurve:
+        return CoinCurve(self.corners, self.start)
+
+    @property
+    def _moves(self) -> tuple[tuple[int, int], ...]:
+        return self.moves or ((self.max_items, 1),)
+
     def exact_delta(self, epsilon: float) -> float | None:
         return self.curve.single_delta(epsilon) if self._moves == ((1, 1),) else None
 
-    def outside_delta(self) -> float:
-        return max(n * self.curve.missing(steps) for n, steps in self._moves)
+
+@event
+@dataclass(frozen=True)
+class WeightedBernoulliEvent(_Coins):
+    """Coins that depend on weights, of `grid` steps each unit; `knots` and `outside` give their table (`WeightCurve`).
+
+    `moves` lists pairs (n, s): a user moves, for one of them, at most n weights by s steps each. The first s is a
+    weight of 1.
+    """
+
+    knots: tuple[tuple[int, float], ...]
+    grid: int
+    outside: float
+    moves: tuple[tuple[int, int], ...]
+    round: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        curve = self.curve
+        _set(self, knots=curve.knots, grid=curve.grid, outside=curve.outside, label=str(self.label))
+        if not self.moves:
+            raise InconsistentEventError("moves must say by how many steps a user moves a weight")
+        self._set_moves(self.max_items)
+
+    @property
+    def max_items(self) -> int:
+        """D0."""
+        return check_rounds(self.moves[-1][0], "moves")
+
+    @functools.cached_property
+    def curve(self) -> WeightCurve:
+        return WeightCurve(self.knots, self.grid, self.outside)
 
 
 class _Threshold(Event):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,13 +97,13 @@ class ReleaseLaw:
         return self._floats, np.array([(ONE - value) / ONE for value in self.cumulative])
 
     @functools.cached_property
-    def logs(self) -> tuple[np.ndarray, np.ndarray]:
-        """ln p_n and ln(1 - p_n), each of full relative precision; minus infinity at 0."""
-        p, rest = self.probabilities
-        with np.errstate(divide="ignore"):
-            yes = np.where(p < 0.5, np.log(p), np.log1p(-rest))
-            no = np.where(rest < 0.5, np.log(rest), np.log1p(-p))
-        return yes, no
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """p_n and 1 - p_n as (2, n): the nearest float64, and what it leaves."""
+        sides = []
+        for side, near in zip((self.cumulative, [ONE - v for v in self.cumulative]), self.probabilities):
+            rest = [(value - int(math.ldexp(high, 128))) / ONE for value, high in zip(side, near.tolist())]
+            sides.append(np.stack([near, np.array(rest)]))
+        return sides[0], sides[1]
 
     @functools.cached_property
     def _words(self) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -15,7 +15,7 @@ from scipy import stats
 
 from dpbeam.accounting import coins
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.coins import BadCurveError, CoinCurve, CoinNoise, pure_curve, renyi_curve
+from dpbeam.accounting.coins import BadCurveError, CoinCurve, CoinNoise, WeightCurve, pure_curve, weight_curve
 from dpbeam.accounting.events import (
     BernoulliEvent,
     ComposedEvent,
@@ -25,14 +25,17 @@ from dpbeam.accounting.events import (
     PureEvent,
     ThresholdEvent,
     UnknownEventError,
+    WeightedBernoulliEvent,
     event_from_dict,
     event_to_dict,
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
-from dpbeam.accounting.renyi import ORDERS, renyi_budget, renyi_delta
+from dpbeam.accounting.renyi import ORDERS, likely_order, renyi_budget, renyi_delta
 from dpbeam.accounting.tables import ONE, NoTableError
+from dpbeam.lab.evaluation.released_bit import weight_of, weighted_curve
+from tests.support.coins import refined, renyi_curve
 
 EPSILON = 1.0
 
@@ -298,7 +301,7 @@ def test_rounds_add_and_the_best_order_counts():
 
 def test_weights_in_steps_of_a_table():
     """A user of n items gives s steps to each: the worst of the moves counts, by fractions, mirror and all."""
-    fine = curve(16, 1e-3).refined(4)
+    fine = refined(curve(16, 1e-3), 4)
     p = [Fraction(value, ONE) for value in fine.law.cumulative]
     assert p[1] == p[4] == Fraction(fine.novel) < p[5] < p[6] < p[7] < p[8] == Fraction(fine.corners[0][1])
     for steps in (1, 3, 4):
@@ -317,13 +320,202 @@ def test_weights_in_steps_of_a_table():
 
 
 def test_moves_are_checked():
-    fine = curve(16, 1e-3).refined(4)
+    fine = refined(curve(16, 1e-3), 4)
     for moves in ((), ((17, 1),), ((4, 0),)):
         with pytest.raises(ValueError, match="moves"):
             BernoulliEvent(fine.corners, 16, start=fine.start, moves=moves)
     for start in ((0.9,), (*fine.start, fine.start[-1]), fine.start[::-1]):
         with pytest.raises(BadCurveError, match="the start of a curve"):
             CoinCurve(fine.corners, start)
+
+
+# Weights of bounded l2 norm.
+
+
+def weights(order: float = 9.5, grid: int = 8, full: int = 4, delta: float = 1e-3) -> WeightCurve:
+    """The fastest curve of which users of `full` items of weight 1 cost (1, delta), four tenths of it set aside."""
+    order = float(ORDERS[np.abs(ORDERS - order).argmin()])
+    return weight_curve(order, renyi_budget(order, EPSILON, 0.6 * delta) / full, 0.4 * delta / full, grid)
+
+
+HOSTILE = (
+    WeightCurve(((1, 2.0**-20), (2, 2.0**-4), (5, 0.25), (6, 0.5)), 4, 2.0**-9),
+    WeightCurve(((3, 0.5),), 4, 2.0**-3),
+    WeightCurve(((1, 0.5),), 4, 2.0**-30),
+    WeightCurve(((2, 2.0**-100), (40, 2.0**-6), (41, 0.5)), 16, 2.0**-100),
+)
+
+
+@pytest.mark.parametrize("release_curve", [weights(), *HOSTILE])
+def test_knots_give_the_table_in_exact_fractions(release_curve):
+    table = [Fraction(value, ONE) for value in release_curve.law.cumulative]
+    knots = [(0, Fraction(0)), *((n, Fraction(p)) for n, p in release_curve.knots)]
+    assert table[0] == 0 and table[-1] == 1 and len(table) == 2 * knots[-1][0] + 1
+    for (n, p), (n2, p2) in itertools.pairwise(knots):
+        for m in range(n, n2 + 1):
+            line = p + (p2 - p) * Fraction(m - n, n2 - n)
+            assert line - Fraction(1, ONE) < table[m] <= line
+            assert table[-1 - m] == 1 - table[m]
+
+
+def left_of(p: Fraction, q: Fraction, t: Fraction) -> tuple[tuple[Fraction, Fraction], ...]:
+    """For 1 and 0, what is left of B(p) and B(q), p <= q, when a mass of at most t is taken off at 0 and at 1."""
+    off = min(t, q - p)
+    return (p, q - off), (1 - p - off, 1 - q)
+
+
+@pytest.mark.parametrize("release_curve", [weights(), weights(13.0, 2, 3), weights(grid=1), *HOSTILE])
+@pytest.mark.parametrize("order", [2, 3, 8, 30])
+def test_costs_of_weights_are_those_of_fractions(order, release_curve):
+    """All n, both directions, several steps: mass set aside, mass of one side alone, divergence of the rest."""
+    p = [Fraction(value, ONE) for value in release_curve.law.cumulative]
+    for steps in {1, release_curve.grid // 2 or 1, max(1, 3 * release_curve.grid // 4), release_curve.grid}:
+        t = Fraction(release_curve.outside) * steps**2 / release_curve.grid**2
+        worst, missing = 0.0, t
+        for n in range(len(p) - 1):
+            pair = left_of(p[n], p[min(n + steps, len(p) - 1)], t)
+            off = 1 - pair[0][0] - pair[1][0]
+            for side in (0, 1):
+                alone = sum(sides[side] for sides in pair if not sides[1 - side])
+                missing = max(missing, off + alone)
+                terms = [(sides[side], sides[1 - side]) for sides in pair if all(sides)]
+                moment = sum((a**order / b ** (order - 1) for a, b in terms), Fraction(0))
+                if moment:
+                    big = moment > 2  # math.log of a fraction would make a float of it first
+                    log = (
+                        math.log(moment.numerator) - math.log(moment.denominator)
+                        if big
+                        else math.log1p(moment - 1)
+                    )
+                    worst = max(worst, log / (order - 1))
+        stated = release_curve.divergence(order, steps)
+        assert worst * (1 - 1e-12) <= stated <= worst * (1 + 1e-9) + 1e-15
+        assert float(missing) * (1 - 1e-15) <= release_curve.missing(steps) <= float(missing) * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("release_curve", [weights(), *HOSTILE[:2]])
+def test_what_is_left_of_a_bit_is_that_of_fractions(release_curve):
+    """Each number by itself: where the worst n is another one, a wrong side would not be seen in the cost."""
+    p = [Fraction(value, ONE) for value in release_curve.law.cumulative]
+    for steps in (1, release_curve.grid):
+        t = Fraction(release_curve.outside) * steps**2 / release_curve.grid**2
+        logs = coins._moved_logs(release_curve, steps)
+        for n in range(len(logs[0][0])):
+            yes, no = left_of(p[n], p[min(n + steps, len(p) - 1)], t)
+            for side, exact in zip(logs, (yes, no)):
+                for log, value in zip(side, exact):
+                    assert math.exp(log[n]) == pytest.approx(float(value), rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rises=st.lists(st.tuples(st.integers(1, 3), st.floats(1e-6, 1.0)), min_size=1, max_size=5),
+    grid=st.sampled_from([1, 2, 4]),
+    outside=st.floats(1e-6, 0.3),
+    items=st.integers(1, 3),
+    epsilon=st.floats(0.1, 3.0),
+    data=st.data(),
+)
+def test_whatever_the_knots_say_the_cost_holds_by_definition(rises, grid, outside, items, epsilon, data):
+    """Items of one user at any levels, moved by what the event says: the sum over all bits, both directions."""
+    total_rise, n, p, knots = sum(rise for _, rise in rises), 0, 0.0, []
+    for step, rise in rises:
+        n, p = n + step, p + 0.5 * rise / total_rise
+        knots.append((n, math.ldexp(math.floor(math.ldexp(p, 60)), -60)))
+    knots[-1] = (n, 0.5)
+    outside = math.ldexp(math.floor(math.ldexp(outside, 60)), -60)
+    event = WeightedBernoulliEvent(tuple(knots), grid, outside, ((items, grid),))
+    stated = account(ComposedEvent("renyi", (event,), epsilon=epsilon), epsilon).delta
+    table, _ = event.curve.law.probabilities
+    levels = data.draw(st.lists(st.integers(0, len(table) - 1), min_size=items, max_size=items))
+    fewer = [float(table[at]) for at in levels]
+    more = [float(table[min(at + grid, len(table) - 1)]) for at in levels]
+    for here, there in ((more, fewer), (fewer, more)):
+        delta = 0.0
+        for bits in itertools.product((0, 1), repeat=items):
+            a, b = (math.prod(q if bit else 1 - q for q, bit in zip(side, bits)) for side in (here, there))
+            delta += max(0.0, a - math.exp(epsilon) * b)
+        assert delta <= stated * (1 + 1e-9)
+
+
+def test_users_of_many_items_cost_no_more_than_users_of_few():
+    """Items at mixed levels, by the definition of (epsilon, delta): 2 of weight 1, 3 of 3/4, 8 of 1/2."""
+    release_curve = weights(7.0, grid=4, full=2, delta=1e-2)
+    table, _ = release_curve.law.probabilities
+    moves = ((2, 4), (3, 3), (8, 2))
+    event = WeightedBernoulliEvent(release_curve.knots, release_curve.grid, release_curve.outside, moves)
+    stated = account(ComposedEvent("renyi", (event,), epsilon=EPSILON)).delta
+    rng, worst = np.random.default_rng(7), 0.0
+    for _ in range(300):
+        items, steps = moves[rng.integers(len(moves))]
+        at = rng.integers(0, len(table) - 1, items) * rng.integers(0, 2)
+        fewer, more = table[at], table[np.minimum(at + steps, len(table) - 1)]
+        for here, there in ((more, fewer), (fewer, more)):
+            a = b = np.ones(1)
+            for q, r in zip(here, there):
+                a, b = np.concatenate([a * q, a * (1 - q)]), np.concatenate([b * r, b * (1 - r)])
+            worst = max(worst, float(np.maximum(a - math.exp(EPSILON) * b, 0).sum()))
+    assert 0.3 * stated < worst <= stated
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.2, 1e-5), (4.0, 1e-8)])
+def test_the_fastest_weights_are_those_of_the_lab(epsilon, delta):
+    """`released_bit` solves for each p_n; knots and interpolation cost 1 % of the weight for an even chance at most."""
+    order = 1 + likely_order(epsilon, delta)
+    divergence, outside = renyi_budget(order, epsilon, 0.7 * delta) / 16, 0.3 * delta / 16
+    curve = weight_curve(order, divergence, outside, 16)
+    best = weighted_curve(order, 16 * divergence, 16 * outside, cap=0.25, steps=16, up_to=0.5)
+    assert curve.law.threshold / 64 == pytest.approx(weight_of(best, 0.5), rel=0.01)
+    chances = curve.law.release_probability(np.arange(len(best.chance) - 1))
+    np.testing.assert_allclose(chances, best.chance[:-1], rtol=0.3)
+    assert np.all(chances[:17] <= outside * (np.arange(17) / 16) ** 2 * (1 + 1e-12))
+    assert curve.divergence(order, 16) == pytest.approx(divergence, rel=0.05)
+    for steps in (1, 5, 11):
+        assert curve.divergence(order, steps) <= 1.1 * divergence * (steps / 16) ** 2
+        assert curve.missing(steps) == pytest.approx(outside * (steps / 16) ** 2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ((), 4, 1e-3),
+        (((1, 0.25),), 4, 2.0**-9),
+        (((2, 0.25), (2, 0.5)), 4, 2.0**-9),
+        (((1, 0.25), (2, 0.125), (3, 0.5)), 4, 2.0**-9),
+        (((0, 0.25), (3, 0.5)), 4, 2.0**-9),
+        (((1, 0.25), (10**9, 0.5)), 4, 2.0**-9),
+        (((1, 0.25), (3, 0.5)), 3, 2.0**-9),
+        (((1, 0.25), (3, 0.5)), 4, 0.0),
+        (((1, 0.25), (3, 0.5)), 4, 1.0),
+        (((1, 0.25), (3, 0.5)), 4, 2.0**-129),
+        (((1, math.nan), (3, 0.5)), 4, 2.0**-9),
+    ],
+)
+def test_what_is_no_curve_of_weights_is_refused(arguments):
+    with pytest.raises(ValueError):
+        WeightCurve(*arguments)
+
+
+def test_a_ledger_of_weights_is_verified_from_its_numbers():
+    release_curve = weights()
+    moves = ((4, 8), (7, 6), (16, 4))
+    event = WeightedBernoulliEvent(release_curve.knots, 8, release_curve.outside, moves, label="bits")
+    spent = account(ComposedEvent("renyi", (event,)), EPSILON).delta
+    values = json.loads(ledger(event, spent * (1 + 1e-9)).to_json())
+    assert Ledger.from_json(json.dumps(values)).events.parts == (event,)
+    changes = (
+        lambda e: e["moves"][-1].__setitem__(0, 24),
+        lambda e: e["moves"][0].__setitem__(0, 5),
+        lambda e: e.update(outside=e["outside"] * 2),
+        lambda e: e.update(outside=e["outside"] / 64),
+        lambda e: e["knots"].__setitem__(slice(6, 12), [[12, e["knots"][11][1]]]),
+        lambda e: [knot.__setitem__(0, knot[0] // 2 + 1 if i else 1) for i, knot in enumerate(e["knots"])],
+    )
+    for change in changes:
+        tampered = json.loads(json.dumps(values))
+        change(tampered["events"]["parts"][0])
+        with pytest.raises(ValueError):
+            Ledger.from_json(json.dumps(tampered))
 
 
 def test_other_mechanisms_beside_coins():
@@ -386,7 +578,7 @@ def test_a_tampered_ledger_is_refused(tamper):
 
 def fine_ledger() -> dict:
     """A ledger of coins whose users of 16, 40 and 90 items give each 4, 2 and 1 steps."""
-    fine = curve(90).refined(4)
+    fine = refined(curve(90), 4)
     event = BernoulliEvent(fine.corners, 90, start=fine.start, moves=((16, 4), (40, 2), (90, 1)))
     spent = account(ComposedEvent("renyi", (event,)), 3.0)
     return json.loads(Ledger("bits", 3.0, spent.delta, "renyi", ComposedEvent("renyi", (event,))).to_json())

@@ -198,12 +198,10 @@ def test_settings_of_noisy_counts_give_its_events(method):
 
 
 def test_moves_of_coins_that_do_not_cover_their_items():
-    for change in (
-        {"max_items": 10**6},
-        {"moves": events_of(values_of("bits"), "BernoulliEvent")[0]["moves"][:1]},
-    ):
+    moves = events_of(values_of("bits"), "WeightedBernoulliEvent")[0]["moves"]
+    for change in ({"grid": 64}, {"moves": moves[1:]}, {"moves": [moves[0], moves[0]]}):
         values = values_of("bits")
-        events_of(values, "BernoulliEvent")[0].update(change)
+        events_of(values, "WeightedBernoulliEvent")[0].update(change)
         ledger, found = check_ledger(json.dumps(values))
         assert ledger is None and [(s.name, s.holds) for s in found] == [("thresholds", False)]
         assert "moves must say" in found[0].text

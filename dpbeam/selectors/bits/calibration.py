@@ -1,13 +1,15 @@
 """Which sequences the coins of bits follow: the fastest that a budget allows.
 
-For one Renyi order the divergences of a round's steps are all equal to its share of the budget, and of the orders and
-splits of delta that are tried the one counts whose last round releases an item of the fewest users with probability
-1/2. All of it is public; what the sequences cost is not believed but recomputed by the accountant.
+For one Renyi order a round's share of the budget is the divergence of a user's whole norm, and a weight costs the share
+of its square. Of the orders and splits of delta that are tried the one counts whose last round releases an item of the
+smallest weight with probability 1/2. All of it is public; what the sequences cost is not believed but recomputed by the
+accountant.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +18,17 @@ import numpy as np
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import split_amount
-from dpbeam.accounting.coins import CoinCurve, pure_curve, renyi_curve
-from dpbeam.accounting.events import BernoulliEvent, ComposedEvent
+from dpbeam.accounting.coins import CoinCurve, WeightCurve, pure_curve, weight_curve
+from dpbeam.accounting.events import BernoulliEvent, ComposedEvent, WeightedBernoulliEvent
 from dpbeam.accounting.limits import half_limit_users
 from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
 from dpbeam.accounting.tables import MAX_STEPS, NoTableError
 from dpbeam.errors import InputError, param
 
-_NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for items of a single user
-_GRIDS = (16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
-_LONGEST = 30_000
+_NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for what is set aside
+_GRIDS = (32, 16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
+_LONGEST = 8_000
+_ATTEMPTS, _NEAR = 4, 1e-3  # at a curve of just the divergence that there is
 _SAFE = 1.0 - 1e-9  # of the budget, for rounding
 
 
@@ -38,7 +41,7 @@ class CoinRound:
       moves: (n, s) pairs, n increasing: a user of at most n items gives each s steps of the curve's table.
     """
 
-    curve: CoinCurve
+    curve: CoinCurve | WeightCurve
     moves: tuple[tuple[int, int], ...]
 
     @property
@@ -46,9 +49,11 @@ class CoinRound:
         """D0."""
         return self.moves[-1][0]
 
-    def event(self, number: int, label: str = "") -> BernoulliEvent:
-        moves = self.moves if self.curve.grid > 1 else ()
-        return BernoulliEvent(self.curve.corners, self.items, number, label, self.curve.start, moves)
+    def event(self, number: int, label: str = "") -> BernoulliEvent | WeightedBernoulliEvent:
+        curve = self.curve
+        if isinstance(curve, CoinCurve):
+            return BernoulliEvent(curve.corners, self.items, number, label)
+        return WeightedBernoulliEvent(curve.knots, curve.grid, curve.outside, self.moves, number, label)
 
 
 def calibrate_bits(
@@ -78,7 +83,7 @@ def _calibrate(
         )
     if items == (1,):  # the best there is
         return _checked((CoinRound(pure_curve(epsilon * _SAFE, delta * _SAFE), ((1, 1),)),), epsilon, delta)
-    slowest = _Slowest(epsilon, delta, shares[-1], items[-1], min(full, items[-1]))
+    slowest = _Slowest(epsilon, delta, shares[-1], min(full, items[-1]))
     start = int(np.argmin(np.abs(ORDERS - 1 - likely_order(epsilon, delta))))
     order = lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), start, len(ORDERS))
     share, order = min(
@@ -90,37 +95,51 @@ def _calibrate(
         raise InputError(f"{text} {slowest.refused or 'finer coins than there are'}; raise one of them")
     parts = zip(split_amount(budget, shares), split_amount(novel, shares), items)
     alpha = float(ORDERS[order])
-    long = 4 * slowest.users(order, share)
-    grid = next(grid for grid in _GRIDS if grid * long <= _LONGEST or grid == _GRIDS[-1])
-    rounds = tuple(_round(alpha, part, first, most, full, grid) for part, first, most in parts)
+    rounds = tuple(_round(alpha, part, first, most, full) for part, first, most in parts)
     return _checked(rounds, epsilon, delta)
 
 
-def _round(alpha: float, budget: float, novel: float, items: int, full: int, grid: int) -> CoinRound:
-    """A round whose divergence of order alpha is at most `budget` for users of any number of items up to `items`."""
+def _round(alpha: float, budget: float, novel: float, items: int, full: int) -> CoinRound:
+    """A round of which users of any number of items up to `items` cost (budget, novel) at most, at order alpha."""
     full = min(full, items)
     while full < items:
-        fine = renyi_curve(alpha, budget / full, novel / items).refined(grid)
+        long = len(weight_curve(alpha, budget / full, novel / full, 1).law.cumulative)
+        grid = next(grid for grid in _GRIDS if grid * long <= _LONGEST or grid == _GRIDS[-1])
+        curve = _fitting(alpha, budget / full, novel / full, grid)
         moves: dict[int, int] = {}  # the most items for each number of steps
         for steps in range(grid, 0, -1):
-            most = full if steps == grid else min(items, int(budget / fine.divergence(alpha, steps)))
+            most = min(int(budget / curve.divergence(alpha, steps)), int(novel / curve.missing(steps)), items)
+            most = full if steps == grid else most
             if most > max(moves.values(), default=0):
                 moves[steps] = most
         reached = max(moves.values())
         if reached == items:
-            return CoinRound(fine, tuple((most, steps) for steps, most in moves.items()))
+            return CoinRound(curve, tuple((most, steps) for steps, most in moves.items()))
         full = min(
             items, math.ceil(1.02 * full * items / reached)
         )  # too few steps for users of so many items
-    return CoinRound(renyi_curve(alpha, budget / items, novel / items), ((items, 1),))
+    return CoinRound(_fitting(alpha, budget / items, novel / items, 1), ((items, 1),))
+
+
+def _fitting(alpha: float, divergence: float, outside: float, grid: int) -> WeightCurve:
+    """The fastest curve of a divergence, which knots and interpolation leave at most at `divergence`."""
+    asked, fits, nearest = divergence, None, 0.0
+    for attempt in itertools.count():
+        curve = weight_curve(alpha, asked, outside, grid)
+        excess = curve.divergence(alpha, grid) / divergence
+        if excess <= 1 and (fits is None or excess > nearest):
+            fits, nearest = curve, excess
+        if fits is not None and (attempt >= _ATTEMPTS or 1 - _NEAR < excess <= 1):
+            return fits
+        asked /= excess * (1 + 0.1 * _NEAR)
+    raise AssertionError
 
 
 class _Slowest:
     """Users that the last round needs for an even chance, by order and share of delta for novel items."""
 
-    def __init__(self, epsilon: float, delta: float, share: float, items: int, full: int):
-        self._epsilon, self._delta, self._share = epsilon, delta, share
-        self._items, self._full = items, full
+    def __init__(self, epsilon: float, delta: float, share: float, full: int):
+        self._epsilon, self._delta, self._share, self._full = epsilon, delta, share, full
         self._users_needed: dict[tuple[int, float], float] = {}
         self.refused = ""
 
@@ -144,7 +163,8 @@ class _Slowest:
         if budget <= 0:
             return math.inf
         try:
-            return renyi_curve(float(ORDERS[order]), budget / self._full, novel / self._items).law.threshold
+            curve = weight_curve(float(ORDERS[order]), budget / self._full, novel / self._full, 1)
+            return curve.law.threshold
         except NoTableError as error:
             self.refused = str(error)
             return math.inf
