@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import apache_beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
 from dpbeam.errors import InputError
 from dpbeam.runners import matrix
@@ -83,9 +85,10 @@ def preflight(
     try:
         flags = engine_options.read(argv)
         engine_options.check_runner_name(flags)
-        rows = _versions(flags)
+        rows = _versions(flags) + _runs_here(flags)
         engines = {"PrismRunner": _prism, "FlinkRunner": _flink, "SparkRunner": _spark}
         rows += {**engines, "PySparkRunner": _pyspark}.get(flags.runner, lambda _: [])(flags)
+        rows += _dataflow(flags, argv) if flags.runner == "DataflowRunner" else []
         if flags.runner == "PortableRunner" and not flags.job_endpoint:
             rows.append(
                 Row("job server", "refuse", "PortableRunner has no address", "give --job_endpoint=HOST:PORT")
@@ -111,6 +114,37 @@ def _versions(flags: EngineFlags) -> list[Row]:
         )
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return [runner, _row("Beam", matrix.beam(apache_beam.__version__)), _row("Python", matrix.python(python))]
+
+
+def _runs_here(flags: EngineFlags) -> list[Row]:
+    """The launcher publishes the output when the job has ended, so a job that is only written has none."""
+    flag = flags.written_and_not_run
+    if flag is None or flags.runner == "FnApiRunner":  # which ignores both
+        return []
+    finding = f"--{flag} writes the job to a file, and the launcher publishes the output of a job that it ran"
+    return [Row("job", "refuse", finding, f"leave out --{flag}")]
+
+
+def _dataflow(flags: EngineFlags, argv: Sequence[str]) -> list[Row]:
+    """What Dataflow would refuse, or fail of, that shows without an account there."""
+    options = PipelineOptions(list(argv))
+    rules = PipelineOptionsValidator(options, None)
+    faults = rules.validate_cloud_options(options.view_as(GoogleCloudOptions))
+    rows = [Row("Dataflow", "refuse", fault.rstrip("."), "correct the flag") for fault in faults]
+    try:
+        installed = importlib.util.find_spec("google.cloud.dataflow") is not None
+    except ModuleNotFoundError:
+        installed = False
+    if not installed:
+        fix = "pip install 'dpbeam[gcs]'"
+        rows.append(Row("Dataflow", "refuse", "Beam's part for Google Cloud is not installed", fix))
+    if not (flags.temp_location or "").startswith("gs://"):
+        fix = "name a folder of a bucket, --temp_location=gs://BUCKET/FOLDER"
+        rows.append(Row("--temp_location", "refuse", "Dataflow stages its files on gs:// alone", fix))
+    if flags.sdk_container_image is None and not flags.staged:
+        fix = "give --sdk_container_image, an image made from Beam's with dpbeam in it"
+        rows.append(Row("workers", "refuse", "containers of Beam's own image, which lacks dpbeam", fix))
+    return rows
 
 
 def _prism(flags: EngineFlags) -> list[Row]:

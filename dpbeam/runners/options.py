@@ -94,12 +94,20 @@ class EngineFlags:
     requirements_file: str | None
     extra_package: list[str] | None
     save_main_session: bool
+    template_location: str | None
+    output_executable_path: str | None
 
     @property
     def staged(self) -> list[str]:
         """Names of the flags by which files go with the job, besides what dpbeam needs: nothing."""
         names = ("setup_file", "requirements_file", "extra_package", "save_main_session")
         return [name for name in names if getattr(self, name)]
+
+    @property
+    def written_and_not_run(self) -> str | None:
+        """Name of the flag by which Beam writes the job to a file, for others to run, and reports it as done."""
+        names = ("template_location", "output_executable_path")
+        return next((name for name in names if getattr(self, name)), None)
 
     @property
     def embedded(self) -> bool:

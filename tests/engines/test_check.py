@@ -63,6 +63,47 @@ def test_every_refusal_says_how_to_mend_it():
         assert all(row.fix for row in bad), bad
 
 
+@pytest.mark.parametrize("flag", ["template_location", "output_executable_path"])
+def test_a_job_that_is_written_and_not_run_is_refused(flag):
+    """Beam reports such a job as done: what the launcher then publishes would be the output of no run."""
+    for runner in ("DataflowRunner", "FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"):
+        row = rows([f"--runner={runner}", f"--{flag}=job"])["job"]
+        assert row.level == "refuse" and f"--{flag} writes the job to a file" in row.finding, runner
+    assert "job" not in rows([f"--{flag}=job"])
+
+
+DATAFLOW = ["--runner=DataflowRunner", "--project=acme-data", "--temp_location=gs://bucket/temp"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "finding"),
+    [
+        (["--runner=DataflowRunner", "--temp_location=gs://bucket/temp"], "Missing required option: project"),
+        ([*DATAFLOW, "--project=12345"], "Invalid Project ID (12345)"),
+        ([*DATAFLOW, "--job_name=Two words"], "Invalid job_name (Two words)"),
+        ([*DATAFLOW, "--temp_location=/tmp/here"], "Dataflow stages its files on gs:// alone"),
+        (DATAFLOW, "Beam's own image, which lacks dpbeam"),
+    ],
+)
+def test_what_dataflow_lacks_is_refused_before_a_job(argv, finding, monkeypatch):
+    monkeypatch.setattr(check, "check_path", lambda flags, path, folders: check.Row(path.flag, "ok", ""))
+    image = [] if argv is DATAFLOW else ["--sdk_container_image=image"]
+    bad = [row for row in preflight([*argv, *image]) if not row.ok]
+    assert any(finding in row.finding for row in bad), bad
+    assert all(row.fix for row in bad)
+
+
+def test_dataflow_with_all_its_flags(monkeypatch):
+    monkeypatch.setattr(check, "check_path", lambda flags, path, folders: check.Row(path.flag, "ok", ""))
+    monkeypatch.setattr(check.importlib.util, "find_spec", lambda name: name)
+    for workers in ("--sdk_container_image=image", "--setup_file=setup.py"):
+        checked = rows([*DATAFLOW, workers])
+        assert not refused(checked), workers
+        assert checked["runner"].level == "warn"
+    monkeypatch.setattr(check.importlib.util, "find_spec", lambda name: None)
+    assert "Google Cloud is not installed" in rows([*DATAFLOW, workers])["Dataflow"].finding
+
+
 def test_an_unreachable_cluster(listener):
     port = closed_port()
     checked = rows(["--runner=FlinkRunner", f"--flink_master=localhost:{port}"])
