@@ -82,10 +82,12 @@ def _run(argv: Sequence[str]) -> int:
 
     from dpbeam.cli.tables import show
     from dpbeam.io.paths import files_to_see
-    from dpbeam.jobs.engine import use_stores
+    from dpbeam.jobs.beam_flags import refused_by_beam
+    from dpbeam.jobs.engine import pipeline_options, use_stores
     from dpbeam.runners.check import Path, preflight
 
     use_stores(beam_arguments)
+    refused_by_beam(lambda: pipeline_options(beam_arguments).get_all_options())
     seen = [path for pattern in options.said.get("input", ()) for path in files_to_see(pattern)]
     paths = [Path("--input", path, "input") for path in seen]
     if options.output is not None:

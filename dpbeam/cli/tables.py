@@ -33,7 +33,9 @@ def print_tuning(report: dict[str, Any]) -> None:
 def show(draw: Callable[[Console], None], width: int = 110) -> None:
     """Print what `draw` draws, as the product of the command."""
     drawn = io.StringIO()
-    draw(Console(file=drawn, width=width, force_terminal=sys.stdout is not None and sys.stdout.isatty()))
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    # Names and fixes may have brackets, as in dpbeam[gcs], which markup would take away.
+    draw(Console(file=drawn, width=width, force_terminal=terminal, markup=False))
     emit(drawn.getvalue().removesuffix("\n"))
 
 

@@ -1,5 +1,6 @@
 """The `dpbeam` command itself, and the subcommands that need no job: plan, synth, check, evaluate."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -185,6 +186,20 @@ class TestCheck:
     def test_cluster_that_does_not_answer(self, capsys):
         code, out, _ = run(capsys, "check", "--runner=FlinkRunner", "--flink_master=localhost:1")
         assert code == 1 and "Flink cluster" in out
+
+    def test_brackets_are_shown(self, tmp_path, capsys, monkeypatch):
+        """In fixes such as dpbeam[gcs] and in names, which are no markup of the table."""
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: find(name) if "pyspark" not in name else None
+        )
+        code, out, _ = run(capsys, "check", "--runner=PySparkRunner", "--input", str(tmp_path / "[red]x.csv"))
+        assert code == 1 and "dpbeam[pyspark]" in out and "[red]x.csv" in "".join(out.split())
+
+    def test_a_flag_that_beam_refuses_is_one_line(self, capsys):
+        code, out, err = run(capsys, "check", "--runner=DataflowRunner", "--transform_name_mapping={bad")
+        assert (code, out) == (2, "") and err.startswith("dpbeam check: error: --transform_name_mapping: ")
+        assert err.count("\n") == 1
 
 
 class TestEvaluate:
