@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
 from dpbeam.io.paths import (
@@ -166,13 +166,8 @@ def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:
-        file = FileSystems.create(
-            temporary, mime_type="application/octet-stream", compression_type=CompressionTypes.UNCOMPRESSED
-        )
-        try:
+        with FileSystems.create(temporary) as file:
             write(file)
-        finally:
-            file.close()
         rename(temporary, path)
     except BaseException:
         delete_quietly([temporary])

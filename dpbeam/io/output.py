@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
@@ -417,7 +417,7 @@ def ledger_path(prefix: str) -> str:
 def _read_json(path: str) -> dict[str, Any] | None:
     if not FileSystems.exists(path):
         return None
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with FileSystems.open(path) as file:
         try:
             value = json.loads(file.read())
         except ValueError:
@@ -443,5 +443,5 @@ def count_released(paths: list[str]) -> int:
 
 
 def _described(path: str) -> Shard:
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with FileSystems.open(path) as file:
         return describe(file, as_text(FileSystems.split(path)[1]))
