@@ -25,8 +25,9 @@ from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import ID_KINDS, STRING
+from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.known import KNOWN, NEW, differences, named_release
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-NULL_ROWS, EMPTY_ITEMS = "null_rows", "empty_items"
 WEIGHT = "noisy_weight"
 _ROWS_PER_BATCH = 1_000_000
 
@@ -313,8 +313,8 @@ class InputPairs:
     def filtered(self, listed: pa.Array, *, keep: bool) -> InputPairs:
         """The pairs whose items are listed, or are not."""
         inside = canonical.is_listed(self.items, listed)
-        users, items = _keep(self.users, self.items, inside if keep else pc.invert(inside))
-        return replace(self, users=users, items=items)
+        kept = inside if keep else pc.invert(inside)
+        return replace(self, users=self.users.filter(kept), items=self.items.filter(kept))
 
     @property
     def item_bytes(self) -> float:
@@ -459,7 +459,8 @@ def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: 
             raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
         if part.null_count:
             raise InputError(f"{where} holds a null; remove it")
-        _check_utf8(part, wanted, where)
+        if kind == STRING and len(canonical.invalid_utf8(part)):
+            raise _not_utf8(where)
         parts.append(canonical.plain(part))
     return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
 
@@ -472,38 +473,28 @@ def _pairs(
     counts: MutableMapping[str, int] | None,
 ) -> tuple[pa.Array, pa.Array]:
     """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
-    columns = [users, *items]
-    encoded = [canonical.encode(side.values, f"column '{side.name}'") for side in columns]
-    for side, (values, kind) in zip(columns, encoded):
-        if values.null_count and on_null == "error":
-            raise InputError(f"column '{side.name}' holds a null; pass on_null='drop' to drop such rows")
-        _check_utf8(values, kind, f"column '{side.name}'")
-    parts = [values for values, _ in encoded[1:]]
-    user = canonical.plain(encoded[0][0])
-    item = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
-    rows = len(user)
-    if user.null_count or item.null_count:
-        user, item = _keep(user, item, pc.and_(pc.is_valid(user), pc.is_valid(item)))
-    nulls = rows - len(user)
-    empty = canonical.empty_items(item, kinds)
-    if empty.any():
+
+    def refuse(fault: str, row: int, name: str) -> None:
+        if fault == BAD_ROWS:
+            raise _not_utf8(f"column '{name}'")
         if on_null == "error":
-            raise InputError(
-                f"column '{items[0].name}' holds an empty item; pass on_null='drop' to drop such rows"
-            )
-        user, item = _keep(user, item, pa.array(~empty))
+            what = "a null" if fault == NULL_ROWS else "an empty item"
+            raise InputError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
+
+    (user, kind), *parts = (
+        canonical.encode(side.values, f"column '{side.name}'") for side in (users, *items)
+    )
+    dropped = {NULL_ROWS: 0, EMPTY_ITEMS: 0}
+    rules = PairRules(users.name, [side.name for side in items], Kinds(kind, kinds), refuse, dropped)
+    pairs = rules.pairs(user, [values for values, _ in parts], num_rows=len(user))
+    rules.drop_empty(pairs)
     if counts is not None:
-        counts.update({NULL_ROWS: nulls, EMPTY_ITEMS: int(empty.sum())})
-    return user, item
+        counts.update(dropped)
+    return canonical.plain(pairs.users_of_items()), pairs.items
 
 
-def _keep(users: pa.Array, items: pa.Array, mask: pa.Array) -> tuple[pa.Array, pa.Array]:
-    return users.filter(mask), items.filter(mask)
-
-
-def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
-    if kind == STRING and len(canonical.invalid_utf8(values)):
-        raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
+def _not_utf8(where: str) -> InputError:
+    return InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
 def released_table(

@@ -33,11 +33,12 @@ import pyarrow.csv as pacsv
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import BAD_ROWS, Counts, Rows
+from dpbeam.io.rows import Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
+from dpbeam.kernels.pair_rules import BAD_ROWS
 
 BLOCK_BYTES = 8 << 20
 _HEADER_BYTES = 1 << 16  # read at a time, to the end of the header
