@@ -351,7 +351,7 @@ class ChoiceCommand(ProgramCommand):
 
     def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
         """Writes items in the order of their rank."""
-        from dpbeam.io.ranked import WriteRanked
+        from dpbeam.io.sinks import WriteRanked
 
         counts = getattr(plan, "counts", None) is not None
         return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)

@@ -148,11 +148,6 @@ def list_prefix(prefix: str) -> list[str]:
     return FileSystems.list_prefix(prefix)
 
 
-def is_local_folder(path: str) -> bool:
-    """Whether a path is an existing folder of the local filesystem."""
-    return is_local(path) and os.path.isdir(path)
-
-
 def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
     """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
     taken where files appear whole.

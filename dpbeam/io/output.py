@@ -27,12 +27,12 @@ from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING
+from dpbeam.engine.beam.owner import remove as remove_folder
 from dpbeam.errors import InputError
 from dpbeam.io.files import (
     delete,
     delete_quietly,
     identity,
-    is_local_folder,
     list_prefix,
     rename,
     write_atomically,
@@ -76,7 +76,7 @@ class OutputTarget:
             raise InputError(
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
-        if is_local_folder(prefix):
+        if is_local(prefix) and os.path.isdir(prefix):
             raise InputError(
                 f"--output: '{prefix}' is a folder; add a name, for example '{os.path.join(prefix, 'items')}'"
             )
@@ -341,12 +341,7 @@ class OutputTarget:
 
     def abort(self) -> None:
         """Remove the staging folder, if any."""
-        if not is_local(self.staging):
-            try:
-                delete_quietly(list_prefix(FileSystems.join(self.staging, "")))
-            except (BeamIOError, OSError):
-                return
-        delete_quietly([self.staging])
+        remove_folder(self.staging)
 
 
 def holds_output(staging: str) -> bool:

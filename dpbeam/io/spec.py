@@ -320,10 +320,8 @@ class InputSpec:
             raise InputError(
                 f"--item_column is required for --input_format={self.format}: name the column of items"
             )
-        for flag, name in [("--user_column", self.user_column)] + [
-            ("--item_column", n) for n in self.item_columns
-        ]:
-            _refuse(name == "", flag, "must not be empty")
+        _refuse(self.user_column == "", "--user_column", "must not be empty")
+        _refuse("" in self.item_columns, "--item_column", "must not be empty")
         if len(set(self.item_columns)) < len(self.item_columns):
             raise InputError("--item_column: the same column is named twice")
         if self.layout == "pairs":
@@ -362,10 +360,6 @@ class InputSpec:
         else:
             _refuse(self.token_pattern is not None, "--token_pattern", "needs --tokenizer=regex")
         parse_ngrams(self.ngrams)
-
-    def describe(self) -> dict[str, object]:
-        """The spec as plain data, for plans and display."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
