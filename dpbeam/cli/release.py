@@ -228,7 +228,7 @@ class ProgramCommand(ReleaseCommand):
     def _execute_counted(self, plan: Any, job: Job[Any], ledger: str) -> int:
         """Release from the counts of a file, which the launcher reads once the run is paid for."""
         from dpbeam.counts.gathered import histogram
-        from dpbeam.io.histograms import read_histogram
+        from dpbeam.io.lists import read_histogram
         from dpbeam.io.pairs import NO_ROWS
         from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_pipeline

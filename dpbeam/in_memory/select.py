@@ -19,7 +19,7 @@ from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import histogram
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments
@@ -29,6 +29,7 @@ from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules
 from dpbeam.randomness import RunKey
+from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.known import KNOWN, NEW, differences, named_release
 from dpbeam.selection.ledger import one_value_of, selection_ledger
@@ -514,15 +515,9 @@ def released_table(
     if public is not None:
         items = pa.concat_arrays([items, public])
         weights = np.concatenate([weights, np.full((len(public), *weights.shape[1:]), np.nan)])
-    order = pc.array_sort_indices(items)
-    columns = canonical.decode(items.take(order), kinds)
-    names = names if len(names) > 1 else ("item",)
-    ordered = weights[order.to_numpy()].reshape(len(items), -1 if len(items) else max(1, len(numbers)))
-    for position, name in enumerate(numbers):
-        values = np.ascontiguousarray(ordered[:, position])
-        array = pa.array(values, mask=np.isnan(values))  # public items have no weight
-        columns.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+    width = -1 if len(items) else max(1, len(numbers))
+    beside = dict(zip(numbers, weights.reshape(len(items), width).T))
     if known is not None:
-        columns.append(pc.invert(canonical.is_listed(items.take(order), known)))
-        numbers = (*numbers, NEW)
-    return pa.Table.from_arrays(columns, names=[*names, *numbers])
+        beside[NEW] = ~canonical.is_listed(items, known).to_numpy(zero_copy_only=False)
+    names = names if len(names) > 1 else ("item",)
+    return pa.Table.from_arrays(released_columns(items, beside, kinds), names=[*names, *beside])

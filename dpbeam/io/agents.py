@@ -57,11 +57,7 @@ class AgentSpec(InputSpec):
         format: str | None = None,
         agent_type: str | None = None,
     ) -> AgentSpec:
-        """A checked spec.
-
-        Raises:
-          InputError: naming the flag.
-        """
+        """A checked spec. Raises InputError."""
         paths = tuple(local_path(pattern, "--agents") for pattern in patterns)
         if not paths:
             raise InputError("--agents: no file or pattern given")

@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 _CHECKSUMMED = ("s3", "hdfs", "gs", "az", "abfs", "abfss")
 
 
-def digest_key(path: str, *, make: bool, flag: str = "--input_digests") -> bytes:
+def digest_key(path: str, *, make: bool) -> bytes:
     """The 32 secret bytes of a key file, 64 hexadecimal digits.
 
     Args:
@@ -44,11 +44,11 @@ def digest_key(path: str, *, make: bool, flag: str = "--input_digests") -> bytes
         with open(path, encoding="ascii") as file:
             key = bytes.fromhex(file.read(200).strip())
     except OSError as error:
-        raise InputError(f"{flag}: cannot use '{path}': {error.strerror}") from None
+        raise InputError(f"--input_digests: cannot use '{path}': {error.strerror}") from None
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise InputError(f"{flag}: '{path}' is no key file: 64 hexadecimal digits")
+        raise InputError(f"--input_digests: '{path}' is no key file: 64 hexadecimal digits")
     return key
 
 

@@ -93,11 +93,7 @@ def is_pipe(path: str) -> bool:
 
 
 def check_no_device(path: str, flag: str) -> None:
-    """Refuse a device that never ends, such as /dev/zero; a terminal and /dev/null do.
-
-    Raises:
-      InputError: naming the flag.
-    """
+    """Refuse a device that never ends, such as /dev/zero; a terminal and /dev/null do. Raises InputError."""
     try:
         state = os.fstat(0) if path == STDIN else os.stat(path)
     except (OSError, ValueError):

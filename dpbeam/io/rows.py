@@ -198,12 +198,12 @@ def explode(lists: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False), pc.list_flatten(lists)
 
 
-def scattered_batches(pairs: Pairs, kinds: Kinds, limit: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-    """RecordBatches of columns `user` and `item`, at most `limit` rows each."""
+def scattered_batches(pairs: Pairs, kinds: Kinds) -> Iterator[pa.RecordBatch]:
+    """RecordBatches of columns `user` and `item`, at most ROWS_PER_BATCH rows each."""
     batch = pa.RecordBatch.from_arrays([pairs.users_of_items(), pairs.items], names=["user", "item"])
     batch = batch.replace_schema_metadata(kinds.metadata())
-    for start in range(0, batch.num_rows, limit):
-        yield batch.slice(start, limit)
+    for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+        yield batch.slice(start, ROWS_PER_BATCH)
 
 
 class BlockMaker:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import BinaryIO
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.errors import InputError
@@ -27,7 +25,8 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
-from dpbeam.selection.known import COLUMN_TYPES, NEW
+from dpbeam.selection.columns import COLUMN_TYPES, released_columns
+from dpbeam.selection.known import NEW
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
@@ -144,16 +143,7 @@ def write_shard(
     """
     if tuple(numbers) != columns.numbers:
         raise ValueError(f"numbers are {list(numbers)}, the columns {list(columns.numbers)}")
-    order = pc.array_sort_indices(items)
-    items = items.take(order)
-    if len(items) > 1 and pc.any(pc.equal(items.slice(1), items.slice(0, len(items) - 1))).as_py():
-        raise ValueError("an item occurs twice among the released items")
-    arrays = canonical.decode(items, columns.kinds)
-    for name, column in numbers.items():
-        values = np.asarray(column, np.float64)[order.to_numpy()]
-        array = pa.array(values, mask=np.isnan(values))
-        arrays.append(array.cast(COLUMN_TYPES.get(name, pa.float64())))
-    write_columns(file, arrays, columns.schema(), format)
+    write_columns(file, released_columns(items, numbers, columns.kinds), columns.schema(), format)
 
 
 def _route(
@@ -192,8 +182,9 @@ def _write(
         name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0) for name in columns.numbers
     }
     num_shards = num_output_shards(released, requested)
-    write = partial(write_shard, items=items, numbers=numbers, columns=columns, format=format)
-    return stage(folder, shard, num_shards, format, write)
+    return stage(
+        folder, shard, num_shards, format, lambda file: write_shard(file, items, numbers, columns, format)
+    )
 
 
 def stage(folder: str, shard: int, num_shards: int, format: str, write: Callable[[BinaryIO], None]) -> str:

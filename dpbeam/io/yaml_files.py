@@ -101,7 +101,7 @@ class _Builder:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if documents:
-                    self._refuse(event.start_mark.line + 1, "a second document; give one file for each")
+                    self._refuse(_line(event), "a second document; give one file for each")
                 documents.append(self._value(next(events), events, 1))
         return documents[0] if documents else None
 
@@ -109,7 +109,7 @@ class _Builder:
         """What begins with an event; takes the events to its end."""
         import yaml
 
-        line = event.start_mark.line + 1
+        line = _line(event)
         if isinstance(event, yaml.AliasEvent):
             self._refuse(line, "aliases (*name) are not read; write the value out")
         if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
@@ -134,7 +134,7 @@ class _Builder:
         entries = Entries()
         entries.lines = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
+            line = _line(event)
             key = self._value(event, events, depth, is_key=True)
             key = key.removeprefix("--") if isinstance(key, str) else key
             if key == "<<":
@@ -167,6 +167,10 @@ class _Builder:
 
     def _refuse(self, line: int, message: str) -> NoReturn:
         raise InputError(f"{self._path}:{line}: {message}")
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 def _number(value: float, text: str) -> Number:

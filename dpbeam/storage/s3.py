@@ -202,11 +202,7 @@ def _client(
 
 
 def _parts_of(path: str) -> tuple[str, str]:
-    """(bucket, key) of a path.
-
-    Raises:
-      OSError: it names no bucket.
-    """
+    """(bucket, key) of a path. Raises OSError if it names no bucket."""
     bucket, _, key = path.removeprefix("s3://").partition("/")
     if not path.startswith("s3://") or not bucket or "@" in bucket:
         raise OSError(errno.EINVAL, "a path on S3 is s3://BUCKET/NAME")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.histograms import read_histogram
+from dpbeam.io.lists import read_histogram
 from dpbeam.io.pairs import read_pairs
 from dpbeam.io.released import opened
 from dpbeam.io.sources import preflight
