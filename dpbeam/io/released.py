@@ -68,6 +68,15 @@ def opened(path: str) -> Iterator[BinaryIO]:
         raise OSError(None, str(error)) from None
 
 
+def sha256_of(path: str) -> bytes:
+    """The digest of a file's content. Raises OSError."""
+    content = hashlib.sha256()
+    with opened(path) as file:
+        while chunk := file.read(_CHUNK):
+            content.update(chunk)
+    return content.digest()
+
+
 def exists(path: str) -> bool:
     """Whether there is such a file, here or on a filesystem of Beam's."""
     if is_local(path):

@@ -20,7 +20,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.canonical import Kinds, is_list
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
 
 FILTERED_PAGES = "filtered_pages"
@@ -125,12 +125,6 @@ class PairMaker:
 def not_utf8(where: str) -> InputError:
     """The error for a row or file that is not UTF-8."""
     return InputError(f"{where}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip")
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Whether a column holds lists."""
-    types = pa.types
-    return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
 
 
 def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:

@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.errors import InputError, param
-from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, encode, from_values, invalid_utf8, plain
+from dpbeam.kernels.canonical import (
+    METADATA_KEY,
+    STRING,
+    Kinds,
+    encode,
+    from_values,
+    invalid_utf8,
+    is_list,
+    plain,
+)
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.config import Market
 from dpbeam.packing.market import demand_units, partition_agents, value_units
@@ -115,7 +124,7 @@ def list_matrix(lists: pa.Array, width: int, name: str, where: Where = None) -> 
     Raises:
       InputError: it holds something else, or lists of another length.
     """
-    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type) or _fixed(lists.type)):
+    if not is_list(lists.type):
         raise InputError(f"column '{name}' has type {lists.type}, expected a list of numbers")
     odd = pc.fill_null(pc.not_equal(pc.list_value_length(lists), width), True).to_numpy(zero_copy_only=False)
     if odd.any():
@@ -124,10 +133,6 @@ def list_matrix(lists: pa.Array, width: int, name: str, where: Where = None) -> 
             f"{_at(where, odd.argmax())}column '{name}' {text} of {width} numbers, one for each resource"
         )
     return floats(pc.list_flatten(lists), name).reshape(-1, width)
-
-
-def _fixed(kind: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(kind)
 
 
 def agent_messages(
