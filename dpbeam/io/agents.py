@@ -1,4 +1,4 @@
-"""Reading agents: an id, a value and demands per row, from every format with columns (`dpbeam.io.formats`).
+"""Agents in, allocations out: an id, a value and demands per row, from every format with columns (`dpbeam.io.formats`).
 
 Demands are one column per resource, or one column of lists. Numbers are held against their public bounds here, where
 file and row can be named; what is wrong is said, its value never. Files are matched, split into units and decompressed
@@ -24,13 +24,23 @@ from dpbeam.io.formats.base import Piece
 from dpbeam.io.paths import infer_format, local_path
 from dpbeam.io.readers import PlainUnit, WorkUnit
 from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.sinks import OutputColumns, WriteReleased
 from dpbeam.io.sources import InputSummary, deal_units, notes_on
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds
-from dpbeam.packing.batches import agent_batch, check_agents, check_numbers, floats, list_matrix
+from dpbeam.packing.batches import (
+    AGENT,
+    ALLOCATION,
+    agent_batch,
+    check_agents,
+    check_numbers,
+    floats,
+    list_matrix,
+)
 from dpbeam.packing.config import Market
+from dpbeam.packing.report import ROW_NOTE
 
 _ROWS = 1 << 18  # at once
 
@@ -226,3 +236,39 @@ class ReadAgents(beam.PTransform):
             | "SpreadUnits" >> beam.Reshuffle()
             | "ReadUnits" >> self._read.with_output_types(pa.RecordBatch)
         )
+
+
+def _as_items(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = pa.schema(
+        [("item", pa.large_binary()), (ALLOCATION, pa.float64())], metadata=batch.schema.metadata
+    )
+    return pa.RecordBatch.from_arrays([batch.column(AGENT), batch.column(ALLOCATION)], schema=schema)
+
+
+class WriteAllocations(beam.PTransform):
+    """Write (agent, allocation) to the staging folder: PCollection[pa.RecordBatch] -> PCollection[str], the paths.
+
+    A row per agent, sharded and sorted as released items are: where it lies follows from the ids alone.
+
+    Args:
+      column: name of the agents' column.
+      folder, format, num_output_shards: as in `WriteReleased`.
+
+    Raises:
+      InputError: the column has the name of the allocation.
+    """
+
+    def __init__(
+        self, folder: str, column: str, kinds: Kinds, format: str, num_output_shards: int | None = None
+    ):
+        super().__init__()
+        if column == ALLOCATION:
+            raise InputError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
+        columns = OutputColumns(
+            (column,), kinds.item, noisy_weight=True, weight_name=ALLOCATION, note=ROW_NOTE
+        )
+        self._write = WriteReleased(folder, columns, format, num_output_shards)
+
+    def expand(self, allocated: PCollection) -> PCollection:
+        items = allocated | "AsItems" >> beam.Map(_as_items).with_output_types(pa.RecordBatch)
+        return items | "Write" >> self._write
