@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.io.item_lists import read_items
+from dpbeam.io.new_files import LEDGER_SUFFIX
 from dpbeam.io.output import ledger_path
 from dpbeam.io.paths import local_path
 from dpbeam.io.released import NoLedgerError, check_outputs, read_and_check, refutation
@@ -17,7 +18,6 @@ from dpbeam.io.sinks import OutputColumns
 from dpbeam.selection.known import named_release
 
 FLAG = "--known"
-_SUFFIX = ledger_path("")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class KnownReleases:
 
 def known_prefix(path: str) -> str:
     """The prefix of a release that is named by it, or by its ledger."""
-    return local_path(path, FLAG).removesuffix(_SUFFIX)
+    return local_path(path, FLAG).removesuffix(LEDGER_SUFFIX)
 
 
 def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) -> KnownReleases:

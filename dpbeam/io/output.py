@@ -37,7 +37,7 @@ from dpbeam.io.files import (
     rename,
     write_atomically,
 )
-from dpbeam.io.new_files import NOT_PUBLIC, check_not_output, check_prefix
+from dpbeam.io.new_files import COMMIT_SUFFIX, LEDGER_SUFFIX, NOT_PUBLIC, check_not_output, check_prefix
 from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe
@@ -90,7 +90,7 @@ class OutputTarget:
         self.public = public
         self.staging = f"{absolute(prefix)}.staging-{secrets.token_hex(8)}"
         self.ledger_path = ledger_path(prefix)
-        self._journal_path = f"{prefix}.commit.json"
+        self._journal_path = f"{prefix}{COMMIT_SUFFIX}"
         self._inputs: tuple[str, ...] = ()
         #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
         self.release: Release | None = None
@@ -301,7 +301,7 @@ class OutputTarget:
 
     def _write_journal(self, paths: list[str]) -> dict[str, Any]:
         """Note what a commit may leave behind."""
-        names = sorted({path[len(self.prefix) :] for path in paths} - {".commit.json"})
+        names = sorted({path[len(self.prefix) :] for path in paths} - {COMMIT_SUFFIX})
         journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
         text = json.dumps(journal, indent=2).encode()
         write_atomically(self._journal_path, lambda file: file.write(text))
@@ -406,7 +406,7 @@ def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
 
 def ledger_path(prefix: str) -> str:
     """Where the ledger of an output is."""
-    return f"{prefix}.ledger.json"
+    return f"{prefix}{LEDGER_SUFFIX}"
 
 
 def _read_json(path: str) -> dict[str, Any] | None:

@@ -141,18 +141,14 @@ class InputSpec:
                 "--item_column",
                 f"{format} has no columns: items are tokens (--tokenizer)",
             )
-        options = {
-            name: value
-            for name, value in options.items()
-            if not (value is None or value is False or value in ((), []))
-        }
-        if options.get("csv_delimiter") == "\\t":  # as people type it
-            options["csv_delimiter"] = "\t"
+        chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
+        chosen = {n: v for n, v in chosen.items() if not (v is None or v is False or v == ())}
+        if chosen.get("csv_delimiter") == "\\t":  # as people type it
+            chosen["csv_delimiter"] = "\t"
         if tokenizer is None and token_pattern is not None:
             tokenizer = "regex"
         if tokenizer is None and not form.has_columns:
             tokenizer = "words"
-        chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
         layout = layout or ("pairs" if form.has_columns else "grouped")
         defaulted = []
         if form.has_columns and user_column is None and layout == "pairs":
@@ -176,7 +172,7 @@ class InputSpec:
             defaulted=tuple(defaulted),
             **chosen,
         )
-        spec._refuse_options(options)
+        spec._refuse_options(chosen)
         spec.validate()
         return spec
 

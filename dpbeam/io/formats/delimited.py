@@ -12,8 +12,8 @@ value, or lets a value pass for rows: one user could erase others, or pose as ma
   bad row, for Arrow would begin a new one there.
 
 Neither has nulls. An empty user field means that the user is unknown, so it is treated as a null: taken as a value it
-would merge all such rows into one user. An empty item is no item, as in every format (`dpbeam.io.rows`). Blank lines
-are skipped.
+would merge all such rows into one user. An empty item is no item, as in every format
+(`dpbeam.kernels.pair_rules`). Blank lines are skipped.
 """
 
 from __future__ import annotations
