@@ -120,26 +120,24 @@ class OutputTarget:
         except (BeamIOError, OSError, ValueError, ImportError) as error:
             message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
             raise refusal(message, error) from None
+        inputs_read = self._read
         for flag, path in (writes or {}).items():
-            self._check_other(flag, path)
+            if identity(path) in inputs_read:
+                raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
+            check_not_output(flag, path, self.prefix, self.extras)
         self._check_free(existing, "exists")
         self._check_writable()
 
-    def _check_other(self, flag: str, path: str) -> None:
-        if self._reads(path):
-            raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
-        check_not_output(flag, path, self.prefix, self.extras)
-
-    def _reads(self, path: str) -> bool:
-        """Whether the run reads this file, by whatever name."""
-        wanted = identity(path)
-        return wanted is not None and any(identity(name) == wanted for name in self._inputs)
+    @property
+    def _read(self) -> set[object]:
+        """The files that the run reads, whatever names they have (`identity`)."""
+        return {identity(name) for name in self._inputs} - {None}
 
     def _check_free(self, existing: list[str], how: str) -> None:
         """Refuse files that must not be replaced."""
         if not existing:
             return
-        inputs = {identity(name) for name in self._inputs} - {None}
+        inputs = self._read
         for path in existing:
             if identity(path) in inputs:
                 raise InputError(f"--output: '{path}' is an input of this run; choose another prefix")
