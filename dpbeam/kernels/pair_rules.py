@@ -56,25 +56,21 @@ class Pairs:
         return self.users.take(pa.array(self.row))
 
 
+@dataclass(frozen=True)
 class PairRules:
     """The rules for columns of these names and kinds.
 
-    Args:
+    Attributes:
       user: name of the column of users, if there is one; items: of the columns of items.
       refuse: called with (fault, row, column) of the first row with a fault: it raises, or all such rows are dropped.
       counts: how many were dropped, by fault.
     """
 
-    def __init__(
-        self,
-        user: str | None,
-        items: Sequence[str],
-        kinds: Kinds,
-        refuse: Callable[[str, int, str], None],
-        counts: MutableMapping[str, int],
-    ):
-        self._user, self._items, self._kinds = user or "", items, kinds
-        self._refuse, self._counts = refuse, counts
+    user: str | None
+    items: Sequence[str]
+    kinds: Kinds
+    refuse: Callable[[str, int, str], None]
+    counts: MutableMapping[str, int]
 
     def pairs(
         self,
@@ -102,14 +98,15 @@ class PairRules:
 
     def drop_empty(self, pairs: Pairs) -> None:
         """Drop empty strings, which are no items, as nulls are none; for a composite, all parts must be empty."""
-        empty = canonical.empty_items(pairs.items, self._kinds.item)
+        empty = canonical.empty_items(pairs.items, self.kinds.item)
         if empty.any():
-            self._refuse(EMPTY_ITEMS, pairs.row_of(int(empty.argmax())), self._items[0])
-            self._count(EMPTY_ITEMS, int(empty.sum()))
+            self._drop(EMPTY_ITEMS, int(empty.sum()), pairs.row_of(int(empty.argmax())), self.items[0])
             pairs.keep(~empty)
 
-    def _count(self, fault: str, rows: int) -> None:
-        self._counts[fault] = self._counts.get(fault, 0) + rows
+    def _drop(self, fault: str, count: int, row: int, column: str) -> None:
+        """Count what is dropped for a fault, which is in this row and column first; or it is refused."""
+        self.refuse(fault, row, column)
+        self.counts[fault] = self.counts.get(fault, 0) + count
 
     def _drop_nulls(self, pairs: Pairs, parts: Sequence[pa.Array], lost: np.ndarray | None) -> None:
         """Rows without a user or list, and items that are null."""
@@ -117,36 +114,33 @@ class PairRules:
             lost = np.zeros(pairs.num_rows, bool)
         if pairs.users is not None and pairs.users.null_count:
             bad = _mask(pairs.users.is_null())
-            self._refuse(NULL_ROWS, int(bad.argmax()), self._user)
+            self.refuse(NULL_ROWS, int(bad.argmax()), self.user or "")
             lost = lost | bad
         if lost.any():
-            self._refuse(NULL_ROWS, int(lost.argmax()), self._items[0])
-            self._count(NULL_ROWS, int(lost.sum()))
+            self._drop(NULL_ROWS, int(lost.sum()), int(lost.argmax()), self.items[0])
             pairs.drop_rows(np.flatnonzero(lost))
         if pairs.items.null_count:
             bad = _mask(pairs.items.is_null())
-            names = [name for name, part in zip(self._items, parts) if part.null_count] or self._items
-            self._refuse(NULL_ROWS, pairs.row_of(int(bad.argmax())), names[0])
-            self._count(NULL_ROWS, int(bad.sum()))
+            names = [name for name, part in zip(self.items, parts) if part.null_count] or self.items
+            self._drop(NULL_ROWS, int(bad.sum()), pairs.row_of(int(bad.argmax())), names[0])
             pairs.keep(~bad)
 
     def _drop_invalid(self, pairs: Pairs, parts: Sequence[pa.Array]) -> None:
         """Rows with a string that is not valid UTF-8."""
         columns: list[tuple[str, pa.Array, str | None, np.ndarray | None]] = []
         if pairs.users is not None:
-            columns.append((self._user, pairs.users, self._kinds.user, None))
+            columns.append((self.user or "", pairs.users, self.kinds.user, None))
         if len(parts) == 1:  # of these what nulls have left
-            columns.append((self._items[0], pairs.items, self._kinds.item[0], pairs.row))
+            columns.append((self.items[0], pairs.items, self.kinds.item[0], pairs.row))
         else:
-            columns += [(*named, None) for named in zip(self._items, parts, self._kinds.item)]
+            columns += [(*named, None) for named in zip(self.items, parts, self.kinds.item)]
         bad, first = np.empty(0, np.int64), ""
         for name, values, kind, row in columns:
             if kind == STRING and len(invalid := canonical.invalid_utf8(values)):
                 first = first or name
                 bad = np.union1d(bad, invalid if row is None else row[invalid])
         if len(bad):
-            self._refuse(BAD_ROWS, int(bad[0]), first)
-            self._count(BAD_ROWS, len(bad))
+            self._drop(BAD_ROWS, len(bad), int(bad[0]), first)
             pairs.drop_rows(bad)
 
 
