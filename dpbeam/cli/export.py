@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from dpbeam.cli.flags import FlagParser
-from dpbeam.cli.verify import read_and_check, refused
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.console import emit, run_command, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -41,12 +40,14 @@ def _run(argv: Sequence[str]) -> int:
     if path is None:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
     from dpbeam.accounting.dp_event import export_event
+    from dpbeam.io.released import read_and_check, refutation
 
     file, overwrite = options.output, options.overwrite
     if file is not None:
         file.check(overwrite=overwrite)
     _, ledger, statements = read_and_check(path)
-    if refused("export", path, statements) or ledger is None:
+    if (wrong := refutation(path, statements)) or ledger is None:
+        complain(f"dpbeam export: error: {wrong}")
         return ExitCode.FAILED
     exported = json.dumps(export_event(ledger).to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     if not ledger.private:

@@ -317,8 +317,7 @@ def _execute(plan: PackingPlan, job: Job[PackOptions], ledger: str) -> int:
 def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) -> ProgramRun:
     """Read agents, run the rounds, write allocations."""
     from dpbeam.engine.beam.driver import ProgramRun
-    from dpbeam.io.agents import AgentSpec, ReadAgents
-    from dpbeam.io.allocations import WriteAllocations
+    from dpbeam.io.agents import AgentSpec, ReadAgents, WriteAllocations
     from dpbeam.packing.program import PackingProgram
     from dpbeam.packing.transforms import AgentBlocks, packing_sizes
 

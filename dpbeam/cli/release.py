@@ -228,7 +228,7 @@ class ProgramCommand(ReleaseCommand):
     def _execute_counted(self, plan: Any, job: Job[Any], ledger: str) -> int:
         """Release from the counts of a file, which the launcher reads once the run is paid for."""
         from dpbeam.counts.gathered import histogram
-        from dpbeam.io.histograms import read_histogram
+        from dpbeam.io.lists import read_histogram
         from dpbeam.io.pairs import NO_ROWS
         from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_pipeline
@@ -351,7 +351,7 @@ class ChoiceCommand(ProgramCommand):
 
     def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:
         """Writes items in the order of their rank."""
-        from dpbeam.io.ranked import WriteRanked
+        from dpbeam.io.sinks import WriteRanked
 
         counts = getattr(plan, "counts", None) is not None
         return WriteRanked(job.target.staging, columns, job.target.format, noisy_counts=counts)

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 
 from dpbeam.cli.flags import FlagParser
-from dpbeam.cli.verify import read_and_check, refused
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
 from dpbeam.jobs.console import run_command, tell, warn
 from dpbeam.jobs.exit_codes import ExitCode
@@ -47,7 +46,7 @@ def _run(argv: Sequence[str]) -> int:
     if options.contents and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
     from dpbeam.io.paths import is_local, local_path
-    from dpbeam.io.released import check_outputs
+    from dpbeam.io.released import check_outputs, read_and_check, refutation
     from dpbeam.review.page import render
     from dpbeam.review.pdf import print_to_pdf
 
@@ -67,7 +66,8 @@ def _run(argv: Sequence[str]) -> int:
     text, ledger, statements = read_and_check(path)
     if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=options.contents)
-    if refused("report", path, statements) or ledger is None:
+    if (wrong := refutation(path, statements)) or ledger is None:
+        complain(f"dpbeam report: error: {wrong}")
         return ExitCode.FAILED
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=options.prepared_by)

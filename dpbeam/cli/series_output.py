@@ -242,13 +242,11 @@ def stage(
 
     from dpbeam.engine.beam import owner
     from dpbeam.io.files import write_atomically
-    from dpbeam.io.output_formats import shard_name
-    from dpbeam.io.sinks import write_shard
+    from dpbeam.io.sinks import stage, write_shard
 
     folder = target.prepare()
     owner.mark(folder)
-    path = f"{folder}/shard-{shard_name(0, 1, target.format)}"
-    write_atomically(path, lambda file: write_shard(file, items, numbers, columns, target.format))
+    stage(folder, 0, 1, target.format, lambda file: write_shard(file, items, numbers, columns, target.format))
     if so_far is not None:
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))
 

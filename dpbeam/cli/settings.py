@@ -29,8 +29,6 @@ def selection_config(options: BudgetOptions, method: str | None = None) -> Selec
     }
     if method is not None:
         chosen["method"] = method
-    if method is not None:
-        chosen["method"] = method
     return SelectionConfig(options.epsilon, options.delta, **chosen)
 
 

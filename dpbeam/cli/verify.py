@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, complain, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, Options, flag, switch
-
-if TYPE_CHECKING:
-    from dpbeam.accounting.ledger import Ledger
-    from dpbeam.review.verification import Statement
 
 
 class VerifyOptions(Options):
@@ -80,7 +76,7 @@ def _run(argv: Sequence[str]) -> int:
 def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
     """What `--json` prints of one ledger."""
     from dpbeam.io.digests import check_digest
-    from dpbeam.io.released import check_outputs
+    from dpbeam.io.released import check_outputs, read_and_check
     from dpbeam.review.verification import not_proved
 
     _, ledger, statements = read_and_check(path)
@@ -95,30 +91,6 @@ def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
         "statements": [{"name": s.name, "holds": s.holds, "text": s.text} for s in statements],
         "not_proved": [] if ledger is None else not_proved(ledger, contents=contents),
     }
-
-
-def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
-    """A ledger's text, the ledger, and every statement that follows from it alone, as `check_ledger`.
-
-    Raises:
-      InputError: there is none, or it is not a ledger that this version knows.
-    """
-    from dpbeam.io.released import read_ledger_text
-    from dpbeam.review.verification import check_ledger
-
-    text = read_ledger_text(path)
-    try:
-        return text, *check_ledger(text)
-    except ValueError as error:
-        raise InputError(f"'{path}': {error}") from None
-
-
-def refused(command: str, path: str, statements: list[Statement]) -> bool:
-    """Whether a ledger does not verify, which is told; one of a fixed key passes: what is made of it says so."""
-    wrong = [s for s in statements if s.holds is False and s.name != "key"]
-    if wrong:
-        complain(f"dpbeam {command}: error: '{path}' does not verify: {wrong[0].name}: {wrong[0].text}")
-    return bool(wrong)
 
 
 def _print(checked: dict[str, Any], *, quiet: bool) -> None:

@@ -19,15 +19,17 @@ from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.counts.gathered import histogram
-from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, NUMBER_TYPES
+from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, is_frame, same_length
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import ID_KINDS, STRING
+from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules
 from dpbeam.randomness import RunKey
+from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.known import KNOWN, NEW, differences, named_release
 from dpbeam.selection.ledger import one_value_of, selection_ledger
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-NULL_ROWS, EMPTY_ITEMS = "null_rows", "empty_items"
 WEIGHT = "noisy_weight"
 _ROWS_PER_BATCH = 1_000_000
 
@@ -313,8 +314,8 @@ class InputPairs:
     def filtered(self, listed: pa.Array, *, keep: bool) -> InputPairs:
         """The pairs whose items are listed, or are not."""
         inside = canonical.is_listed(self.items, listed)
-        users, items = _keep(self.users, self.items, inside if keep else pc.invert(inside))
-        return replace(self, users=users, items=items)
+        kept = inside if keep else pc.invert(inside)
+        return replace(self, users=self.users.filter(kept), items=self.items.filter(kept))
 
     @property
     def item_bytes(self) -> float:
@@ -459,7 +460,8 @@ def _listed(values: Any, names: tuple[str, ...], kinds: tuple[str, ...], where: 
             raise InputError(f"{where} holds {kind} values, but column '{name}' holds {wanted} values")
         if part.null_count:
             raise InputError(f"{where} holds a null; remove it")
-        _check_utf8(part, wanted, where)
+        if kind == STRING and len(canonical.invalid_utf8(part)):
+            raise _not_utf8(where)
         parts.append(canonical.plain(part))
     return parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
 
@@ -472,38 +474,28 @@ def _pairs(
     counts: MutableMapping[str, int] | None,
 ) -> tuple[pa.Array, pa.Array]:
     """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
-    columns = [users, *items]
-    encoded = [canonical.encode(side.values, f"column '{side.name}'") for side in columns]
-    for side, (values, kind) in zip(columns, encoded):
-        if values.null_count and on_null == "error":
-            raise InputError(f"column '{side.name}' holds a null; pass on_null='drop' to drop such rows")
-        _check_utf8(values, kind, f"column '{side.name}'")
-    parts = [values for values, _ in encoded[1:]]
-    user = canonical.plain(encoded[0][0])
-    item = parts[0] if len(parts) == 1 else canonical.encode_parts(parts)
-    rows = len(user)
-    if user.null_count or item.null_count:
-        user, item = _keep(user, item, pc.and_(pc.is_valid(user), pc.is_valid(item)))
-    nulls = rows - len(user)
-    empty = canonical.empty_items(item, kinds)
-    if empty.any():
+
+    def refuse(fault: str, row: int, name: str) -> None:
+        if fault == BAD_ROWS:
+            raise _not_utf8(f"column '{name}'")
         if on_null == "error":
-            raise InputError(
-                f"column '{items[0].name}' holds an empty item; pass on_null='drop' to drop such rows"
-            )
-        user, item = _keep(user, item, pa.array(~empty))
+            what = "a null" if fault == NULL_ROWS else "an empty item"
+            raise InputError(f"column '{name}' holds {what}; pass on_null='drop' to drop such rows")
+
+    (user, kind), *parts = (
+        canonical.encode(side.values, f"column '{side.name}'") for side in (users, *items)
+    )
+    dropped = {NULL_ROWS: 0, EMPTY_ITEMS: 0}
+    rules = PairRules(users.name, [side.name for side in items], Kinds(kind, kinds), refuse, dropped)
+    pairs = rules.pairs(user, [values for values, _ in parts], num_rows=len(user))
+    rules.drop_empty(pairs)
     if counts is not None:
-        counts.update({NULL_ROWS: nulls, EMPTY_ITEMS: int(empty.sum())})
-    return user, item
+        counts.update(dropped)
+    return canonical.plain(pairs.users_of_items()), pairs.items
 
 
-def _keep(users: pa.Array, items: pa.Array, mask: pa.Array) -> tuple[pa.Array, pa.Array]:
-    return users.filter(mask), items.filter(mask)
-
-
-def _check_utf8(values: pa.Array, kind: str | None, where: str) -> None:
-    if kind == STRING and len(canonical.invalid_utf8(values)):
-        raise InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
+def _not_utf8(where: str) -> InputError:
+    return InputError(f"{where} holds a string that is not valid UTF-8; convert it, or make it bytes")
 
 
 def released_table(
@@ -523,15 +515,9 @@ def released_table(
     if public is not None:
         items = pa.concat_arrays([items, public])
         weights = np.concatenate([weights, np.full((len(public), *weights.shape[1:]), np.nan)])
-    order = pc.array_sort_indices(items)
-    columns = canonical.decode(items.take(order), kinds)
-    names = names if len(names) > 1 else ("item",)
-    ordered = weights[order.to_numpy()].reshape(len(items), -1 if len(items) else max(1, len(numbers)))
-    for position, name in enumerate(numbers):
-        values = np.ascontiguousarray(ordered[:, position])
-        array = pa.array(values, mask=np.isnan(values))  # public items have no weight
-        columns.append(array.cast(NUMBER_TYPES.get(name, pa.float64())))
+    width = -1 if len(items) else max(1, len(numbers))
+    beside = dict(zip(numbers, weights.reshape(len(items), width).T))
     if known is not None:
-        columns.append(pc.invert(canonical.is_listed(items.take(order), known)))
-        numbers = (*numbers, NEW)
-    return pa.Table.from_arrays(columns, names=[*names, *numbers])
+        beside[NEW] = ~canonical.is_listed(items, known).to_numpy(zero_copy_only=False)
+    names = names if len(names) > 1 else ("item",)
+    return pa.Table.from_arrays(released_columns(items, beside, kinds), names=[*names, *beside])

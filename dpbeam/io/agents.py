@@ -1,4 +1,4 @@
-"""Reading agents: an id, a value and demands per row, from every format with columns (`dpbeam.io.formats`).
+"""Agents in, allocations out: an id, a value and demands per row, from every format with columns (`dpbeam.io.formats`).
 
 Demands are one column per resource, or one column of lists. Numbers are held against their public bounds here, where
 file and row can be named; what is wrong is said, its value never. Files are matched, split into units and decompressed
@@ -23,14 +23,24 @@ from dpbeam.io.formats import find, formats
 from dpbeam.io.formats.base import Piece
 from dpbeam.io.paths import infer_format, local_path
 from dpbeam.io.readers import PlainUnit, WorkUnit
-from dpbeam.io.rows import Counts, Rows, is_list
+from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.sinks import OutputColumns, WriteReleased
 from dpbeam.io.sources import InputSummary, deal_units, notes_on
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds
-from dpbeam.packing.batches import agent_batch
+from dpbeam.packing.batches import (
+    AGENT,
+    ALLOCATION,
+    agent_batch,
+    check_agents,
+    check_numbers,
+    floats,
+    list_matrix,
+)
 from dpbeam.packing.config import Market
+from dpbeam.packing.report import ROW_NOTE
 
 _ROWS = 1 << 18  # at once
 
@@ -57,11 +67,7 @@ class AgentSpec(InputSpec):
         format: str | None = None,
         agent_type: str | None = None,
     ) -> AgentSpec:
-        """A checked spec.
-
-        Raises:
-          InputError: naming the flag.
-        """
+        """A checked spec. Raises InputError."""
         paths = tuple(local_path(pattern, "--agents") for pattern in patterns)
         if not paths:
             raise InputError("--agents: no file or pattern given")
@@ -170,28 +176,16 @@ def _part(rows: Rows, start: int) -> Rows:
 def _checked(rows: Rows, spec: AgentSpec, kinds: Kinds, market: Market) -> pa.RecordBatch:
     name = spec.user_column or ""
     agents, kind = canonical.encode(_typed(rows, name, kinds), f"{rows.path}: column '{name}'")
-    agents = canonical.plain(agents)
-    empty = pc.fill_null(pc.equal(pc.binary_length(agents), 0), True)
-    if kind == STRING and len(bad := canonical.invalid_utf8(agents)):
-        raise InputError(f"{rows.where(int(bad[0]))}: column '{name}' is not valid UTF-8")
-    without = np.flatnonzero(empty.to_numpy(zero_copy_only=False))
-    if len(without):
-        raise InputError(
-            f"{rows.where(int(without[0]))}: column '{name}' is empty: every row needs its agent"
-        )
-    value, *demands = (_numbers(rows, place, name) for place, name in enumerate(spec.item_columns))
-    if spec.listed:
-        demands = _unlist(rows, market.size, spec.item_columns[1])
+    agents = check_agents(canonical.plain(agents), kind, name, rows.where)
     value_name, *names = spec.item_columns
-    bounds = [market.max_value, *(resource.max_demand for resource in market.resources)]
-    labels = [value_name, *(names * (market.size if spec.listed else 1))]
-    for column, bound, label in zip([value, *demands], bounds, labels):
-        outside = ~((column >= 0) & (column <= bound))  # also where it is NaN
-        if outside.any():
-            raise InputError(
-                f"{rows.where(int(outside.argmax()))}: column '{label}' holds no number in [0, {bound:g}]"
-            )
-    return agent_batch(agents, value, np.column_stack(demands), kinds.metadata())
+    value = _numbers(rows, 0, value_name)
+    if spec.listed:
+        demands = list_matrix(rows.items[1], market.size, names[0], rows.where)
+        names *= market.size
+    else:
+        demands = np.column_stack([_numbers(rows, place, name) for place, name in enumerate(names, 1)])
+    check_numbers(value, demands, market, value_name, names, rows.where)
+    return agent_batch(agents, value, demands, kinds.metadata())
 
 
 def _typed(rows: Rows, name: str, kinds: Kinds) -> pa.Array:
@@ -208,22 +202,15 @@ def _typed(rows: Rows, name: str, kinds: Kinds) -> pa.Array:
 def _numbers(rows: Rows, place: int, name: str) -> np.ndarray:
     """(n,) float64 of a column of numbers, or of text that holds them; NaN for what is missing."""
     column = rows.items[place]
-    if is_list(column.type):
-        return np.empty(0)
     if not pa.types.is_large_string(column.type):
-        return _floats(column)
+        return floats(column, name)
     text = pc.utf8_trim_whitespace(column)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
-        return _floats(pc.cast(text, pa.float64()))
+        return floats(pc.cast(text, pa.float64()), name)
     except pa.ArrowInvalid:
         row = next(i for i, cell in enumerate(text.to_pylist()) if cell is not None and not _is_number(cell))
         raise InputError(f"{rows.where(row)}: column '{name}' holds no number") from None
-
-
-def _floats(column: pa.Array) -> np.ndarray:
-    """(n,) float64, NaN for nulls."""
-    return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def _is_number(text: str) -> bool:
@@ -232,17 +219,6 @@ def _is_number(text: str) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _unlist(rows: Rows, width: int, name: str) -> list[np.ndarray]:
-    """The columns of the column of lists, each of `width` numbers."""
-    lengths = pc.fill_null(pc.list_value_length(rows.items[1]), -1).to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero(lengths != width)
-    if len(bad):
-        raise InputError(
-            f"{rows.where(int(bad[0]))}: column '{name}' does not hold a list of {width} numbers, one for each resource"
-        )
-    return list(_floats(pc.list_flatten(rows.items[1])).reshape(-1, width).T)
 
 
 class ReadAgents(beam.PTransform):
@@ -260,3 +236,39 @@ class ReadAgents(beam.PTransform):
             | "SpreadUnits" >> beam.Reshuffle()
             | "ReadUnits" >> self._read.with_output_types(pa.RecordBatch)
         )
+
+
+def _as_items(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = pa.schema(
+        [("item", pa.large_binary()), (ALLOCATION, pa.float64())], metadata=batch.schema.metadata
+    )
+    return pa.RecordBatch.from_arrays([batch.column(AGENT), batch.column(ALLOCATION)], schema=schema)
+
+
+class WriteAllocations(beam.PTransform):
+    """Write (agent, allocation) to the staging folder: PCollection[pa.RecordBatch] -> PCollection[str], the paths.
+
+    A row per agent, sharded and sorted as released items are: where it lies follows from the ids alone.
+
+    Args:
+      column: name of the agents' column.
+      folder, format, num_output_shards: as in `WriteReleased`.
+
+    Raises:
+      InputError: the column has the name of the allocation.
+    """
+
+    def __init__(
+        self, folder: str, column: str, kinds: Kinds, format: str, num_output_shards: int | None = None
+    ):
+        super().__init__()
+        if column == ALLOCATION:
+            raise InputError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
+        columns = OutputColumns(
+            (column,), kinds.item, noisy_weight=True, weight_name=ALLOCATION, note=ROW_NOTE
+        )
+        self._write = WriteReleased(folder, columns, format, num_output_shards)
+
+    def expand(self, allocated: PCollection) -> PCollection:
+        items = allocated | "AsItems" >> beam.Map(_as_items).with_output_types(pa.RecordBatch)
+        return items | "Write" >> self._write

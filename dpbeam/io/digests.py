@@ -10,7 +10,6 @@ the guarantee. Whoever learns K can test guesses of the whole input.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import os
 import secrets
@@ -19,16 +18,15 @@ from collections.abc import Iterable, Sequence
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import InputDigest
 from dpbeam.errors import InputError
-from dpbeam.io.released import opened
+from dpbeam.io.released import sha256_of
 from dpbeam.review.verification import Statement
 
 _USE = b"dpbeam input digest"
-_CHUNK = 1 << 20
 # Schemes of stores whose checksum follows from the content; some filesystems of Beam give the size for one.
 _CHECKSUMMED = ("s3", "hdfs", "gs", "az", "abfs", "abfss")
 
 
-def digest_key(path: str, *, make: bool, flag: str = "--input_digests") -> bytes:
+def digest_key(path: str, *, make: bool) -> bytes:
     """The 32 secret bytes of a key file, 64 hexadecimal digits.
 
     Args:
@@ -44,11 +42,11 @@ def digest_key(path: str, *, make: bool, flag: str = "--input_digests") -> bytes
         with open(path, encoding="ascii") as file:
             key = bytes.fromhex(file.read(200).strip())
     except OSError as error:
-        raise InputError(f"{flag}: cannot use '{path}': {error.strerror}") from None
+        raise InputError(f"--input_digests: cannot use '{path}': {error.strerror}") from None
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise InputError(f"{flag}: '{path}' is no key file: 64 hexadecimal digits")
+        raise InputError(f"--input_digests: '{path}' is no key file: 64 hexadecimal digits")
     return key
 
 
@@ -107,13 +105,9 @@ def content_digest(path: str) -> str:
 
 
 def _sha256(path: str) -> bytes:
-    content = hashlib.sha256()
     try:
-        with opened(path) as file:
-            while chunk := file.read(_CHUNK):
-                content.update(chunk)
+        return sha256_of(path)
     except OSError as error:
         from dpbeam.storage.reasons import reason, refusal  # with Beam, which plain files do without
 
         raise refusal(f"--input: cannot read '{path}': {reason(error)}", error) from None
-    return content.digest()

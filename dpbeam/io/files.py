@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
+from dpbeam.io.formats import formats
 from dpbeam.io.paths import (
     STDIN,
+    absolute,
     check_no_device,
     check_no_folder,
     is_data,
@@ -29,7 +31,6 @@ from dpbeam.io.paths import (
     local_path,
     no_file,
 )
-from dpbeam.io.tables import refuse_files_of_tables
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
 
@@ -67,7 +68,7 @@ def match_distinct(
     for pattern in patterns:
         for file in _match(local_path(pattern, flag), flag, pipes):
             by_path[file.path] = file
-    refuse_files_of_tables([file.path for file in by_path.values() if file.size], flag, any_file)  # no pipes
+    _refuse_files_of_tables([file.path for file in by_path.values() if file.size], flag)  # no pipes
     first: dict[object, InputFile] = {}
     again = []
     for file in sorted(by_path.values()):
@@ -124,7 +125,28 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
     return files
 
 
-def any_file(pattern: str) -> bool:
+def _refuse_files_of_tables(paths: Iterable[str], flag: str) -> None:
+    """Refuse files that lie in a table's folder: which of them are live, the table alone knows.
+
+    Raises:
+      InputError: naming the table, and how to read it.
+    """
+    tables = [format for format in formats() if format.is_table]
+    looked_at = set()
+    for folder in sorted({posixpath.dirname(absolute(path)) for path in paths}):
+        while folder not in looked_at and not folder.endswith(":/"):
+            looked_at.add(folder)
+            escaped = glob.escape(folder) if is_local(folder) else folder
+            for table in tables:
+                if _any_file(posixpath.join(escaped, table.mark)):
+                    raise InputError(
+                        f"{flag}: '{folder}' is the folder of a table, whose files hold deleted and replaced rows too; "
+                        f"read it as --input {table.spelling.format(folder=folder)}"
+                    )
+            folder = posixpath.dirname(folder)
+
+
+def _any_file(pattern: str) -> bool:
     """Whether a pattern matches a file. Raises UnavailableError where the store does not answer."""
     if is_local(pattern):
         return next(glob.iglob(pattern), None) is not None
@@ -148,11 +170,6 @@ def list_prefix(prefix: str) -> list[str]:
     return FileSystems.list_prefix(prefix)
 
 
-def is_local_folder(path: str) -> bool:
-    """Whether a path is an existing folder of the local filesystem."""
-    return is_local(path) and os.path.isdir(path)
-
-
 def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
     """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
     taken where files appear whole.
@@ -166,13 +183,8 @@ def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:
-        file = FileSystems.create(
-            temporary, mime_type="application/octet-stream", compression_type=CompressionTypes.UNCOMPRESSED
-        )
-        try:
+        with FileSystems.create(temporary) as file:
             write(file)
-        finally:
-            file.close()
         rename(temporary, path)
     except BaseException:
         delete_quietly([temporary])

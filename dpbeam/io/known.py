@@ -10,15 +10,14 @@ import pyarrow as pa
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.io.item_lists import read_items
+from dpbeam.io.new_files import LEDGER_SUFFIX
 from dpbeam.io.output import ledger_path
 from dpbeam.io.paths import local_path
-from dpbeam.io.released import check_outputs, read_ledger_text
+from dpbeam.io.released import NoLedgerError, check_outputs, read_and_check, refutation
 from dpbeam.io.sinks import OutputColumns
-from dpbeam.review.verification import check_ledger
 from dpbeam.selection.known import named_release
 
 FLAG = "--known"
-_SUFFIX = ledger_path("")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class KnownReleases:
 
 def known_prefix(path: str) -> str:
     """The prefix of a release that is named by it, or by its ledger."""
-    return local_path(path, FLAG).removesuffix(_SUFFIX)
+    return local_path(path, FLAG).removesuffix(LEDGER_SUFFIX)
 
 
 def read_known(paths: Sequence[str], columns: OutputColumns, *, insecure: bool) -> KnownReleases:
@@ -64,20 +63,17 @@ def _checked(prefix: str, insecure: bool) -> tuple[Ledger, str]:
     """The ledger of a finished release and its text."""
     path = ledger_path(prefix)
     try:
-        text = read_ledger_text(path)
-    except InputError as error:
+        text, ledger, statements = read_and_check(path)
+    except NoLedgerError as error:
         raise InputError(f"{FLAG}: '{prefix}' is no finished release: {error}") from None
-    try:
-        ledger, statements = check_ledger(text)
-    except ValueError as error:
-        raise InputError(f"{FLAG}: '{path}': {error}") from None
+    except InputError as error:
+        raise InputError(f"{FLAG}: {error}") from None
     if ledger is not None:
         if not ledger.private and not insecure:
             raise InputError(f"{FLAG}: '{prefix}' is NOT PRIVATE: a fixed key made it, so its items are data")
         statements += check_outputs(path, ledger, contents=True)
-    for statement in statements:
-        if statement.holds is False and statement.name != "key":
-            raise InputError(f"{FLAG}: '{path}' does not verify: {statement.name}: {statement.text}")
+    if wrong := refutation(path, statements):
+        raise InputError(f"{FLAG}: {wrong}")
     assert ledger is not None  # else a statement does not hold
     if ledger.release is None or ledger.release.items_released is None:
         raise InputError(f"{FLAG}: '{path}' names no files with their digests, as releases of items do")

@@ -156,14 +156,10 @@ class NewFile(str):
             os.replace(part, self)
 
 
-def check_prefix(prefix: str, flag: str = "--output") -> None:
-    """Refuse what is no prefix of file names: standard output, a device.
-
-    Raises:
-      InputError: naming the flag.
-    """
+def check_prefix(prefix: str) -> None:
+    """Refuse an output that is no prefix of file names: standard output, a device. Raises InputError."""
     if prefix == STDIN or (is_local(prefix) and not os.path.isdir(prefix) and is_pipe(prefix)):
-        raise InputError(f"{flag}: '{prefix}' is no prefix of file names; give a name such as out/items")
+        raise InputError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
 
 
 def check_not_output(flag: str, path: str, prefix: str, extras: Sequence[str] = ()) -> None:

@@ -21,23 +21,23 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING
+from dpbeam.engine.beam.owner import remove as remove_folder
 from dpbeam.errors import InputError
 from dpbeam.io.files import (
     delete,
     delete_quietly,
     identity,
-    is_local_folder,
     list_prefix,
     rename,
     write_atomically,
 )
-from dpbeam.io.new_files import NOT_PUBLIC, check_not_output, check_prefix
+from dpbeam.io.new_files import COMMIT_SUFFIX, LEDGER_SUFFIX, NOT_PUBLIC, check_not_output, check_prefix
 from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe
@@ -76,7 +76,7 @@ class OutputTarget:
             raise InputError(
                 f"--output: '{prefix}' is not a prefix of file names; add a name, for example '{prefix}items'"
             )
-        if is_local_folder(prefix):
+        if is_local(prefix) and os.path.isdir(prefix):
             raise InputError(
                 f"--output: '{prefix}' is a folder; add a name, for example '{os.path.join(prefix, 'items')}'"
             )
@@ -90,7 +90,7 @@ class OutputTarget:
         self.public = public
         self.staging = f"{absolute(prefix)}.staging-{secrets.token_hex(8)}"
         self.ledger_path = ledger_path(prefix)
-        self._journal_path = f"{prefix}.commit.json"
+        self._journal_path = f"{prefix}{COMMIT_SUFFIX}"
         self._inputs: tuple[str, ...] = ()
         #: For the ledger, with the files of `describe_staged`; `commit` adds the day.
         self.release: Release | None = None
@@ -120,26 +120,24 @@ class OutputTarget:
         except (BeamIOError, OSError, ValueError, ImportError) as error:
             message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
             raise refusal(message, error) from None
+        inputs_read = self._read
         for flag, path in (writes or {}).items():
-            self._check_other(flag, path)
+            if identity(path) in inputs_read:
+                raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
+            check_not_output(flag, path, self.prefix, self.extras)
         self._check_free(existing, "exists")
         self._check_writable()
 
-    def _check_other(self, flag: str, path: str) -> None:
-        if self._reads(path):
-            raise InputError(f"{flag}: '{path}' is an input of this run; name another file")
-        check_not_output(flag, path, self.prefix, self.extras)
-
-    def _reads(self, path: str) -> bool:
-        """Whether the run reads this file, by whatever name."""
-        wanted = identity(path)
-        return wanted is not None and any(identity(name) == wanted for name in self._inputs)
+    @property
+    def _read(self) -> set[object]:
+        """The files that the run reads, whatever names they have (`identity`)."""
+        return {identity(name) for name in self._inputs} - {None}
 
     def _check_free(self, existing: list[str], how: str) -> None:
         """Refuse files that must not be replaced."""
         if not existing:
             return
-        inputs = {identity(name) for name in self._inputs} - {None}
+        inputs = self._read
         for path in existing:
             if identity(path) in inputs:
                 raise InputError(f"--output: '{path}' is an input of this run; choose another prefix")
@@ -301,7 +299,7 @@ class OutputTarget:
 
     def _write_journal(self, paths: list[str]) -> dict[str, Any]:
         """Note what a commit may leave behind."""
-        names = sorted({path[len(self.prefix) :] for path in paths} - {".commit.json"})
+        names = sorted({path[len(self.prefix) :] for path in paths} - {COMMIT_SUFFIX})
         journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
         text = json.dumps(journal, indent=2).encode()
         write_atomically(self._journal_path, lambda file: file.write(text))
@@ -341,12 +339,7 @@ class OutputTarget:
 
     def abort(self) -> None:
         """Remove the staging folder, if any."""
-        if not is_local(self.staging):
-            try:
-                delete_quietly(list_prefix(FileSystems.join(self.staging, "")))
-            except (BeamIOError, OSError):
-                return
-        delete_quietly([self.staging])
+        remove_folder(self.staging)
 
 
 def holds_output(staging: str) -> bool:
@@ -411,13 +404,13 @@ def _extras_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
 
 def ledger_path(prefix: str) -> str:
     """Where the ledger of an output is."""
-    return f"{prefix}.ledger.json"
+    return f"{prefix}{LEDGER_SUFFIX}"
 
 
 def _read_json(path: str) -> dict[str, Any] | None:
     if not FileSystems.exists(path):
         return None
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with FileSystems.open(path) as file:
         try:
             value = json.loads(file.read())
         except ValueError:
@@ -443,5 +436,5 @@ def count_released(paths: list[str]) -> int:
 
 
 def _described(path: str) -> Shard:
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with FileSystems.open(path) as file:
         return describe(file, as_text(FileSystems.split(path)[1]))

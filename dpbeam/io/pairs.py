@@ -35,7 +35,7 @@ def read_pairs(spec: InputSpec, summary: InputSummary) -> Iterator[tuple[pa.Arra
             yield encode_parts([blocks, encode_int64(batch.column("user"))]), plain(batch.column("item"))
 
 
-def check_not_empty(spec: InputSpec, summary: InputSummary, flag: str = "--input") -> None:
+def check_not_empty(spec: InputSpec, summary: InputSummary) -> None:
     """Refuse an input without a single row, which a failed pipe before it leaves; reads until it meets one.
 
     Raises:
@@ -47,4 +47,4 @@ def check_not_empty(spec: InputSpec, summary: InputSummary, flag: str = "--input
         for unit in plan_units([file], spec, max(_LOOK_BYTES, file.size >> 10)):
             if has_rows(unit, spec, summary.kinds):
                 return
-    raise InputError(f"{flag}: {NO_ROWS}")
+    raise InputError(f"--input: {NO_ROWS}")

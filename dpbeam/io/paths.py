@@ -93,11 +93,7 @@ def is_pipe(path: str) -> bool:
 
 
 def check_no_device(path: str, flag: str) -> None:
-    """Refuse a device that never ends, such as /dev/zero; a terminal and /dev/null do.
-
-    Raises:
-      InputError: naming the flag.
-    """
+    """Refuse a device that never ends, such as /dev/zero; a terminal and /dev/null do. Raises InputError."""
     try:
         state = os.fstat(0) if path == STDIN else os.stat(path)
     except (OSError, ValueError):
@@ -197,33 +193,28 @@ def _files_or_none(pattern: str, flag: str) -> list[str]:
 
 def format_of(path: str) -> str | None:
     """The format that an extension names, below one of compression; None if it names none."""
-    from dpbeam.io.formats import of_suffix
+    from dpbeam.io.formats import formats
 
-    name = _name(_split_compression(path)[0])
-    form = of_suffix(_extension(name)) if "." in name else None
-    return None if form is None else form.name
+    _, dot, suffix = _name(without_compression(path)).rpartition(".")
+    return next((form.name for form in formats() if dot and suffix.lower() in form.suffixes), None)
 
 
 def compression_of(path: str) -> str | None:
     """The name of a file's compression, or None, by extension. Raises InputError for one that is not read."""
-    extension = _extension(_name(path))
+    extension = _name(path).rpartition(".")[2].lower()
     if extension in _UNREADABLE:
         ours = ", ".join(compression.name for compression in COMPRESSIONS)
         raise InputError(
             f"{path}: .{extension} files are not read; compress with one of {ours}, or not at all"
         )
-    return _split_compression(path)[1]
+    return next((way.name for way in COMPRESSIONS if path.lower().endswith(f".{way.suffix}")), None)
 
 
-def _split_compression(path: str) -> tuple[str, str | None]:
+def without_compression(path: str) -> str:
+    """A path without the extension of a compression."""
     stem, dot, extension = path.rpartition(".")
-    names = {compression.suffix: compression.name for compression in COMPRESSIONS}
-    return (stem, names[extension.lower()]) if dot and extension.lower() in names else (path, None)
+    return stem if dot and any(extension.lower() == way.suffix for way in COMPRESSIONS) else path
 
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _extension(name: str) -> str:
-    return name.rpartition(".")[2].lower()

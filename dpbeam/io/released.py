@@ -15,9 +15,10 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Shard
 from dpbeam.errors import InputError
 from dpbeam.io.paths import is_local, local_path
-from dpbeam.review.verification import Statement
+from dpbeam.review.verification import Statement, check_ledger
 
 _CHUNK = 1 << 20
+_LARGEST_LEDGER = 64 << 20
 
 
 def describe(file: BinaryIO, name: str) -> Shard:
@@ -56,15 +57,24 @@ def opened(path: str) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
         return
-    from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+    from apache_beam.io.filesystem import BeamIOError
 
     from dpbeam.storage import FileSystems
 
     try:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with FileSystems.open(path) as file:
             yield file
     except (BeamIOError, ValueError, ImportError) as error:
         raise OSError(None, str(error)) from None
+
+
+def sha256_of(path: str) -> bytes:
+    """The digest of a file's content. Raises OSError."""
+    content = hashlib.sha256()
+    with opened(path) as file:
+        while chunk := file.read(_CHUNK):
+            content.update(chunk)
+    return content.digest()
 
 
 def exists(path: str) -> bool:
@@ -76,26 +86,43 @@ def exists(path: str) -> bool:
     return bool(FileSystems.exists(path))
 
 
-_LARGEST_LEDGER = 64 << 20
+class NoLedgerError(InputError):
+    """A file is not there, cannot be read, or is no text."""
 
 
 def read_ledger_text(path: str) -> str:
-    """The text of a ledger's file.
-
-    Raises:
-      InputError: there is none, it cannot be read, or it is no text.
-    """
+    """The text of a ledger's file. Raises NoLedgerError."""
     try:
         with opened(local_path(path, "LEDGER")) as file:
             data = file.read(_LARGEST_LEDGER + 1)
     except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror or 'no such file'}") from None
+        raise NoLedgerError(f"cannot read '{path}': {error.strerror or 'no such file'}") from None
     try:
         if len(data) > _LARGEST_LEDGER:
             raise ValueError("too large")
         return data.decode()
     except ValueError:
-        raise InputError(f"'{path}': not a ledger of dpbeam") from None
+        raise NoLedgerError(f"'{path}': not a ledger of dpbeam") from None
+
+
+def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
+    """A ledger's text, the ledger, and every statement that follows from it alone, as `check_ledger`.
+
+    Raises:
+      NoLedgerError: as `read_ledger_text`.
+      InputError: it is not a ledger that this version knows.
+    """
+    text = read_ledger_text(path)
+    try:
+        return text, *check_ledger(text)
+    except ValueError as error:
+        raise InputError(f"'{path}': {error}") from None
+
+
+def refutation(path: str, statements: list[Statement]) -> str | None:
+    """Why a ledger does not verify; None if it does, also of a fixed key: what is made of it says so."""
+    wrong = next((s for s in statements if s.holds is False and s.name != "key"), None)
+    return None if wrong is None else f"'{path}' does not verify: {wrong.name}: {wrong.text}"
 
 
 def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statement]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,9 @@ from dpbeam.errors import InputError
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.canonical import Kinds, is_list
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
 
-BAD_ROWS = "bad_rows"
-NULL_ROWS = "null_rows"
-EMPTY_ITEMS = "empty_items"
 FILTERED_PAGES = "filtered_pages"
 ROWS_PER_BATCH = 1_000_000
 _MAX_UNITS = (1 << 31) - 1
@@ -79,37 +78,6 @@ class Documents:
         yield Rows(user, [text], places.__getitem__, path=self._path)
 
 
-@dataclass
-class Pairs:
-    """Items and the row that each belongs to; users, if there are any, by row.
-
-    Attributes:
-      row: (m,) int64 ascending row of each item; None: item i belongs to row i.
-      items: (m,) canonical bytes, large_binary or dictionary<int32, large_binary>, no nulls.
-      users: (n,) canonical bytes by row, as for items (nulls only in rows without items), or None.
-      num_rows: n.
-    """
-
-    row: np.ndarray | None
-    items: pa.Array
-    users: pa.Array | None
-    num_rows: int
-
-    def keep(self, mask: np.ndarray) -> None:
-        """Drop the items where `mask` is false."""
-        self.row = np.flatnonzero(mask) if self.row is None else self.row[mask]
-        self.items = self.items.filter(pa.array(mask))
-
-    def row_of(self, item: int) -> int:
-        return item if self.row is None else int(self.row[item])
-
-    def drop_rows(self, rows: np.ndarray) -> None:
-        """Drop all items of the given rows."""
-        bad = np.zeros(self.num_rows, bool)
-        bad[rows] = True
-        self.keep(~(bad if self.row is None else bad[self.row]))
-
-
 class PairMaker:
     """Turns Rows into Pairs as an InputSpec says."""
 
@@ -121,108 +89,42 @@ class PairMaker:
 
     def __call__(self, rows: Rows) -> Pairs:
         """Pairs of some rows. Raises InputError as `on_null` and `on_bad_row` say."""
-        pairs = self._encode(rows)
-        if self._tokenizer is not None:
-            self._tokenize(pairs)
-        self._drop_empty(rows, pairs)
-        return pairs
-
-    def _encode(self, rows: Rows) -> Pairs:
-        n = len(rows)
-        row, columns, lost = None, rows.items, np.zeros(n, bool)
+        spec, columns = self._spec, rows.items
+        row = lost = users = None
         if is_list(columns[0].type):
-            lost = _mask(columns[0].is_null())
+            lost = columns[0].is_null().to_numpy(zero_copy_only=False)
             row, values = explode(columns[0])
             columns = [values]
-        users = None
         if rows.user is not None:
-            users, _ = canonical.encode(rows.user, f"{rows.path}: column '{self._spec.user_column}'")
-        names = self._spec.item_columns or ("item",)
-        encoded = [canonical.encode(c, f"{rows.path}: column '{name}'")[0] for c, name in zip(columns, names)]
-        items = encoded[0] if len(encoded) == 1 else canonical.encode_parts(encoded)
-        pairs = Pairs(row, items, users, n)
-        self._handle_nulls(rows, pairs, lost, columns)
-        if not rows.utf8:
-            self._handle_utf8(rows, pairs, encoded)
+            users, _ = canonical.encode(rows.user, f"{rows.path}: column '{spec.user_column}'")
+        names = spec.item_columns or ("item",)
+        items = [canonical.encode(c, f"{rows.path}: column '{name}'")[0] for c, name in zip(columns, names)]
+        rules = PairRules(spec.user_column, names, self._kinds, partial(self._refuse, rows), self._counts)
+        pairs = rules.pairs(users, items, row=row, lost=lost, num_rows=len(rows), utf8=rows.utf8)
+        if self._tokenizer is not None:
+            document, tokens, empty = self._tokenizer(canonical.plain(pairs.items))
+            pairs.row = document if pairs.row is None else pairs.row[document]
+            pairs.items = tokens
+            self._counts[EMPTY_ITEMS] += empty
+        rules.drop_empty(pairs)
         return pairs
 
-    def _handle_nulls(self, rows: Rows, pairs: Pairs, lost: np.ndarray, columns: list[pa.Array]) -> None:
-        """Rows without a user or list, and items that are null."""
-        spec = self._spec
-        if pairs.users is not None and pairs.users.null_count:
-            bad = _mask(pairs.users.is_null())
-            self._null(rows, int(bad.argmax()), spec.user_column)
-            lost = lost | bad
-        if lost.any():
-            self._null(rows, int(lost.argmax()), spec.item_columns[0])
-            self._counts[NULL_ROWS] += int(lost.sum())
-            pairs.drop_rows(np.flatnonzero(lost))
-        if pairs.items.null_count:
-            bad = _mask(pairs.items.is_null())
-            first = int(bad.argmax())
-            names = [n for n, c in zip(spec.item_columns, columns) if c.null_count] or spec.item_columns
-            self._null(rows, pairs.row_of(first), names[0])
-            self._counts[NULL_ROWS] += int(bad.sum())
-            pairs.keep(~bad)
-
-    def _null(self, rows: Rows, row: int, column: str) -> None:
-        self._refuse_missing(f"{rows.where(row)}: null in column '{column}'")
-
-    def _refuse_missing(self, problem: str) -> None:
-        if self._spec.on_null == "error":
-            raise InputError(f"{problem}; pass --on_null=drop to drop such rows")
-
-    def _handle_utf8(self, rows: Rows, pairs: Pairs, parts: list[pa.Array]) -> None:
-        """Rows with a string that is not valid UTF-8."""
-        bad = np.empty(0, np.int64)
-        if pairs.users is not None and self._kinds.user == canonical.STRING:
-            bad = canonical.invalid_utf8(pairs.users)
-        if len(self._kinds.item) == 1:
-            parts = [pairs.items]  # what nulls have left
-        for part, kind in zip(parts, self._kinds.item):
-            if kind == canonical.STRING:
-                invalid = canonical.invalid_utf8(part)
-                invalid = invalid if len(self._kinds.item) > 1 or pairs.row is None else pairs.row[invalid]
-                bad = np.union1d(bad, invalid)
-        if len(bad):
+    def _refuse(self, rows: Rows, fault: str, row: int, column: str) -> None:
+        """Raise InputError, unless the spec says that such rows are dropped."""
+        if fault == BAD_ROWS:
             if self._spec.on_bad_row == "error":
-                raise not_utf8(rows.where(int(bad[0])))
-            self._counts[BAD_ROWS] += len(bad)
-            pairs.drop_rows(bad)
-
-    def _tokenize(self, pairs: Pairs) -> None:
-        document, tokens, empty = self._tokenizer(canonical.plain(pairs.items))
-        pairs.row = document if pairs.row is None else pairs.row[document]
-        pairs.items = tokens
-        self._counts[EMPTY_ITEMS] += empty
-
-    def _drop_empty(self, rows: Rows, pairs: Pairs) -> None:
-        """Empty strings are no items, as nulls are none; for a composite, all parts must be empty.
-
-        A tokeniser's empty tokens are no fault of the data.
-        """
-        empty = canonical.empty_items(pairs.items, self._kinds.item)
-        if empty.any():
-            if self._tokenizer is None:
-                where = rows.where(pairs.row_of(int(empty.argmax())))
-                self._refuse_missing(f"{where}: empty item in column '{self._spec.item_columns[0]}'")
-            self._counts[EMPTY_ITEMS] += int(empty.sum())
-            pairs.keep(~empty)
-
-
-def _mask(array: pa.Array) -> np.ndarray:
-    return array.to_numpy(zero_copy_only=False)
+                raise not_utf8(rows.where(row))
+        elif self._spec.on_null == "error" and (fault == NULL_ROWS or self._tokenizer is None):
+            # A tokeniser's empty tokens are no fault of the data.
+            what = "null" if fault == NULL_ROWS else "empty item"
+            raise InputError(
+                f"{rows.where(row)}: {what} in column '{column}'; pass --on_null=drop to drop such rows"
+            )
 
 
 def not_utf8(where: str) -> InputError:
     """The error for a row or file that is not UTF-8."""
     return InputError(f"{where}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip")
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Whether a column holds lists."""
-    types = pa.types
-    return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
 
 
 def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
@@ -290,13 +192,12 @@ def explode(lists: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False), pc.list_flatten(lists)
 
 
-def scattered_batches(pairs: Pairs, kinds: Kinds, limit: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-    """RecordBatches of columns `user` and `item`, at most `limit` rows each."""
-    users = pairs.users if pairs.row is None else pairs.users.take(pa.array(pairs.row))
-    batch = pa.RecordBatch.from_arrays([users, pairs.items], names=["user", "item"])
+def scattered_batches(pairs: Pairs, kinds: Kinds) -> Iterator[pa.RecordBatch]:
+    """RecordBatches of columns `user` and `item`, at most ROWS_PER_BATCH rows each."""
+    batch = pa.RecordBatch.from_arrays([pairs.users_of_items(), pairs.items], names=["user", "item"])
     batch = batch.replace_schema_metadata(kinds.metadata())
-    for start in range(0, batch.num_rows, limit):
-        yield batch.slice(start, limit)
+    for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+        yield batch.slice(start, ROWS_PER_BATCH)
 
 
 class BlockMaker:

@@ -1,4 +1,4 @@
-"""Writing released items: one shard to one file, and the Beam transform that makes the shards.
+"""Writing released items and rankings: one shard to one file, and the Beam transforms that make the shards.
 
 What is written is a function of the released items alone. The number of shards follows from the *released* count
 (or is given), an item's shard from a public hash of the item, and items are sorted by bytes within a shard; so
@@ -7,14 +7,13 @@ neither order, nor file layout, nor file count carries anything about the input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.errors import InputError
@@ -26,7 +25,8 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
-from dpbeam.selection.known import COLUMN_TYPES, NEW
+from dpbeam.selection.columns import COLUMN_TYPES, released_columns
+from dpbeam.selection.known import NEW
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
@@ -106,13 +106,17 @@ def num_output_shards(released: tuple[int, int], requested: int | None = None) -
     Args:
       released: number of items, and bytes of their canonical form.
     """
+    _check_requested(requested)
     if requested is not None:
-        if not 1 <= requested <= MAX_SHARDS:
-            raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {requested}")
         return requested
     items, size = released
     wanted = max(-(-items // ITEMS_PER_SHARD), -(-size // BYTES_PER_SHARD))
     return min(MAX_SHARDS, max(1, wanted))
+
+
+def _check_requested(requested: int | None) -> None:
+    if requested is not None and not 1 <= requested <= MAX_SHARDS:
+        raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {requested}")
 
 
 def output_shard(items: pa.Array, num_shards: int) -> np.ndarray:
@@ -139,16 +143,7 @@ def write_shard(
     """
     if tuple(numbers) != columns.numbers:
         raise ValueError(f"numbers are {list(numbers)}, the columns {list(columns.numbers)}")
-    order = pc.array_sort_indices(items)
-    items = items.take(order)
-    if len(items) > 1 and pc.any(pc.equal(items.slice(1), items.slice(0, len(items) - 1))).as_py():
-        raise ValueError("an item occurs twice among the released items")
-    arrays = canonical.decode(items, columns.kinds)
-    for name, column in numbers.items():
-        values = np.asarray(column, np.float64)[order.to_numpy()]
-        array = pa.array(values, mask=np.isnan(values))
-        arrays.append(array.cast(COLUMN_TYPES.get(name, pa.float64())))
-    write_columns(file, arrays, columns.schema(), format)
+    write_columns(file, released_columns(items, numbers, columns.kinds), columns.schema(), format)
 
 
 def _route(
@@ -186,9 +181,16 @@ def _write(
     numbers = {
         name: np.concatenate([p[name] for p in parts]) if parts else np.empty(0) for name in columns.numbers
     }
-    name = shard_name(shard, num_output_shards(released, requested), format)
-    path = FileSystems.join(folder, f"shard-{name}")
-    write_atomically(path, lambda file: write_shard(file, items, numbers, columns, format))
+    num_shards = num_output_shards(released, requested)
+    return stage(
+        folder, shard, num_shards, format, lambda file: write_shard(file, items, numbers, columns, format)
+    )
+
+
+def stage(folder: str, shard: int, num_shards: int, format: str, write: Callable[[BinaryIO], None]) -> str:
+    """Write a shard into a staging folder; returns its path."""
+    path = FileSystems.join(folder, f"shard-{shard_name(shard, num_shards, format)}")
+    write_atomically(path, write)
     return path
 
 
@@ -221,10 +223,9 @@ class WriteReleased(beam.PTransform):
         num_output_shards: int | None = None,
     ):
         super().__init__()
+        _check_requested(num_output_shards)
         if format not in OUTPUT_FORMATS:
             raise ValueError(f"format must be one of {', '.join(OUTPUT_FORMATS)}, got {format!r}")
-        if num_output_shards is not None and not 1 <= num_output_shards <= MAX_SHARDS:
-            raise ValueError(f"num_output_shards must be in 1..{MAX_SHARDS}, got {num_output_shards}")
         self._folder = folder
         self._columns = columns
         self._format = format
@@ -253,3 +254,51 @@ class WriteReleased(beam.PTransform):
 
     def display_data(self) -> dict[str, object]:
         return {"format": self._format, "num_output_shards": self._requested or "from released count"}
+
+
+def _write_ranked(
+    element: tuple[int, Iterable[bytes]], folder: str, columns: OutputColumns, format: str, noisy_counts: bool
+) -> str:
+    parts = [decode(data) for data in element[1] if data]
+    rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
+    items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
+    arrays = [rank, *canonical.decode(items, columns.kinds)]
+    schema = replace(columns, noisy_weight=False).schema()
+    schema = schema.insert(0, pa.field("rank", pa.int64(), nullable=False))
+    if noisy_counts:
+        arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
+        schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
+    return stage(folder, 0, 1, format, lambda file: write_columns(file, arrays, schema, format))
+
+
+def _encode_ranked(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    if "noisy_count" in columns and columns["noisy_count"].null_count:
+        del columns["noisy_count"]
+    return 0, encode({n: c if n == "item" else c.to_numpy() for n, c in columns.items()})
+
+
+class WriteRanked(beam.PTransform):
+    """Write one ranking in rank order, or an empty one, to the staging folder.
+
+    Input: a RecordBatch[rank, item, perhaps noisy_count], or none. Output: the path of the staged file.
+
+    Args:
+      folder, columns, format: as in `WriteReleased`.
+      noisy_counts: whether the column noisy_count is written.
+
+    Raises:
+      InputError: an item column has the name of a column of the ranking.
+    """
+
+    def __init__(self, folder: str, columns: OutputColumns, format: str, *, noisy_counts: bool):
+        super().__init__()
+        for name in ("rank", "noisy_count"):
+            if name in columns.names:
+                raise InputError(f"--item_column: '{name}' is a column of the ranking; rename yours")
+        self._write = beam.Map(_write_ranked, folder, columns, format, noisy_counts).with_output_types(str)
+
+    def expand(self, ranking):
+        empty = ranking.pipeline | "NoRanking" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
+        encoded = ranking | "Encode" >> beam.Map(_encode_ranked).with_output_types(tuple[int, bytes])
+        return (encoded, empty) | beam.Flatten() | "OneFile" >> beam.GroupByKey() | "WriteFile" >> self._write

@@ -141,18 +141,14 @@ class InputSpec:
                 "--item_column",
                 f"{format} has no columns: items are tokens (--tokenizer)",
             )
-        options = {
-            name: value
-            for name, value in options.items()
-            if not (value is None or value is False or value in ((), []))
-        }
-        if options.get("csv_delimiter") == "\\t":  # as people type it
-            options["csv_delimiter"] = "\t"
+        chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
+        chosen = {n: v for n, v in chosen.items() if not (v is None or v is False or v == ())}
+        if chosen.get("csv_delimiter") == "\\t":  # as people type it
+            chosen["csv_delimiter"] = "\t"
         if tokenizer is None and token_pattern is not None:
             tokenizer = "regex"
         if tokenizer is None and not form.has_columns:
             tokenizer = "words"
-        chosen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
         layout = layout or ("pairs" if form.has_columns else "grouped")
         defaulted = []
         if form.has_columns and user_column is None and layout == "pairs":
@@ -176,7 +172,7 @@ class InputSpec:
             defaulted=tuple(defaulted),
             **chosen,
         )
-        spec._refuse_options(options)
+        spec._refuse_options(chosen)
         spec.validate()
         return spec
 
@@ -320,10 +316,8 @@ class InputSpec:
             raise InputError(
                 f"--item_column is required for --input_format={self.format}: name the column of items"
             )
-        for flag, name in [("--user_column", self.user_column)] + [
-            ("--item_column", n) for n in self.item_columns
-        ]:
-            _refuse(name == "", flag, "must not be empty")
+        _refuse(self.user_column == "", "--user_column", "must not be empty")
+        _refuse("" in self.item_columns, "--item_column", "must not be empty")
         if len(set(self.item_columns)) < len(self.item_columns):
             raise InputError("--item_column: the same column is named twice")
         if self.layout == "pairs":
@@ -362,10 +356,6 @@ class InputSpec:
         else:
             _refuse(self.token_pattern is not None, "--token_pattern", "needs --tokenizer=regex")
         parse_ngrams(self.ngrams)
-
-    def describe(self) -> dict[str, object]:
-        """The spec as plain data, for plans and display."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:

@@ -16,7 +16,7 @@ from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import InputError
 from dpbeam.io.files import identity
 from dpbeam.io.formats import find
-from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_local, is_pipe
+from dpbeam.io.paths import COMPRESSIONS, STDIN, check_no_device, is_local, is_pipe, without_compression
 from dpbeam.io.streams import open_input
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
@@ -73,17 +73,12 @@ class Spool:
                     f"--temp_location: cannot write '{self._temp_location}': {why}", error
                 ) from None
             atexit.register(self.remove)
-        stem, _, extension = pipe.rpartition("/")[2].rpartition(".")
-        name = (
-            stem if any(extension.lower() == way.suffix for way in COMPRESSIONS) else pipe.rpartition("/")[2]
-        )
-        name = "stdin" if pipe == STDIN else name
+        name = "stdin" if pipe == STDIN else without_compression(pipe.rpartition("/")[2])
         with open_input(pipe) as source:
             try:
                 data = source.read(_BLOCK)
                 # A pipe's name does not say how it is compressed, so the bytes must.
-                ways = [f".{way.suffix}" for way in COMPRESSIONS if way.begins(data)]
-                suffix = "".join(ways)
+                suffix = "".join(f".{way.suffix}" for way in COMPRESSIONS if way.begins(data))
                 path = FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
                 copy = NewFile(path)
                 copy.write(data)

@@ -16,8 +16,6 @@ from dpbeam.io.paths import STDIN, compression_of, is_local
 @contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
     """A file of raw bytes, seekable unless it is a pipe or stdin. Raises InputError if it cannot be opened."""
-    from apache_beam.io.filesystem import CompressionTypes
-
     from dpbeam.storage import FileSystems
     from dpbeam.storage.reasons import reason, refusal
 
@@ -26,7 +24,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         if path == STDIN:
             file = os.fdopen(os.dup(0), "rb")
         else:
-            file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+            file = FileSystems.open(path)
     except (OSError, ValueError) as error:
         raise refusal(f"{path}: cannot be read: {reason(error)}", error) from None
     whole: Any = file if is_local(path) else _WholeReads(file)

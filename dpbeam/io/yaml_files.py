@@ -84,7 +84,7 @@ def _read(path: str, flag: str) -> str:
 
 
 class _Builder:
-    """Makes values of events, without recursion.
+    """Makes values of events.
 
     Args:
       path: for messages.
@@ -97,63 +97,53 @@ class _Builder:
         """The value of the only document."""
         import yaml
 
-        top: list[Any] = []
-        open_ones: list[Any] = [top]
-        keys: list[Any] = [_NONE]  # of each mapping that is open: the key that waits for its value
+        documents: list[Any] = []
         for event in events:
-            line = event.start_mark.line + 1
-            if isinstance(event, yaml.DocumentStartEvent) and top:
-                self._refuse(line, "a second document; give one file for each")
-            if isinstance(event, yaml.AliasEvent):
-                self._refuse(line, "aliases (*name) are not read; write the value out")
-            if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                open_ones.pop()
-                keys.pop()
-                continue
-            if not isinstance(event, (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-                continue
-            if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-                self._refuse(line, "tags (!name) are not read")
-            value = self._value(event, line)
-            self._put(open_ones[-1], keys, value, line)
-            if isinstance(value, dict | list):
-                open_ones.append(value)
-                keys.append(_NONE)
-                if len(open_ones) > MAX_DEPTH:
-                    self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} deep")
-        return top[0] if top else None
+            if isinstance(event, yaml.DocumentStartEvent):
+                if documents:
+                    self._refuse(_line(event), "a second document; give one file for each")
+                documents.append(self._value(next(events), events, 1))
+        return documents[0] if documents else None
 
-    def _put(self, into: Any, keys: list[Any], value: Any, line: int) -> None:
-        """Add a value where it belongs, or keep it as the key of the next one."""
-        if isinstance(into, list):
-            into.append(value)
-        elif keys[-1] is not _NONE:
-            into[keys[-1]] = value
-            keys[-1] = _NONE
-        elif isinstance(value, dict | list):
-            self._refuse(line, "a key must be a name")
-        else:
-            key = value.removeprefix("--") if isinstance(value, str) else value
-            if key == "<<":
-                self._refuse(line, "merge keys (<<) are not read; write the values out")
-            if key in into.lines:
-                self._refuse(line, f"{key} is there twice, first on line {into.lines[key]}")
-            into.lines[key] = line
-            keys[-1] = key
-
-    def _value(self, event: Any, line: int) -> Any:
+    def _value(self, event: Any, events: Iterator[Any], depth: int, *, is_key: bool = False) -> Any:
+        """What begins with an event; takes the events to its end."""
         import yaml
 
-        if isinstance(event, yaml.SequenceStartEvent):
-            return []
+        line = _line(event)
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse(line, "aliases (*name) are not read; write the value out")
+        if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            self._refuse(line, "tags (!name) are not read")
+        if isinstance(event, yaml.ScalarEvent):
+            quoted = event.tag is not None or event.style  # or a block of text
+            return event.value if quoted else self._plain(event.value, line)
+        if is_key:
+            self._refuse(line, "a key must be a name")
+        if depth >= MAX_DEPTH:
+            self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} deep")
         if isinstance(event, yaml.MappingStartEvent):
-            entries = Entries()
-            entries.lines = {}
-            return entries
-        text: str = event.value
-        if event.tag is not None or event.style:  # quoted, or a block of text
-            return text
-        return self._plain(text, line)
+            return self._entries(events, depth)
+        values = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            values.append(self._value(event, events, depth + 1))
+        return values
+
+    def _entries(self, events: Iterator[Any], depth: int) -> Entries:
+        import yaml
+
+        entries = Entries()
+        entries.lines = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            line = _line(event)
+            key = self._value(event, events, depth, is_key=True)
+            key = key.removeprefix("--") if isinstance(key, str) else key
+            if key == "<<":
+                self._refuse(line, "merge keys (<<) are not read; write the values out")
+            if key in entries.lines:
+                self._refuse(line, f"{key} is there twice, first on line {entries.lines[key]}")
+            entries.lines[key] = line
+            entries[key] = self._value(next(events), events, depth + 1)
+        return entries
 
     def _plain(self, text: str, line: int) -> Any:
         """What is not quoted."""
@@ -179,7 +169,8 @@ class _Builder:
         raise InputError(f"{self._path}:{line}: {message}")
 
 
-_NONE = object()
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 def _number(value: float, text: str) -> Number:

@@ -96,6 +96,12 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
     raise InputError(f"{where} has type {data_type}; {_CONVERT}")
 
 
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a column holds lists."""
+    types = pa.types
+    return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
+
+
 def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tuple[pa.Array, str | None]:
     """Canonical bytes of a column, and its kind (None for the null type).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.errors import InputError, param
-from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, encode, from_values, invalid_utf8, plain
+from dpbeam.kernels.canonical import (
+    METADATA_KEY,
+    STRING,
+    Kinds,
+    encode,
+    from_values,
+    invalid_utf8,
+    is_list,
+    plain,
+)
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.config import Market
 from dpbeam.packing.market import demand_units, partition_agents, value_units
@@ -50,21 +59,38 @@ def canonical_agents(batch: pa.RecordBatch, market: Market) -> pa.RecordBatch:
     return agent_batch(agents, values, demands, kinds.metadata())
 
 
-def check_agents(agents: pa.Array, kind: str | None, name: str) -> pa.Array:
+#: Names a row of a file in a message; None where rows have no names.
+Where = Callable[[int], str] | None
+
+
+def check_agents(agents: pa.Array, kind: str | None, name: str, where: Where = None) -> pa.Array:
     """Agents' canonical bytes, if all are there.
 
     Raises:
       InputError: one is null, empty, or no UTF-8.
     """
-    if agents.null_count or pc.any(pc.equal(pc.binary_length(agents), 0)).as_py():
-        raise InputError(f"column '{name}' is empty in a row: every row needs its agent")
-    if kind == STRING and len(invalid_utf8(agents)):
-        raise InputError(f"column '{name}' holds a string that is not valid UTF-8")
+    if kind == STRING and len(bad := invalid_utf8(agents)):
+        text = "is not valid UTF-8" if where else "holds a string that is not valid UTF-8"
+        raise InputError(f"{_at(where, bad[0])}column '{name}' {text}")
+    empty = pc.fill_null(pc.equal(pc.binary_length(agents), 0), True).to_numpy(zero_copy_only=False)
+    if empty.any():
+        text = "is empty" if where else "is empty in a row"
+        raise InputError(f"{_at(where, empty.argmax())}column '{name}' {text}: every row needs its agent")
     return agents
 
 
+def _at(where: Where, row: int) -> str:
+    """How a message about a row begins."""
+    return f"{where(int(row))}: " if where else ""
+
+
 def check_numbers(
-    values: np.ndarray, demands: np.ndarray, market: Market, value: str, names: Sequence[str]
+    values: np.ndarray,
+    demands: np.ndarray,
+    market: Market,
+    value: str,
+    names: Sequence[str],
+    where: Where = None,
 ) -> None:
     """Hold values and demands against their public bounds.
 
@@ -73,8 +99,11 @@ def check_numbers(
     """
     bounds = [market.max_value, *(resource.max_demand for resource in market.resources)]
     for column, bound, name in zip([values, *demands.T], bounds, [value, *names]):
-        if not ((column >= 0) & (column <= bound)).all():  # also false for NaN
-            raise InputError(f"column '{name}' holds no number in [0, {bound:g}]")
+        outside = ~((column >= 0) & (column <= bound))  # also where it is NaN
+        if outside.any():
+            raise InputError(
+                f"{_at(where, outside.argmax())}column '{name}' holds no number in [0, {bound:g}]"
+            )
 
 
 def floats(column: pa.Array, name: str) -> np.ndarray:
@@ -89,22 +118,21 @@ def floats(column: pa.Array, name: str) -> np.ndarray:
     return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def list_matrix(lists: pa.Array, width: int, name: str) -> np.ndarray:
+def list_matrix(lists: pa.Array, width: int, name: str, where: Where = None) -> np.ndarray:
     """(n, m) float64 of a column of lists.
 
     Raises:
       InputError: it holds something else, or lists of another length.
     """
-    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type) or _fixed(lists.type)):
+    if not is_list(lists.type):
         raise InputError(f"column '{name}' has type {lists.type}, expected a list of numbers")
-    lengths = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
-    if (lengths != width).any():
-        raise InputError(f"column '{name}' must hold lists of {width} numbers, one for each resource")
+    odd = pc.fill_null(pc.not_equal(pc.list_value_length(lists), width), True).to_numpy(zero_copy_only=False)
+    if odd.any():
+        text = "does not hold a list" if where else "must hold lists"
+        raise InputError(
+            f"{_at(where, odd.argmax())}column '{name}' {text} of {width} numbers, one for each resource"
+        )
     return floats(pc.list_flatten(lists), name).reshape(-1, width)
-
-
-def _fixed(kind: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(kind)
 
 
 def agent_messages(

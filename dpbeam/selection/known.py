@@ -11,15 +11,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.counts.selection import NUMBER_TYPES
 
 #: Column of the output: whether no known release has the item.
 NEW = "new"
-#: Types of the columns of numbers beside the items, where they are not float64.
-COLUMN_TYPES = {**NUMBER_TYPES, NEW: pa.bool_()}
 #: Of a ledger's parameters: the known releases.
 KNOWN = "known"
 #: Of a ledger's parameters: true where the output leaves known items out.

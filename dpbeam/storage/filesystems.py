@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
@@ -26,14 +26,13 @@ _OURS = {
 }
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
-_Names = TypeVar("_Names", bound=Sequence[str])
 
 
-class FileSystems(BeamFileSystems):
+class FileSystems:
     """As Beam's class of this name, for files of plain bytes."""
 
-    @classmethod
-    def set_options(cls, pipeline_options: PipelineOptions | None) -> None:
+    @staticmethod
+    def set_options(pipeline_options: PipelineOptions | None) -> None:
         """Let filesystems know their flags, also Beam's own; a pipeline that is made does so again."""
         BeamFileSystems.set_options(pipeline_options)
 
@@ -50,6 +49,12 @@ class FileSystems(BeamFileSystems):
         return BeamFileSystems.get_filesystem(path if ours is None else f"{ours}://")
 
     @staticmethod
+    def _ours(path: str) -> RemoteFiles | None:
+        """The filesystem of a path if it is one of dpbeam's."""
+        filesystem = FileSystems.get_filesystem(path)
+        return filesystem if isinstance(filesystem, RemoteFiles) else None
+
+    @staticmethod
     def known_schemes() -> set[str]:
         """Schemes that some filesystem has."""
         schemes = {fs.scheme() for fs in FileSystem.get_all_subclasses()}
@@ -58,8 +63,8 @@ class FileSystems(BeamFileSystems):
     @staticmethod
     def appears_whole(path: str) -> bool:
         """Whether a new file is seen when it is closed and not before, and its writer has `abort`."""
-        filesystem = FileSystems.get_filesystem(path)
-        return isinstance(filesystem, RemoteFiles) and filesystem.appears_whole
+        ours = FileSystems._ours(path)
+        return ours is not None and ours.appears_whole
 
     @staticmethod
     def join(basepath: str, *paths: str) -> str:
@@ -76,11 +81,10 @@ class FileSystems(BeamFileSystems):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.mkdir(path, 0o700)
             return
-        filesystem = FileSystems.get_filesystem(path)
-        if private and isinstance(filesystem, RemoteFiles):
-            filesystem.mkdirs_private(path)
+        if private and (ours := FileSystems._ours(path)):
+            ours.mkdirs_private(path)
         else:
-            filesystem.mkdirs(path)
+            FileSystems.get_filesystem(path).mkdirs(path)
 
     @staticmethod
     def match(patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
@@ -93,10 +97,9 @@ class FileSystems(BeamFileSystems):
         Raises:
           BeamIOError, OSError: the store does not answer.
         """
-        filesystem = FileSystems.get_filesystem(prefix)
-        if isinstance(filesystem, RemoteFiles):
-            return sorted(filesystem.sizes(prefix))
-        return sorted(entry.path for entry in filesystem.match([prefix + "*"])[0].metadata_list)
+        if ours := FileSystems._ours(prefix):
+            return sorted(ours.sizes(prefix))
+        return sorted(entry.path for entry in FileSystems.match([prefix + "*"])[0].metadata_list)
 
     @staticmethod
     def folders(parent: str, stem: str, file: str) -> list[str]:
@@ -105,36 +108,35 @@ class FileSystems(BeamFileSystems):
         Args:
           file: where a filesystem cannot list folders, those with a file of this name are found.
         """
-        filesystem = FileSystems.get_filesystem(parent)
-        if isinstance(filesystem, RemoteFiles):
-            return filesystem.folders(parent, stem)
-        entries = filesystem.match([filesystem.join(parent, f"{stem}*", file)])[0].metadata_list
-        return sorted(filesystem.split(entry.path)[0] for entry in entries)
+        if ours := FileSystems._ours(parent):
+            return ours.folders(parent, stem)
+        entries = FileSystems.match([FileSystems.join(parent, f"{stem}*", file)])[0].metadata_list
+        return sorted(FileSystems.split(entry.path)[0] for entry in entries)
 
     @staticmethod
     def remove_folder(path: str) -> None:
         """Delete a remote folder with all that it holds, also what was never finished; harmless if it is gone."""
-        filesystem = FileSystems.get_filesystem(path)
-        if isinstance(filesystem, RemoteFiles):
-            filesystem.remove_folder(path)
-        elif filesystem.match([filesystem.join(path, "*")])[0].metadata_list:
-            filesystem.delete([filesystem.join(path, "*")])
+        everything = FileSystems.join(path, "*")
+        if ours := FileSystems._ours(path):
+            ours.remove_folder(path)
+        elif FileSystems.match([everything])[0].metadata_list:
+            FileSystems.delete([everything])
 
     @staticmethod
-    def create(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
-        return FileSystems.get_filesystem(path).create(path, mime_type, compression_type)
+    def create(path: str) -> BinaryIO:
+        return FileSystems.get_filesystem(path).create(path, _MIME, _PLAIN)
 
     @staticmethod
     def sizes(prefix: str) -> dict[str, int]:
         """As `list_prefix`, with the size of each file. Of the stores of `writes_once`. Raises OSError."""
-        files = FileSystems.get_filesystem(prefix)
-        assert isinstance(files, RemoteFiles)
-        return files.sizes(prefix)
+        ours = FileSystems._ours(prefix)
+        assert ours is not None
+        return ours.sizes(prefix)
 
     @staticmethod
     def writes_once(path: str) -> bool:
         """Whether a path is on a store with `write_once`."""
-        return isinstance(FileSystems.get_filesystem(path), RemoteFiles)
+        return FileSystems._ours(path) is not None
 
     @staticmethod
     def write_once(path: str, data: bytes) -> bool:
@@ -144,21 +146,20 @@ class FileSystems(BeamFileSystems):
         Raises:
           OSError: the store does not answer.
         """
-        files = FileSystems.get_filesystem(path)
-        assert isinstance(files, RemoteFiles)
-        return files.write_once(path, data)
+        ours = FileSystems._ours(path)
+        assert ours is not None
+        return ours.write_once(path, data)
 
     @staticmethod
-    def open(path: str, mime_type: str = _MIME, compression_type: str = _PLAIN) -> BinaryIO:
-        return FileSystems.get_filesystem(path).open(path, mime_type, compression_type)
+    def open(path: str) -> BinaryIO:
+        return FileSystems.get_filesystem(path).open(path, _MIME, _PLAIN)
 
     @staticmethod
     def read(path: str) -> bytes:
         """A whole remote file. Raises OSError or BeamIOError if it is not there, or cannot be read to its end."""
-        filesystem = FileSystems.get_filesystem(path)
-        if isinstance(filesystem, RemoteFiles):
-            return filesystem.read(path)
-        with filesystem.open(path, _MIME, _PLAIN) as source:
+        if ours := FileSystems._ours(path):
+            return ours.read(path)
+        with FileSystems.open(path) as source:
             return source.read()
 
     @staticmethod
@@ -168,11 +169,10 @@ class FileSystems(BeamFileSystems):
         Raises:
           OSError, BeamIOError: the file is gone, ends before, or cannot be read.
         """
-        filesystem = FileSystems.get_filesystem(path)
-        if isinstance(filesystem, RemoteFiles):
-            return filesystem.read_range(path, offset, size)
+        if ours := FileSystems._ours(path):
+            return ours.read_range(path, offset, size)
         parts, left = [], size
-        with filesystem.open(path, _MIME, _PLAIN) as source:
+        with FileSystems.open(path) as source:
             source.seek(offset)
             while left and (part := source.read(left)):  # object stores may return less than asked for
                 parts.append(part)
@@ -182,24 +182,13 @@ class FileSystems(BeamFileSystems):
         return b"".join(parts)
 
     @staticmethod
-    def copy(source_file_names: _Names, destination_file_names: _Names) -> None:
-        if source_file_names:
-            filesystem = FileSystems.get_filesystem(source_file_names[0])
-            filesystem.copy(source_file_names, destination_file_names)
-
-    @staticmethod
-    def rename(source_file_names: _Names, destination_file_names: _Names) -> None:
-        if source_file_names:
-            filesystem = FileSystems.get_filesystem(source_file_names[0])
-            filesystem.rename(source_file_names, destination_file_names)
+    def rename(sources: Sequence[str], targets: Sequence[str]) -> None:
+        if sources:
+            FileSystems.get_filesystem(sources[0]).rename(sources, targets)
 
     @staticmethod
     def exists(path: str) -> bool:
         return bool(FileSystems.get_filesystem(path).exists(path))
-
-    @staticmethod
-    def last_updated(path: str) -> float:
-        return FileSystems.get_filesystem(path).last_updated(path)
 
     @staticmethod
     def checksum(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import os
 import random
@@ -32,17 +33,10 @@ _LONGEST_WAIT = 20.0
 _Result = TypeVar("_Result")
 
 
-def settings(options: PipelineOptions | dict[str, Any] | None) -> dict[str, Any]:
-    """Beam's flags, as the launcher has them (options) or a worker (a dict); those alone that were given."""
-    global _last
-    if not isinstance(options, PipelineOptions):
-        return options or {}
-    if _last[0] is not options:  # reading them takes longer than a request
-        _last = (options, options.get_all_options(drop_default=True))
-    return _last[1]
-
-
-_last: tuple[object, dict[str, Any]] = (None, {})
+@functools.lru_cache(maxsize=1)  # reading them takes longer than a request
+def _flags_of(options: PipelineOptions) -> dict[str, Any]:
+    """Beam's flags; those alone that were given."""
+    return options.get_all_options(drop_default=True)
 
 
 class Upload(io.RawIOBase):
@@ -138,7 +132,9 @@ class RemoteFiles(FileSystem):
 
     def __init__(self, pipeline_options: PipelineOptions | dict[str, Any] | None = None):
         super().__init__(pipeline_options)  # type: ignore[no-untyped-call]
-        self.flags = settings(pipeline_options)
+        if isinstance(pipeline_options, PipelineOptions):  # of the launcher; a worker has a dict
+            pipeline_options = _flags_of(pipeline_options)
+        self.flags = pipeline_options or {}
 
     @classmethod
     def scheme(cls) -> str:

@@ -43,33 +43,33 @@ class S3Files(ObjectFiles):
     def mkdirs(self, path: str) -> None:
         _parts_of(path)
 
+    def _listed(self, operation: str, prefix: str, what: str, **options: str) -> Iterator[dict[str, Any]]:
+        """The entries of a listing, from all of its pages. Raises OSError."""
+        bucket, key = _parts_of(prefix)
+        with _as_os_errors(prefix):
+            for page in self.s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=key, **options):
+                yield from page.get(what, ())
+
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        bucket, key = _parts_of(dir_or_prefix)
-        with _as_os_errors(dir_or_prefix):
-            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-            for entry in (entry for page in pages for entry in page.get("Contents", ())):
-                if not entry["Key"].endswith("/"):  # marks of folders, as consoles leave them
-                    changed = entry["LastModified"].timestamp()
-                    yield FileMetadata(f"s3://{bucket}/{entry['Key']}", entry["Size"], changed)
+        bucket, _ = _parts_of(dir_or_prefix)
+        for entry in self._listed("list_objects_v2", dir_or_prefix, "Contents"):
+            if not entry["Key"].endswith("/"):  # marks of folders, as consoles leave them
+                changed = entry["LastModified"].timestamp()
+                yield FileMetadata(f"s3://{bucket}/{entry['Key']}", entry["Size"], changed)
 
     def folders(self, parent: str, stem: str) -> list[str]:
-        bucket, key = _parts_of(self.join(parent, stem))
-        with _as_os_errors(parent):
-            pages = self.s3.get_paginator("list_objects_v2").paginate(
-                Bucket=bucket, Prefix=key, Delimiter="/"
-            )
-            names = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
-        return sorted(f"s3://{bucket}/{name.rstrip('/')}" for name in names)
+        bucket, _ = _parts_of(parent)
+        entries = self._listed("list_objects_v2", self.join(parent, stem), "CommonPrefixes", Delimiter="/")
+        return sorted(f"s3://{bucket}/{entry['Prefix'].rstrip('/')}" for entry in entries)
 
     def remove_folder(self, path: str) -> None:
-        bucket, key = _parts_of(f"{path.rstrip('/')}/")
-        self.delete([entry.path for entry in self._list(f"s3://{bucket}/{key}")])
+        bucket, _ = _parts_of(path)
+        inside = f"{path.rstrip('/')}/"
+        self.delete([entry.path for entry in self._list(inside)])
         # Of writers that were killed: nobody sees them, and a rule of the bucket ends those that are left here.
         with contextlib.suppress(OSError), _as_os_errors(path):
-            pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
-            for upload in (upload for page in pages for upload in page.get("Uploads", ())):
-                name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-                self.s3.abort_multipart_upload(Bucket=bucket, **name)
+            for upload in self._listed("list_multipart_uploads", inside, "Uploads"):
+                self.s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
     def _about(self, path: str) -> dict[str, Any]:
         bucket, key = _parts_of(path)
@@ -202,11 +202,7 @@ def _client(
 
 
 def _parts_of(path: str) -> tuple[str, str]:
-    """(bucket, key) of a path.
-
-    Raises:
-      OSError: it names no bucket.
-    """
+    """(bucket, key) of a path. Raises OSError if it names no bucket."""
     bucket, _, key = path.removeprefix("s3://").partition("/")
     if not path.startswith("s3://") or not bucket or "@" in bucket:
         raise OSError(errno.EINVAL, "a path on S3 is s3://BUCKET/NAME")

@@ -496,7 +496,7 @@ class TestBadInput:
         def crash(*_):
             raise OSError("disk full")
 
-        monkeypatch.setattr("dpbeam.io.ranked.write_columns", crash)
+        monkeypatch.setattr("dpbeam.io.sinks.write_columns", crash)
         out = str(tmp_path / "out" / "top")
         code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3", f"--output={out}")
         assert code == 1 and err.startswith("dpbeam top-k: error: ") and err.count("\n") == 1

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.io import digests
+from dpbeam.io import released
 from dpbeam.io.digests import content_digest, digest_input, digest_key
 from dpbeam.storage import FileSystems
 from dpbeam.storage.remote import UNAVAILABLE
@@ -98,7 +98,7 @@ def test_a_store_that_does_not_answer_may_do_so_later(monkeypatch):
     def silent(path):
         raise OSError(UNAVAILABLE, "the store does not answer", path)
 
-    monkeypatch.setattr(digests, "opened", silent)
+    monkeypatch.setattr(released, "opened", silent)
     with pytest.raises(
         UnavailableError, match=r"--input: cannot read 's3://b/x': the store does not answer$"
     ):

@@ -9,8 +9,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.errors import InputError
-from dpbeam.io.ranked import WriteRanked
-from dpbeam.io.sinks import OutputColumns
+from dpbeam.io.sinks import OutputColumns, WriteRanked
 from dpbeam.kernels import canonical
 
 STRING = OutputColumns(("item",), ("string",))

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbeam.io.rows import BlockMaker, Pairs, block_id
+from dpbeam.io.rows import BlockMaker, block_id
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.pair_rules import Pairs
 
 INTEGER_ITEMS = Kinds(None, ("int",))
 

@@ -48,8 +48,3 @@ def find(name: str) -> Format:
 def formats() -> Iterator[Format]:
     """All formats, in the order of help."""
     return map(find, _FORMATS)
-
-
-def of_suffix(suffix: str) -> Format | None:
-    """The format whose files end so, without the dot; None if there is none."""
-    return next((format for format in formats() if suffix in format.suffixes), None)

@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES
-from dpbeam.io.rows import BAD_ROWS, FILTERED_PAGES, Counts, Documents, Rows
+from dpbeam.io.rows import FILTERED_PAGES, Counts, Documents, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import ByteSource
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.pair_rules import BAD_ROWS
 
 #: Largest page, decompressed: fifty times what Common Crawl keeps of one.
 MAX_PAGE_BYTES = 256 << 20

@@ -12,8 +12,8 @@ value, or lets a value pass for rows: one user could erase others, or pose as ma
   bad row, for Arrow would begin a new one there.
 
 Neither has nulls. An empty user field means that the user is unknown, so it is treated as a null: taken as a value it
-would merge all such rows into one user. An empty item is no item, as in every format (`dpbeam.io.rows`). Blank lines
-are skipped.
+would merge all such rows into one user. An empty item is no item, as in every format
+(`dpbeam.kernels.pair_rules`). Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ import pyarrow.csv as pacsv
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import BAD_ROWS, Counts, Rows
+from dpbeam.io.rows import Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
+from dpbeam.kernels.pair_rules import BAD_ROWS
 
 BLOCK_BYTES = 8 << 20
 _HEADER_BYTES = 1 << 16  # read at a time, to the end of the header
@@ -253,14 +254,17 @@ def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts
     except pa.ArrowInvalid:
         if not handler.numbers:
             raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}") from None
-        raise _wrong_fields(good, handler, spec) from None
+        where, (fields, expected) = good.where(handler.numbers[-1] - 1), handler.fields
+        problem = f"malformed row: {fields} fields where the header has {expected}"
+        raise InputError(f"{where}: {problem}; {spec.fix_row}") from None
     if table.num_rows + len(handler.numbers) != len(good):
         raise InputError(f"{records.chunk.path}: malformed {form.name.upper()}: lines and rows do not agree")
     bad = np.asarray(handler.numbers, np.int64) - 1
     if spec.csv_multiline and len(bad):
         several = bad[good.keep(bad).count(_NEWLINE) > 1]
         if len(several):
-            raise _wrong_fields(good, handler, spec, int(several[0]))
+            where = good.where(int(several[0]))
+            raise InputError(f"{where}: malformed row of several lines; fix the file")
     counts[BAD_ROWS] += len(bad)
     good = good.keep(np.delete(np.arange(len(good)), bad))
     return _rows(table.combine_chunks(), good, spec, counts)
@@ -316,18 +320,6 @@ class _BadRows:
         self.numbers.append(row.number)
         self.fields = (row.actual_columns, row.expected_columns)
         return "skip" if self._skip else "error"
-
-
-def _wrong_fields(
-    good: _Records, handler: _BadRows, spec: InputSpec, record: int | None = None
-) -> InputError:
-    if record is not None:
-        return InputError(f"{good.where(record)}: malformed row of several lines; fix the file")
-    fields, expected = handler.fields
-    return InputError(
-        f"{good.where(handler.numbers[-1] - 1)}: malformed row: {fields} fields where the header has {expected}; "
-        f"{spec.fix_row}"
-    )
 
 
 def _options(

@@ -20,10 +20,11 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import BAD_ROWS, Counts, Rows
+from dpbeam.io.rows import Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
+from dpbeam.kernels.pair_rules import BAD_ROWS
 
 CHUNK_BYTES = 4 << 20
 

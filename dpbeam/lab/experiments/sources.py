@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.histograms import read_histogram
+from dpbeam.io.lists import read_histogram
 from dpbeam.io.pairs import read_pairs
-from dpbeam.io.released import opened
+from dpbeam.io.released import sha256_of
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.lab.evaluation.data import HISTOGRAM, MARKET, PAIRS, Data, HistogramData, MarketData, PairData
@@ -89,7 +89,7 @@ class Files(_PairSource):
         spec = dataclasses.replace(self.spec, patterns=())  # wherever the files lie
         hashed = hashlib.sha256(json.dumps(dataclasses.asdict(spec), sort_keys=True).encode())
         for path in self._paths():
-            hashed.update(_file_digest(path))
+            hashed.update(sha256_of(path))
         return hashed.hexdigest()
 
     def reads(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class HistogramFile(Source):
         return (self.path,)
 
     def digest(self) -> str:
-        return hashlib.sha256(b"histogram" + _file_digest(self.path)).hexdigest()
+        return hashlib.sha256(b"histogram" + sha256_of(self.path)).hexdigest()
 
     def load(self) -> HistogramData:
         items, counts, _ = read_histogram(glob.escape(self.path))
@@ -198,14 +198,6 @@ def _columns(paths: list[str]) -> Iterator[tuple[pa.Array, pa.Array]]:
     for path in sorted(paths):
         for batch in pq.ParquetFile(path).iter_batches(_CHUNK):
             yield tuple(batch.column(name).cast(pa.large_binary()) for name in ("user", "item"))
-
-
-def _file_digest(path: str) -> bytes:
-    content = hashlib.sha256()
-    with opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            content.update(chunk)
-    return content.digest()
 
 
 _PAIRS = {

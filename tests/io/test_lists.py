@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.errors import InputError
-from dpbeam.io.histograms import read_histogram
+from dpbeam.io.lists import read_histogram
 from dpbeam.kernels.canonical import Kinds
 
 LIMIT = 2**52
