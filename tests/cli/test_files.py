@@ -163,9 +163,13 @@ def test_the_type_of_the_output_is_what_the_flag_says(item_type, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    "format, extension", [("text", "txt"), ("csv", "csv"), ("jsonl", "jsonl"), ("parquet", "parquet")]
+    "format, extension, weights",
+    [
+        *(("text", "txt", weights) for weights in ([], ["--noisy_weights"])),
+        *((name, name, ["--noisy_weights"]) for name in ("csv", "jsonl", "parquet")),
+        ("csv", "csv", []),
+    ],
 )
-@pytest.mark.parametrize("weights", [[], ["--noisy_weights"]])
 def test_our_own_output_reads_back(format, extension, weights, pairs, reference, compared, tmp_path, capsys):
     out = f"{tmp_path}/out"
     base = ["select", f"--input={pairs}", *COLUMNS, *BUDGET]
