@@ -29,11 +29,34 @@ def frugal() -> None:
         compute_once()
 
 
+#: Files that take minutes on engines, the longest first: else one process would begin one when the other has ended.
+LONGEST = [
+    "test_pipelines",
+    "test_stores",
+    "test_orchestrators",
+    "test_packaging",
+    "test_hosts",
+    "test_stores_series",
+    "test_guides",
+    "test_rounds",
+    "test_hostile",
+    "test_yarn",
+    "test_matrix",
+    "test_resume",
+    "test_packing",
+]
+
+
+def _place(item) -> int:
+    return LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
+
+
 @pytest.hookimpl(trylast=True)  # tests/engines/conftest.py marks its tests first
 def pytest_collection_modifyitems(config, items) -> None:
-    """Fast tests first: a fault in the mathematics shows before the long runs start."""
+    """What takes long first, so that several processes end together; one alone begins with the fast tests."""
     wanted = config.getoption("--engines")
     left_out = [item for item in items if (item.get_closest_marker("engines") is not None) != wanted]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if (item.get_closest_marker("engines") is not None) == wanted]
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    several = hasattr(config, "workerinput")
+    items.sort(key=_place if wanted else lambda item: (item.get_closest_marker("slow") is None) == several)

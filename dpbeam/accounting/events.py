@@ -63,10 +63,31 @@ def is_event(value) -> bool:
     return EVENT_TYPES.get(type(value).__name__) is type(value)
 
 
+#: Fields that mean the same in every event: numbers above 0, and integers from 1 on.
+_POSITIVE = ("sigma", "shared_sigma", "sensitivity", "scale", "epsilon0", "gap", "weight_cap", "rho")
+_COUNTS = ("round", "rounds", "counts", "max_items", "max_changed")
+
+
 class Event:
-    """What one event costs. The defaults say: nothing is known, hence nothing may be composed."""
+    """What one event costs. The defaults say: nothing is known, hence nothing may be composed.
+
+    Raises:
+      ValueError: when an event is made: a value is out of its field's range.
+    """
 
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
+
+    def __post_init__(self) -> None:
+        """Check values by the names of their fields, and make them plain numbers and texts."""
+        for name, value in list(vars(self).items()):
+            if name in _POSITIVE:
+                _set(self, **{name: check_positive(name, value)})
+            elif name in _COUNTS:
+                _set(self, **{name: check_rounds(value, name)})
+            elif name == "delta":
+                _set(self, delta=check_delta(value))
+            elif name == "label":
+                _set(self, label=str(value))
 
     @property
     def noise(self) -> StatedNoise | None:
@@ -169,15 +190,6 @@ class GaussianEvent(_GaussianMechanism):
     round: int = 1
     label: str = ""
 
-    def __post_init__(self):
-        _set(
-            self,
-            sigma=check_positive("sigma", self.sigma),
-            sensitivity=check_positive("sensitivity", self.sensitivity),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
-
     @property
     def noise(self) -> NoiseSpec:
         return NoiseSpec("gaussian", self.sigma, self.round)
@@ -202,10 +214,6 @@ class GaussianFilterEvent(_GaussianMechanism):
     sensitivity: float
     label: str = ""
 
-    def __post_init__(self):
-        noise = FilteredNoise(self.sigma, self.sensitivity)
-        _set(self, sigma=noise.sigma, sensitivity=noise.sensitivity, label=str(self.label))
-
     @property
     def noise(self) -> FilteredNoise:
         return FilteredNoise(self.sigma, self.sensitivity)
@@ -228,15 +236,6 @@ class CorrelatedGaussianEvent(_GaussianMechanism):
     shared_sigma: float
     counts: int
     label: str = ""
-
-    def __post_init__(self):
-        _set(
-            self,
-            sigma=check_positive("sigma", self.sigma),
-            shared_sigma=check_positive("shared_sigma", self.shared_sigma),
-            counts=check_rounds(self.counts, "counts"),
-            label=str(self.label),
-        )
 
     def gaussian_sigma(self) -> float:
         """1/sqrt(counts / (4 sigma^2) + 1 / (4 shared_sigma^2)), rounded down."""
@@ -261,14 +260,7 @@ class RankEvent(_GaussianMechanism):
     label: str = ""
 
     def __post_init__(self):
-        _set(
-            self,
-            sigma=check_positive("sigma", self.sigma),
-            epsilon0=check_positive("epsilon0", self.epsilon0),
-            rounds=check_rounds(self.rounds),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
+        super().__post_init__()
         needed = peeling_mu(self.epsilon0, self.rounds)
         if needed * self.sigma > 1 + TOLERANCE:
             raise InconsistentEventError(
@@ -293,15 +285,6 @@ class LaplaceEvent(Event):
     sensitivity: float = 1.0
     round: int = 1
     label: str = ""
-
-    def __post_init__(self):
-        _set(
-            self,
-            scale=check_positive("scale", self.scale),
-            sensitivity=check_positive("sensitivity", self.sensitivity),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
 
     @property
     def noise(self) -> NoiseSpec:
@@ -339,7 +322,8 @@ class CountEvent(Event):
 
     def __post_init__(self):
         noise = CountNoise(self.epsilon, self.delta, self.round)
-        _set(self, epsilon=noise.epsilon, delta=noise.delta, round=noise.round, label=str(self.label))
+        _set(self, epsilon=noise.epsilon)
+        super().__post_init__()
 
     @property
     def noise(self) -> CountNoise:
@@ -383,7 +367,7 @@ class _Coins(Event):
                 f"moves must say for every number of counts up to max_items ({max_items}) by how many steps they "
                 f"move, from {self.curve.grid} steps, a weight of 1, downwards"
             )
-        _set(self, moves=moves, round=check_rounds(self.round, "round"))
+        _set(self, moves=moves)
 
     def steps(self, items: int) -> int:
         """By how much a user moves each of so many counts, in steps of the table."""
@@ -419,14 +403,8 @@ class BernoulliEvent(_Coins):
     moves: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self):
-        curve = self.curve
-        _set(
-            self,
-            corners=curve.corners,
-            start=curve.start,
-            max_items=check_rounds(self.max_items, "max_items"),
-            label=str(self.label),
-        )
+        _set(self, corners=self.curve.corners, start=self.curve.start)
+        super().__post_init__()
         self._set_moves(self.max_items)
 
     @functools.cached_property
@@ -459,7 +437,8 @@ class WeightedBernoulliEvent(_Coins):
 
     def __post_init__(self):
         curve = self.curve
-        _set(self, knots=curve.knots, grid=curve.grid, outside=curve.outside, label=str(self.label))
+        _set(self, knots=curve.knots, grid=curve.grid, outside=curve.outside)
+        super().__post_init__()
         if not self.moves:
             raise InconsistentEventError("moves must say by how many steps a user moves a weight")
         self._set_moves(self.max_items)
@@ -511,16 +490,8 @@ class ThresholdEvent(_Threshold):
         if not math.isfinite(self.threshold):
             raise ValueError(f"threshold must be finite, got {self.threshold}")
         novel = NovelWeight(self.novel_linf, self.novel_power)
-        _set(
-            self,
-            threshold=float(self.threshold),
-            delta=check_delta(self.delta),
-            novel_linf=novel.scale,
-            novel_power=novel.power,
-            max_items=check_rounds(self.max_items, "max_items"),
-            round=check_rounds(self.round, "round"),
-            label=str(self.label),
-        )
+        _set(self, threshold=float(self.threshold), novel_linf=novel.scale, novel_power=novel.power)
+        super().__post_init__()
 
     @property
     def noisy_rounds(self) -> tuple[int, ...]:
@@ -561,21 +532,15 @@ class _Checkpoints(_Threshold):
     coefficients: tuple[float, ...]
     label: str
 
-    def _set_checkpoints(self) -> None:
-        """Check the values that all events of checkpoints have."""
+    def __post_init__(self) -> None:
         thresholds = tuple(None if value is None else float(value) for value in self.thresholds)
         if any(value is not None and not math.isfinite(value) for value in thresholds):
             raise ValueError("thresholds must be finite, or None where nothing is tested")
         coefficients = tuple(check_positive("coefficients", value) for value in self.coefficients)
         if len(thresholds) != len(coefficients) or not thresholds:
             raise ValueError("thresholds and coefficients must have one value per round")
-        _set(
-            self,
-            thresholds=thresholds,
-            coefficients=coefficients,
-            delta=check_delta(self.delta),
-            label=str(self.label),
-        )
+        _set(self, thresholds=thresholds, coefficients=coefficients)
+        super().__post_init__()
 
     @property
     def noisy_rounds(self) -> tuple[int, ...]:
@@ -627,12 +592,7 @@ class CumulativeThresholdEvent(_Checkpoints):
     def __post_init__(self):
         if self.caps != LARGEST_CAPS:
             raise ValueError(f"caps must be {LARGEST_CAPS!r}, the rule that is known, got {self.caps!r}")
-        self._set_checkpoints()
-        _set(
-            self,
-            weight_cap=check_positive("weight_cap", self.weight_cap),
-            max_items=check_rounds(self.max_items, "max_items"),
-        )
+        super().__post_init__()
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         """By the caps' rule, at every number of items."""
@@ -667,7 +627,7 @@ class RankedThresholdEvent(_Checkpoints):
     label: str = ""
 
     def __post_init__(self):
-        self._set_checkpoints()
+        super().__post_init__()
         caps = tuple(check_positive("caps", cap) for cap in self.caps)
         if not caps or caps[0] > 1 or caps != tuple(sorted(caps, reverse=True)):
             raise ValueError("caps must lie in (0, 1] and must not grow with the rank")
@@ -709,14 +669,6 @@ class PeelingEvent(_Choices):
     rounds: int
     label: str = ""
 
-    def __post_init__(self):
-        _set(
-            self,
-            epsilon0=check_positive("epsilon0", self.epsilon0),
-            rounds=check_rounds(self.rounds),
-            label=str(self.label),
-        )
-
     def choices(self) -> tuple[int, float]:
         return self.rounds, self.epsilon0
 
@@ -735,13 +687,8 @@ class FirstHitEvent(_Choices):
     label: str = ""
 
     def __post_init__(self):
-        _set(
-            self,
-            epsilon0=check_positive("epsilon0", self.epsilon0),
-            rounds=check_rounds(self.rounds),
-            rate=check_rate(self.rate),
-            label=str(self.label),
-        )
+        super().__post_init__()
+        _set(self, rate=check_rate(self.rate))
 
     def first_hit(self) -> tuple[float, float]:
         return self.epsilon0, self.rate
@@ -765,15 +712,7 @@ class LimitedDomainEvent(_Choices):
     label: str = ""
 
     def __post_init__(self):
-        _set(
-            self,
-            epsilon0=check_positive("epsilon0", self.epsilon0),
-            rounds=check_rounds(self.rounds),
-            gap=check_positive("gap", self.gap),
-            delta=check_delta(self.delta),
-            max_changed=check_rounds(self.max_changed, "max_changed"),
-            label=str(self.label),
-        )
+        super().__post_init__()
         needed = 1 + math.log(self.max_changed / self.delta) / self.epsilon0
         if self.gap < needed * (1 - TOLERANCE):
             raise InconsistentEventError(f"gap is {self.gap:.17g}, its delta needs {needed:.17g}")
@@ -794,7 +733,8 @@ class PureEvent(Event):
     label: str = ""
 
     def __post_init__(self):
-        _set(self, epsilon=check_positive("epsilon", self.epsilon), label=str(self.label))
+        _set(self, epsilon=check_positive("epsilon", self.epsilon))
+        super().__post_init__()
 
     def pure_epsilon(self) -> float:
         return self.epsilon
@@ -807,9 +747,6 @@ class ZCDPEvent(Event):
 
     rho: float
     label: str = ""
-
-    def __post_init__(self):
-        _set(self, rho=check_positive("rho", self.rho), label=str(self.label))
 
     def zcdp_rho(self) -> float:
         return self.rho
@@ -840,7 +777,8 @@ class ComposedEvent(Event):
             if not self.takes_epsilon:
                 raise ValueError(f"a {self.kind} composition takes its epsilon from its parts")
             _set(self, epsilon=check_epsilon(self.epsilon))
-        _set(self, parts=tuple(self.parts), label=str(self.label))
+        _set(self, parts=tuple(self.parts))
+        super().__post_init__()
 
     @property
     def takes_epsilon(self) -> bool:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbeam.accounting.accountant import sigma_beside
+from dpbeam.accounting.budget import Budget
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountNoises
 from dpbeam.kernels.columns import Columns
-from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import COUNT_DEVIATION
 from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 
@@ -37,7 +37,7 @@ class CountConfig:
     delta: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        Budget(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True)

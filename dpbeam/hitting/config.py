@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.budget import check_share
+from dpbeam.accounting.budget import Budget, check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError, param
-from dpbeam.selection.config import SelectionConfig, check_budget
+from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.topk.config import TopKConfig, plan_topk
 
@@ -205,7 +205,7 @@ def _composed(
 
 
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:
-    check_budget(config.epsilon, config.delta)
+    Budget(config.epsilon, config.delta)
     if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
         raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     config = replace(config, k=int(config.k))

@@ -112,7 +112,7 @@ class SelectionConfig:
         Raises:
           InputError: a value is out of range, or a setting does not belong to the method.
         """
-        check_budget(self.epsilon, self.delta)
+        Budget(self.epsilon, self.delta)
         selector = self.selector
         settings = _settings(selector, self.settings, self._preset(selector))
         if self.noisy_weights and not selector.shows_weights:
@@ -205,11 +205,6 @@ class SelectionConfig:
     def with_budget(self, epsilon: float, delta: float) -> SelectionConfig:
         """The same settings at another budget."""
         return replace(self, epsilon=epsilon, delta=delta)
-
-
-def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse a budget out of range, naming the flag."""
-    Budget(epsilon, delta)
 
 
 def _settings(

@@ -10,14 +10,13 @@ from datetime import date, timedelta
 from typing import Any
 
 from dpbeam.accounting.accountant import account, sigma_beside
-from dpbeam.accounting.budget import check_share
+from dpbeam.accounting.budget import Budget, check_share
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.counts.selection import DEVIATION, Budgets
 from dpbeam.errors import InputError, param
-from dpbeam.selection.config import check_budget
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError, overdrawn
 from dpbeam.selectors.base import check_range
@@ -69,7 +68,7 @@ class SeriesConfig:
     noisy_count_share: float | None = None
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        Budget(self.epsilon, self.delta)
         check_range("nights", self.nights, 1, MAX_ROUNDS, integer=True)
         check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
         if (self.preset is None) == (self.schedule is None):

@@ -13,12 +13,12 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
-from dpbeam.accounting.budget import MAX_DELTA, check_share, split_amount
+from dpbeam.accounting.budget import MAX_DELTA, Budget, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError, param
-from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig, check_budget
+from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan, overdrawn
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
@@ -330,7 +330,7 @@ def default_share(mechanism: str, k: int) -> float:
 def _check_budget(config: TopKConfig) -> None:
     """Delta may be 0 where every stage is pure: no selection, and a choice whose guarantee needs none."""
     pure = config.delta == 0 and not config.selects and MECHANISMS[config.mechanism].pure
-    check_budget(config.epsilon, MAX_DELTA if pure else config.delta)
+    Budget(config.epsilon, MAX_DELTA if pure else config.delta)
 
 
 def _resolved_limited(config: TopKConfig) -> TopKConfig:

@@ -46,12 +46,12 @@ def test_an_account_is_opened_and_shown(capsys):
 def test_limits_are_data(capsys):
     create("--period=month", "--starts=2026-01-01", "--cohort=new")
     assert budget("limit", "--epsilon=2", "--delta=1e-6", "--ends=2026-12-31") == 0
-    found = shown(capsys, "--budget_period=2026-05-05")
-    assert found["limits"] == [
+    answer = shown(capsys, "--budget_period=2026-05-05")
+    assert answer["limits"] == [
         "epsilon 1, delta 1e-06 for cohort 'new' for every month of the data from 2026-01-01",
         "epsilon 2, delta 1e-06 to 2026-12-31",
     ]
-    assert [(row["cohort"], row["days"]) for row in found["budgets"]] == [
+    assert [(row["cohort"], row["days"]) for row in answer["budgets"]] == [
         ("", "0001-01-01:2026-12-31"),
         ("new", "2026-05-01:2026-05-31"),
     ]
@@ -75,9 +75,9 @@ def test_history_composes(capsys):
     for n in range(8):
         reserve(store, f"r{n}", 1.0, 1e-12, Ledgers().ledger())
     assert budget("history", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [entry["kind"] for entry in found["entries"]] == ["create", "limit", *["reserve"] * 8]
-    together = found["together"]
+    answer = json.loads(capsys.readouterr().out)
+    assert [entry["kind"] for entry in answer["entries"]] == ["create", "limit", *["reserve"] * 8]
+    together = answer["together"]
     assert together["releases"] == 8 and together["basic"] == {"epsilon": 8.0, "delta": 8e-12}
     assert (
         together["private"]

@@ -207,10 +207,10 @@ class TestResultFile:
     def test_holds_public_values(self, pairs, tmp_path):
         result = tmp_path / "result.json"
         assert main(job(pairs, tmp_path, "--quiet", f"--result_file={result}")) == 0
-        found = json.loads(result.read_text())
+        outcome = json.loads(result.read_text())
         prefix = str(tmp_path / "out" / "x")
-        ledger = json.loads(Path(found["ledger"]).read_text())
-        assert found == {
+        ledger = json.loads(Path(outcome["ledger"]).read_text())
+        assert outcome == {
             "form": 1,
             "software": f"dpbeam {__version__}",
             "command": "select",
@@ -220,7 +220,7 @@ class TestResultFile:
             **dict.fromkeys(("error", "dataset", "release_id", "charge", "budget", "others")),
             "outputs": [f"{prefix}-00000-of-00001.parquet"],
             "ledger": f"{prefix}.ledger.json",
-            "items_released": pq.read_table(found["outputs"][0]).num_rows,
+            "items_released": pq.read_table(outcome["outputs"][0]).num_rows,
             "others": None,
             "private": True,
             **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
@@ -231,8 +231,8 @@ class TestResultFile:
         flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
         flags += ["--insecure_test_key=00", f"--result_file={result}", "--quiet"]
         assert main(["top-k", *flags, *BUDGET]) == 0
-        found = json.loads(result.read_text())
-        assert (found["private"], found["items_released"], found["command"]) == (False, 3, "top-k")
+        outcome = json.loads(result.read_text())
+        assert (outcome["private"], outcome["items_released"], outcome["command"]) == (False, 3, "top-k")
 
     def test_not_written_is_a_warning(self, pairs, tmp_path, capsys, monkeypatch):
         def full(*_, **__):
@@ -409,9 +409,9 @@ class TestPlans:
     def test_errors_to_expect_fall_with_the_counts(self, capsys):
         assert main(["plan", "--epsilon=1", "--delta=1e-6", "--k=10", "--public_domain", "--json"]) == 0
         rows = json.loads(capsys.readouterr().out)["expected_errors"]
-        found = [row["found"] for row in rows]
+        detected = [row["found"] for row in rows]
         ranks = [row["rank_error"] for row in rows]
-        assert found == sorted(found) and found[0] < 1 and found[-1] == 1
+        assert detected == sorted(detected) and detected[0] < 1 and detected[-1] == 1
         assert ranks == sorted(ranks, reverse=True) and ranks[-1] < 0.1 < ranks[0]
 
     def test_dry_run_of_top_k_is_a_plan(self, histogram, tmp_path, capsys):
@@ -467,10 +467,10 @@ class TestEvaluation:
 
 
 class TestCommands:
-    @pytest.mark.parametrize("given,meant", [("selct", "select"), ("topk", "top-k"), ("evalute", "evaluate")])
-    def test_did_you_mean(self, given, meant, capsys):
-        assert main([given]) == 2
-        assert capsys.readouterr().err == f"dpbeam: error: unknown command '{given}'; did you mean {meant}?\n"
+    @pytest.mark.parametrize("typed,meant", [("selct", "select"), ("topk", "top-k"), ("evalute", "evaluate")])
+    def test_did_you_mean(self, typed, meant, capsys):
+        assert main([typed]) == 2
+        assert capsys.readouterr().err == f"dpbeam: error: unknown command '{typed}'; did you mean {meant}?\n"
         assert main(["frobnicate"]) == 2
         assert "; one of select, top-k, " in capsys.readouterr().err
 

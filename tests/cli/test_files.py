@@ -73,12 +73,12 @@ def test_inputs_survive(flags, alias, tmp_path, capsys):
     for n in range(4):
         pq.write_table(TABLE.slice(n * 100, 100), tmp_path / f"logs-0000{n}-of-00004.parquet")
     before = {path: path.read_bytes() for path in tmp_path.glob("logs-*")}
-    given = f"{tmp_path}/logs-*.parquet"
+    pattern = f"{tmp_path}/logs-*.parquet"
     if alias:
         os.symlink(tmp_path, tmp_path / "alias")
-        given = f"{tmp_path}/alias/logs-*.parquet"
+        pattern = f"{tmp_path}/alias/logs-*.parquet"
     code, _, err = run(
-        capsys, "select", f"--input={given}", *COLUMNS, *BUDGET, f"--output={tmp_path}/logs", *flags
+        capsys, "select", f"--input={pattern}", *COLUMNS, *BUDGET, f"--output={tmp_path}/logs", *flags
     )
     assert code == 2 and err == (
         f"dpbeam select: error: --output: '{tmp_path}/logs-00000-of-00004.parquet' is an input of this run; choose "
@@ -157,15 +157,19 @@ def test_the_type_of_the_output_is_what_the_flag_says(item_type, tmp_path, capsy
         flags += [] if item_type is None else [f"--item_type={item_type}"]
         flags += [f"--public_items={tmp_path}/public.txt", f"--output={tmp_path}/out{number}"]
         assert run(capsys, "select", f"--input={tmp_path}/a.jsonl", *flags)[0] == 0
-        found = pq.read_table(f"{tmp_path}/out{number}-00000-of-00001.parquet")
-        assert found.schema.field("item").type == types[item_type or "string"]
-        assert found["item"].to_pylist() == [{"int": 7, "bytes": b"7"}.get(item_type, "7")]
+        table = pq.read_table(f"{tmp_path}/out{number}-00000-of-00001.parquet")
+        assert table.schema.field("item").type == types[item_type or "string"]
+        assert table["item"].to_pylist() == [{"int": 7, "bytes": b"7"}.get(item_type, "7")]
 
 
 @pytest.mark.parametrize(
-    "format, extension", [("text", "txt"), ("csv", "csv"), ("jsonl", "jsonl"), ("parquet", "parquet")]
+    "format, extension, weights",
+    [
+        *(("text", "txt", weights) for weights in ([], ["--noisy_weights"])),
+        *((name, name, ["--noisy_weights"]) for name in ("csv", "jsonl", "parquet")),
+        ("csv", "csv", []),
+    ],
 )
-@pytest.mark.parametrize("weights", [[], ["--noisy_weights"]])
 def test_our_own_output_reads_back(format, extension, weights, pairs, reference, compared, tmp_path, capsys):
     out = f"{tmp_path}/out"
     base = ["select", f"--input={pairs}", *COLUMNS, *BUDGET]

@@ -95,7 +95,7 @@ class TestBeamsFlags:
             parser().parse(["--brand_new=x"])
 
     @pytest.mark.parametrize(
-        "given,passed",
+        "typed,passed",
         [
             (["--runner", "FnApiRunner"], ["--runner=FnApiRunner"]),
             (["--streaming"], ["--streaming"]),
@@ -107,8 +107,8 @@ class TestBeamsFlags:
             ),
         ],
     )
-    def test_go_to_beam(self, given, passed):
-        options, beam = parser().parse(["--epsilon=2", *given, "--lowercase"])
+    def test_go_to_beam(self, typed, passed):
+        options, beam = parser().parse(["--epsilon=2", *typed, "--lowercase"])
         assert (options.said, beam) == ({"epsilon": 2.0, "lowercase": True}, passed)
 
     @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ class TestUnknown:
         assert "unknown flag --runner" in refused(capsys, command, "--runner=FnApiRunner")
 
     @pytest.mark.parametrize(
-        "given,meant",
+        "typed,meant",
         [
             ("--eps", "--epsilon"),
             ("--epsilonn", "--epsilon"),
@@ -184,8 +184,8 @@ class TestUnknown:
             ("--overwrit", "--overwrite"),
         ],
     )
-    def test_the_likely_flag_is_named(self, given, meant, capsys):
-        assert refused(capsys, "select", *JOB, given).endswith(f"did you mean {meant}?")
+    def test_the_likely_flag_is_named(self, typed, meant, capsys):
+        assert refused(capsys, "select", *JOB, typed).endswith(f"did you mean {meant}?")
 
 
 class TestFiles:

@@ -53,10 +53,10 @@ def test_ranking_and_ledger(pairs, tmp_path, capsys):
     code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--k=25", f"--output={out}")
     assert (code, err) == (0, "")
     assert sorted(os.listdir(tmp_path / "out")) == ["set-00000-of-00001.parquet", "set.ledger.json"]
-    found = read(out).to_pydict()
-    assert list(found) == ["rank", "item"] and found["rank"] == list(range(1, 26))
+    ranking = read(out).to_pydict()
+    assert list(ranking) == ["rank", "item"] and ranking["rank"] == list(range(1, 26))
     # Three of five users hold the first, and noise is a few users: it comes first.
-    assert found["item"][0] == "i1" and len(set(found["item"])) == 25
+    assert ranking["item"][0] == "i1" and len(set(ranking["item"])) == 25
     ledger = Ledger.from_json(pathlib.Path(f"{out}.ledger.json").read_text())
     assert (ledger.private, ledger.method, ledger.accounting) == (True, "hitting-set", "first-hit")
     assert ledger.parameters["selector"] == "gsu" and ledger.parameters["selector_share"] == 0.3
@@ -67,18 +67,18 @@ def test_the_command_and_the_function_release_the_same(pairs, tmp_path, capsys):
     """Also in trips between blocks and hub, and from a chain of jobs with checkpoints."""
     outs = {"whole": [], "trips": ["--num_shards=3"], "chain": ["--num_shards=2", "--passes_per_job=3"]}
     outs["chain"].append(f"--checkpoint={tmp_path / 'kept'}")
-    found = []
+    rankings = []
     for name, more in outs.items():
         out = str(tmp_path / name)
         flags = [KEY, QUICK, "--k=4", "--quiet", f"--output={out}", *more]
         assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", key_warning("hitting-set"))
-        found.append(read(out).to_pydict())
-    assert found[0] == found[1] == found[2]
+        rankings.append(read(out).to_pydict())
+    assert rankings[0] == rankings[1] == rankings[2]
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         result = dpbeam.hitting_set(
             pq.read_table(pairs), k=4, epsilon=2, delta=1e-3, selector="basic", insecure_test_key="00ff"
         )
-    assert result.table.to_pydict() == found[0]
+    assert result.table.to_pydict() == rankings[0]
     assert os.listdir(tmp_path / "kept") == []
 
 
@@ -104,8 +104,8 @@ def test_a_public_domain_of_composite_items(tmp_path, capsys):
     flags = ["--user_column=user", "--item_column=host", "--item_column=port", f"--domain={domain}", "--k=5"]
     code, told, _ = run(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")
     assert code == 0 and "fewer items than --k=5: the domain has no more" in told
-    found = read(out).to_pydict()
-    assert found == {"rank": [1, 2, 3], "host": ["a", "b", "c"], "port": [80, 443, 1]}
+    ranking = read(out).to_pydict()
+    assert ranking == {"rank": [1, 2, 3], "host": ["a", "b", "c"], "port": [80, 443, 1]}
 
 
 def test_whole_users_in_rows(tmp_path, capsys):

@@ -70,8 +70,8 @@ def test_stopped_while_modules_load(module, number, tmp_path):
     argv += ["select", *flags, "--output=out/x", "--result_file=r.json"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert (done.returncode, done.stderr) == (1, "dpbeam select: error: interrupted\n")
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert (found["status"], found["exit_code"], found["error"]) == ("failed", 1, "interrupted")
+    outcome = json.loads((tmp_path / "r.json").read_text())
+    assert (outcome["status"], outcome["exit_code"], outcome["error"]) == ("failed", 1, "interrupted")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.csv", "r.json"]
 
 

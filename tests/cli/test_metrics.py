@@ -16,7 +16,7 @@ from dpbeam.cli import main
 @pytest.fixture
 def counts(monkeypatch) -> dict[str, int]:
     """Collection -> its number of elements in the jobs that the test runs."""
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     run = fn_runner.FnApiRunner.run_via_runner_api
 
     def watched(self, proto, options):
@@ -25,11 +25,11 @@ def counts(monkeypatch) -> dict[str, int]:
         for infos in result._monitoring_infos_by_stage.values():
             for info in infos:
                 if info.urn == "beam:metric:element_count:v1":
-                    found[info.labels["PCOLLECTION"]] = monitoring_infos.extract_counter_value(info)
+                    counters[info.labels["PCOLLECTION"]] = monitoring_infos.extract_counter_value(info)
         return result
 
     monkeypatch.setattr(fn_runner.FnApiRunner, "run_via_runner_api", watched)
-    return found
+    return counters
 
 
 def write(folder, kind: str, users: int) -> list[str]:

@@ -46,13 +46,13 @@ NEVER_WRITTEN = {("clean", "output"), ("check", "output")}
 
 
 def flags_of(role) -> list[tuple[str, str]]:
-    found = [
+    flags = [
         (command, action.dest)
         for command, parser in PARSERS.items()
         for action in parser._actions
         if action.type is role
     ]
-    return [flag for flag in found if flag not in NEVER_WRITTEN]
+    return [flag for flag in flags if flag not in NEVER_WRITTEN]
 
 
 @pytest.mark.parametrize("command", PARSERS)
@@ -98,17 +98,17 @@ def place(made, tmp_path, monkeypatch):
 
 def everything() -> dict[str, object]:
     """Names and contents, links as what they say."""
-    found: dict[str, object] = {}
+    contents: dict[str, object] = {}
     for name in sorted(os.listdir()):
         mode = os.lstat(name).st_mode
         if stat.S_ISLNK(mode):
-            found[name] = ("link", os.readlink(name))
+            contents[name] = ("link", os.readlink(name))
         elif stat.S_ISREG(mode):
             with open(name, "rb") as file:
-                found[name] = file.read()
+                contents[name] = file.read()
         else:
-            found[name] = stat.S_IFMT(mode)
-    return found
+            contents[name] = stat.S_IFMT(mode)
+    return contents
 
 
 #: Targets that stay as they are, with --overwrite too.
@@ -125,8 +125,8 @@ def good(command: str, flag: str) -> list[str]:
 
 def reads_of(words: list[str]) -> list[str]:
     """Files that a command line of GOOD reads."""
-    given = [word.partition("=") for word in words]
-    named = [value or flag for flag, _, value in given if not flag.startswith("--") or value]
+    parts = [word.partition("=") for word in words]
+    named = [value or flag for flag, _, value in parts if not flag.startswith("--") or value]
     return [name for name in named if os.path.isfile(name)]
 
 

@@ -92,14 +92,14 @@ def refused(capsys, folder, *arguments, **more) -> str:
 
 def test_allocations_prices_and_ledger(folder):
     assert pack(folder) == 0
-    found = allocations(folder)
+    shares = allocations(folder)
     expected = in_memory()
-    assert found == dict(zip(expected.table["agent"].to_pylist(), expected.table["allocation"].to_pylist()))
-    assert 0 < np.mean(list(found.values())) < 1
+    assert shares == dict(zip(expected.table["agent"].to_pylist(), expected.table["allocation"].to_pylist()))
+    assert 0 < np.mean(list(shares.values())) < 1
     posted = Posted.from_table(pq.read_table(folder / "out.prices.parquet"))
     data = columns()
     again = posted.allocate(data["value"], np.column_stack([data[name] for name in RESOURCES]))
-    assert [found[agent] for agent in data["agent"]] == again.tolist()
+    assert [shares[agent] for agent in data["agent"]] == again.tolist()
     ledger = json.loads((folder / "out.ledger.json").read_text())
     assert ledger["neighbouring_relation"] == "replace the row of one agent"
     assert "shown to that agent and to nobody else" in ledger["guarantee_note"]
@@ -111,9 +111,9 @@ def test_its_settings_are_calibrated_anew(folder, capsys):
     assert pack(folder) == 0
     capsys.readouterr()
     assert main(["verify", str(folder / "out.ledger.json"), "--json"]) == 1  # for its key
-    (found,) = json.loads(capsys.readouterr().out)
+    (answer,) = json.loads(capsys.readouterr().out)
     holding = dict.fromkeys(("guarantee", "noise", "sensitivity", "settings", "output"), True)
-    said = {s["name"]: s["holds"] for s in found["statements"]}
+    said = {s["name"]: s["holds"] for s in answer["statements"]}
     assert said == {**holding, "key": False, "contents": None}
 
 
@@ -200,8 +200,8 @@ def test_integers_stay_integers(folder):
     data["agent"] = list(range(AGENTS))
     pq.write_table(pa.table(data), folder / "i.parquet")
     assert pack(folder, "--integral", agents="i.parquet") == 0
-    found = allocations(folder)
-    assert sorted(found) == list(range(AGENTS)) and set(found.values()) == {0.0, 1.0}
+    shares = allocations(folder)
+    assert sorted(shares) == list(range(AGENTS)) and set(shares.values()) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])

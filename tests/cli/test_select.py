@@ -123,13 +123,13 @@ class TestOutput:
         self, method, pairs, tmp_path, capsys, monkeypatch
     ):
         flags = [*method.split(), "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
-        found = []
+        written = []
         for threads in (1, 3):
             monkeypatch.setattr("dpbeam.jobs.job.threads", lambda pairs, threads=threads: threads)
             out = str(tmp_path / f"items{threads}")
             assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
-            found.append(Path(f"{out}-00000-of-00001.parquet").read_bytes())
-        assert found[0] == found[1]
+            written.append(Path(f"{out}-00000-of-00001.parquet").read_bytes())
+        assert written[0] == written[1]
 
     def test_threads_follow_the_size_of_the_input(self):
         from dpbeam.jobs.engine import MAX_THREADS, PAIRS_FOR_THREADS, threads
@@ -145,10 +145,10 @@ class TestOutput:
                 turned.slice(part * 600, 600), tmp_path / f"part-{part}.parquet", row_group_size=100
             )
         outs = []
-        for number, (given, shards) in enumerate([(pairs, "1"), (str(tmp_path / "part-*.parquet"), "5")]):
+        for number, (pattern, shards) in enumerate([(pairs, "1"), (str(tmp_path / "part-*.parquet"), "5")]):
             out = str(tmp_path / str(number) / "out")
             flags = [KEY, f"--num_shards={shards}", "--noisy_weights", "--input_names=none"]
-            assert select(capsys, "--input", given, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
+            assert select(capsys, "--input", pattern, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
             outs.append(
                 (Path(f"{out}-00000-of-00001.parquet").read_bytes(), without_times(f"{out}.ledger.json"))
             )
@@ -298,8 +298,8 @@ class TestEdges:
         rows = pq.read_table(pairs)
         kept = rows.filter(pa.compute.not_equal(rows["item"], "i1"))
         pq.write_table(kept, tmp_path / "kept.parquet")
-        given = str(tmp_path / "kept.parquet")
-        assert select(capsys, "--input", given, *COLUMNS, *BUDGET, KEY, f"--output={without}")[0] == 0
+        path = str(tmp_path / "kept.parquet")
+        assert select(capsys, "--input", path, *COLUMNS, *BUDGET, KEY, f"--output={without}")[0] == 0
         assert sorted({*read(without)["item"].to_pylist(), "i1", "nobody holds this"}) == sorted(items)
 
     def test_public_items_have_no_noisy_weight(self, pairs, tmp_path, capsys):
@@ -320,9 +320,9 @@ class TestEdges:
         flags = ["--on_null=drop", f"--not_private_counts={counts}"]
         code, told, _ = select(capsys, "--input", str(path), *COLUMNS, *BUDGET, *flags, f"--output={out}")
         assert code == 0
-        found = json.loads(counts.read_text())
-        assert found["not_private"] is True
-        assert sum(found["dropped"].values()) == 2
+        dropped = json.loads(counts.read_text())
+        assert dropped["not_private"] is True
+        assert sum(dropped["dropped"].values()) == 2
         assert "NOT PRIVATE" in told
         assert "dropped" not in Path(f"{out}.ledger.json").read_text()
 

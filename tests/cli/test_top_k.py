@@ -101,10 +101,10 @@ class TestOutput:
         code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
         assert (code, err) == (0, "")
         assert sorted(os.listdir(tmp_path / "out")) == ["top-00000-of-00001.parquet", "top.ledger.json"]
-        found = read(out)
-        assert found.schema.names == ["rank", "item"]
-        assert found["rank"].to_pylist() == list(range(1, found.num_rows + 1))
-        items = found["item"].to_pylist()
+        ranking = read(out)
+        assert ranking.schema.names == ["rank", "item"]
+        assert ranking["rank"].to_pylist() == list(range(1, ranking.num_rows + 1))
+        items = ranking["item"].to_pylist()
         # Counts fall from 1,100 by tenths, noise is a few dozen at most.
         assert 3 <= len(items) <= 5 and items[0] in ("i1", "i2") and set(items) <= set(true_counts())
         ledger = ledger_of(out)
@@ -145,14 +145,16 @@ class TestOutput:
             f"--output={out}",
         ]
         assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
-        found, parameters = read(out), json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]
-        assert found.schema.names == ["rank", "item", "noisy_count"]
+        ranking, parameters = read(out), json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]
+        assert ranking.schema.names == ["rank", "item", "noisy_count"]
         assert parameters["noisy_count_share"] == 0.5
         deviation = parameters["noisy_count_deviation"]
         # Correlated Gaussian noise: beyond 25 deviations with probability below e^-300.
         assert 4 < deviation < 5
         true = true_counts()
-        errors = [n - true[i] for i, n in zip(found["item"].to_pylist(), found["noisy_count"].to_pylist())]
+        errors = [
+            n - true[i] for i, n in zip(ranking["item"].to_pylist(), ranking["noisy_count"].to_pylist())
+        ]
         assert max(map(abs, errors)) < 25 * deviation
         assert any(errors)
 
@@ -257,8 +259,8 @@ class TestDomain:
         true = true_counts()
         settings = TopKConfig(2.0, 1e-3, 11, mechanism="cdp-peel", public_domain=True, noisy_counts=True)
         items, noisy = public_reference({item: true[item] for item in listed}, settings)
-        found = read(out).to_pydict()
-        assert found == {"rank": list(range(1, 12)), "item": items, "noisy_count": noisy}
+        ranking = read(out).to_pydict()
+        assert ranking == {"rank": list(range(1, 12)), "item": items, "noisy_count": noisy}
         assert any(item.startswith("nobody") for item in items)
         parameters = ledger_of(out).parameters
         assert parameters["public_domain"] is True and parameters["selection"] is None

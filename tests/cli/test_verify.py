@@ -51,9 +51,9 @@ def copy(made, tmp_path) -> Path:
 
 def verify(capsys, *argv) -> tuple[int, dict[str, bool | None]]:
     code = main(["verify", *map(str, argv), "--json"])
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["verified"] == (code == 0)
-    return code, {statement["name"]: statement["holds"] for statement in found["statements"]}
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["verified"] == (code == 0)
+    return code, {statement["name"]: statement["holds"] for statement in answer["statements"]}
 
 
 class TestLedger:
@@ -85,8 +85,8 @@ class TestLedger:
         assert main(["select", "--input", str(made / "pairs.parquet"), *FLAGS, f"--output={out}"]) == 0
         (shard,) = json.loads(Path(f"{out}.ledger.json").read_text())["release"]["outputs"]
         assert shard == {"name": "x-00000-of-00001.parquet", "rows": None, "sha256": None}
-        code, found = verify(capsys, f"{out}.ledger.json", "--contents")
-        assert code == 0 and found["output"] is True and found["contents"] is None
+        code, verdicts = verify(capsys, f"{out}.ledger.json", "--contents")
+        assert code == 0 and verdicts["output"] is True and verdicts["contents"] is None
 
     @pytest.mark.parametrize("how,expected", [("base", ["p*.parquet"]), ("full", None), ("none", None)])
     def test_names_of_the_input_are_those_of_the_command(self, how, expected, made, tmp_path):
@@ -135,9 +135,9 @@ class TestVerify:
     def test_all_of_it_holds(self, made, capsys):
         ledger = made / "out.ledger.json"
         asked = ["--contents", f"--input={made / 'pairs.parquet'}", f"--input_digests={made / 'key'}"]
-        code, found = verify(capsys, ledger, *asked)
-        assert code == 0 and set(found.values()) == {True}
-        assert set(found) >= {
+        code, verdicts = verify(capsys, ledger, *asked)
+        assert code == 0 and set(verdicts.values()) == {True}
+        assert set(verdicts) >= {
             "guarantee",
             "thresholds",
             "noise",
@@ -160,9 +160,12 @@ class TestVerify:
 
     def test_a_missing_file(self, copy, capsys):
         (copy / "out-00001-of-00002.txt").unlink()
-        code, found = verify(capsys, copy / "out.ledger.json", "--contents")
+        code, verdicts = verify(capsys, copy / "out.ledger.json", "--contents")
         assert (
-            code == 1 and found["output"] is False and found["guarantee"] is True and "contents" not in found
+            code == 1
+            and verdicts["output"] is False
+            and verdicts["guarantee"] is True
+            and "contents" not in verdicts
         )
 
     @pytest.mark.parametrize("data", [b"x\n", b""])
@@ -170,15 +173,15 @@ class TestVerify:
         path = copy / "out-00001-of-00002.txt"
         path.write_bytes(path.read_bytes()[1:] + data)
         assert verify(capsys, copy / "out.ledger.json")[0] == 0
-        code, found = verify(capsys, copy / "out.ledger.json", "--contents")
-        assert code == 1 and found["contents"] is False
+        code, verdicts = verify(capsys, copy / "out.ledger.json", "--contents")
+        assert code == 1 and verdicts["contents"] is False
 
     def test_a_changed_input_and_another_key(self, made, copy, capsys):
         pq.write_table(popular_table(301), copy / "pairs.parquet")
         ledger = made / "out.ledger.json"
         asked = [f"--input={copy / 'pairs.parquet'}", f"--input_digests={made / 'key'}"]
-        code, found = verify(capsys, ledger, *asked)
-        assert code == 1 and found["input"] is False
+        code, verdicts = verify(capsys, ledger, *asked)
+        assert code == 1 and verdicts["input"] is False
         (copy / "other").write_text("00" * 32)
         asked = [f"--input={made / 'pairs.parquet'}", f"--input_digests={copy / 'other'}"]
         assert verify(capsys, ledger, *asked)[1]["input"] is False
@@ -198,8 +201,8 @@ class TestVerify:
         values = json.loads(path.read_text())
         change(values)
         path.write_text(json.dumps(values))
-        code, found = verify(capsys, path, "--contents")
-        assert code == 1 and [name for name, holds in found.items() if holds is False] == [failing]
+        code, verdicts = verify(capsys, path, "--contents")
+        assert code == 1 and [name for name, holds in verdicts.items() if holds is False] == [failing]
         assert main(["verify", str(path), "--contents", "--quiet"]) == 1
         told = capsys.readouterr().out
         assert f"NOT VERIFIED\n  FAILS  {failing}: " in told and told.count("\n") == 2
@@ -215,8 +218,8 @@ class TestVerify:
         assert told.out.count(": verified") == 4 and told.out.count("NOT VERIFIED") == 2
 
     def test_an_old_ledger_names_no_files(self, capsys):
-        code, found = verify(capsys, OLD)
-        assert code == 0 and found["output"] is None and found["settings"] is True
+        code, verdicts = verify(capsys, OLD)
+        assert code == 0 and verdicts["output"] is None and verdicts["settings"] is True
 
     @pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b"[" * 10_000, b'{"format": "dpbeam ledger"}'])
     def test_what_is_no_ledger(self, tmp_path, data, capsys):
@@ -268,8 +271,8 @@ class TestOtherFamilies:
         flags = ["--user_column=user", "--item_column=item", "--k=5", "--selector=basic", *more]
         out = [f"--output={tmp_path / 'top'}", "--epsilon=2", "--delta=1e-3", "--quiet"]
         assert main([command, "--input", str(made / "pairs.parquet"), *flags, *out]) == 0
-        code, found = verify(capsys, tmp_path / "top.ledger.json", "--contents")
-        assert code == 0 and set(found.values()) == {True} and "settings" in found
+        code, verdicts = verify(capsys, tmp_path / "top.ledger.json", "--contents")
+        assert code == 0 and set(verdicts.values()) == {True} and "settings" in verdicts
         assert main(["report", str(tmp_path / "top.ledger.json"), "--quiet"]) == 0
         page = (tmp_path / "top.report.html").read_text()
         assert 'role="img"' in page and event in page and f"dpbeam {command}" in page
@@ -282,8 +285,8 @@ class TestOtherFamilies:
         assert main(["top-k", *flags, *out, key]) == 0
         ledger = tmp_path / "top.ledger.json"
         assert Ledger.from_json(ledger.read_text()).release.inputs == ("counts.csv",)
-        code, found = verify(capsys, ledger, "--contents", key, f"--input={tmp_path / 'counts.csv'}")
-        assert code == 0 and found["input"] is True and found["settings"] is True
+        code, verdicts = verify(capsys, ledger, "--contents", key, f"--input={tmp_path / 'counts.csv'}")
+        assert code == 0 and verdicts["input"] is True and verdicts["settings"] is True
         assert main(["report", str(ledger), "--quiet"]) == 0
         page = (tmp_path / "top.report.html").read_text()
         assert 'role="img"' not in page and "by a factor of at most e^2 = 7.39.</strong>" in page

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
 
@@ -27,7 +26,7 @@ MODULUS = 1_000_003
 class Faults:
     """Breaks once per job, at shard 0 of the last round, after some elements were already emitted.
 
-    kinds: raise (an exception), kill (the Python worker kills itself), hold (tells `reached`, waits for `go`, so that a
+    kinds: raise (an exception), hold (tells `reached`, waits for `go`, so that a
     test can kill something from outside), always (an exception every time), none.
     """
 
@@ -47,8 +46,6 @@ class Faults:
             return
         if not self._first("struck"):
             return
-        if self.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
         raise RuntimeError("planted fault: once")
 
     def _first(self, name: str) -> bool:
@@ -194,7 +191,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
     parser.add_argument("--output", required=True)
-    parser.add_argument("--fault", choices=["none", "raise", "kill", "hold", "always"], default="none")
+    parser.add_argument("--fault", choices=["none", "raise", "hold", "always"], default="none")
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--width", type=int, default=1000)

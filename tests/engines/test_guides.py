@@ -91,10 +91,10 @@ def test_another_library_takes_what_is_released(name, tmp_path):
         reason = (fetched.stderr.strip().splitlines() or ["no reason given"])[-1]
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot install {name}: {reason}")
     workspace = Workspace(tmp_path)
-    found = blocks((ROOT / LIBRARIES[name]).read_text())
-    release = next(block for block in found if block.mark == "run")
+    examples = blocks((ROOT / LIBRARIES[name]).read_text())
+    release = next(block for block in examples if block.mark == "run")
     assert workspace.run(release).returncode == 0
-    (block,) = [block for block in found if block.mark == f"run on {name}"]
+    (block,) = [block for block in examples if block.mark == f"run on {name}"]
     (tmp_path / "block.py").write_text(block.code)
     done = subprocess.run(
         [script, "run", name, "block.py"],

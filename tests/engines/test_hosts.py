@@ -234,10 +234,6 @@ class TestFlink(OnHosts):
         assert not first.fetch(f"http://localhost:{FLINK.partition(':')[2]}/overview")
         assert not pathlib.Path("/mark").exists()
 
-    def test_the_bytes_of_one_machine(self, cluster, store, objects, environment, pairs, expected):
-        self.run_undisturbed(cluster, store, objects, environment, expected)
-        that_worked(cluster, job_of(cluster))
-
     def test_a_host_that_dies_and_comes_back_empty(
         self, cluster, store, objects, environment, pairs, expected
     ):

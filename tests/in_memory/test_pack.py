@@ -70,11 +70,11 @@ def test_the_order_of_the_rows_is_that_of_the_input():
 
 
 def test_a_result_says_what_it_is():
-    found = pack(columns())
-    assert repr(found) == "Packed(120 agents, epsilon=8, delta=0.0001, NOT PRIVATE)"
-    assert len(found) == AGENTS and b"own agent alone" in found.table.schema.metadata[b"dpbeam"]
-    assert set(found.prices.average()) == {"x", "y"} and found.ledger.verify().delta <= 1e-4
-    assert found.ledger.privacy_unit.endswith("agents stand in the column 'agent'")
+    packed = pack(columns())
+    assert repr(packed) == "Packed(120 agents, epsilon=8, delta=0.0001, NOT PRIVATE)"
+    assert len(packed) == AGENTS and b"own agent alone" in packed.table.schema.metadata[b"dpbeam"]
+    assert set(packed.prices.average()) == {"x", "y"} and packed.ledger.verify().delta <= 1e-4
+    assert packed.ledger.privacy_unit.endswith("agents stand in the column 'agent'")
     with pytest.raises(InputError, match="lacks the metadata"):
         Posted.from_table(pa.table({"round": [1]}))
 
@@ -83,9 +83,9 @@ def test_average_prices_are_in_the_caller_s_units():
     """Twice the demands and supplies, in another unit: half the price of a unit."""
     data = columns()
     doubled = {**data, "x": data["x"] * 2}
-    found = pack(doubled, supplies={"x": {"supply": 40, "max_demand": 2}, "y": 30}).prices.average()
+    prices = pack(doubled, supplies={"x": {"supply": 40, "max_demand": 2}, "y": 30}).prices.average()
     expected = pack(data).prices.average()
-    assert found["x"] == pytest.approx(expected["x"] / 2) and found["y"] == pytest.approx(expected["y"])
+    assert prices["x"] == pytest.approx(expected["x"] / 2) and prices["y"] == pytest.approx(expected["y"])
 
 
 @pytest.mark.parametrize(
@@ -131,22 +131,22 @@ def rows():
     ]
 
 
-def packed_on_beam(given, tmp_path, check, **more):
+def packed_on_beam(agents, tmp_path, check, **more):
     made = plan(
         market([20, 30], AGENTS, **more), **{k: v for k, v in BUDGET.items() if k != "allow_small_supply"}
     )
     with dpbeam.RunFolder(str(tmp_path), key("ab")) as run:
         with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-            found = pipeline | beam.Create(given) | dpbeam.Packing(made.config, made.market, run=run)
-            assert_that(found, check)
+            allocations = pipeline | beam.Create(agents) | dpbeam.Packing(made.config, made.market, run=run)
+            assert_that(allocations, check)
         return posted_prices(made, run)
 
 
 def test_the_transform_gives_what_the_call_gives(tmp_path):
     expected = pack(columns())
 
-    def check(found):
-        assert {row.agent: row.allocation for row in found} == shares(expected)
+    def check(allocations):
+        assert {row.agent: row.allocation for row in allocations} == shares(expected)
 
     posted = packed_on_beam(rows(), tmp_path, check)
     assert (posted.prices == expected.prices.prices).all()
@@ -154,7 +154,7 @@ def test_the_transform_gives_what_the_call_gives(tmp_path):
 
 def test_the_transform_refuses_an_agent_s_second_row(tmp_path):
     with pytest.raises(Exception, match="column 'agent' holds an agent twice"):
-        packed_on_beam([*rows()[:3], rows()[1]], tmp_path, lambda found: None)
+        packed_on_beam([*rows()[:3], rows()[1]], tmp_path, lambda allocations: None)
 
 
 @pytest.mark.parametrize(

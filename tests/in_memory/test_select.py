@@ -54,11 +54,11 @@ class TestEqualsTheCommand:
     @pytest.mark.parametrize("method", selectors())
     def test_items_weights_and_ledger(self, method, tmp_path):
         weights = selectors()[method].shows_weights
-        found = select(TABLE, method=method, max_items_per_user=60, noisy_weights=weights)
+        selected = select(TABLE, method=method, max_items_per_user=60, noisy_weights=weights)
         flags = ["--max_items_per_user=60", *["--noisy_weights"] * weights]
         table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
-        assert found.table.to_pydict() == table.to_pydict() and len(found) > 5
-        mine = json.loads(found.ledger.to_json())
+        assert selected.table.to_pydict() == table.to_pydict() and len(selected) > 5
+        mine = json.loads(selected.ledger.to_json())
         for values in (mine, ledger):
             values.pop("parameters")
         assert ledger.pop("release")["command"] == "select"
@@ -70,55 +70,55 @@ class TestEqualsTheCommand:
         users = Counter(item for _, item in set(zip(*TABLE.select(["user", "item"]).to_pydict().values())))
         rare = min(users, key=users.get)
         (tmp_path / "public.txt").write_text(f"{rare}\n")
-        found = select(TABLE, method=method, max_items_per_user=4, min_users=20, public_items=[rare])
+        selected = select(TABLE, method=method, max_items_per_user=4, min_users=20, public_items=[rare])
         flags = ["--max_items_per_user=4", "--min_users=20", f"--public_items={tmp_path / 'public.txt'}"]
         table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
-        assert found.table.to_pydict() == table.to_pydict()
-        assert ledger["parameters"]["min_users"] == found.ledger.parameters["min_users"] == 20
-        released = set(found.items)
+        assert selected.table.to_pydict() == table.to_pydict()
+        assert ledger["parameters"]["min_users"] == selected.ledger.parameters["min_users"] == 20
+        released = set(selected.items)
         assert users[rare] < 20 and rare in released and len(released) > 3
         assert all(users[item] >= 20 for item in released - {rare})
         assert "min_users" not in select(TABLE, method=method).ledger.parameters
 
     def test_parameters_of_the_ledger(self, tmp_path):
-        found = select(TABLE, method="gsu", rounds=4).ledger.parameters
+        parameters = select(TABLE, method="gsu", rounds=4).ledger.parameters
         _, ledger = command(TABLE, tmp_path, "--method=gsu", "--rounds=4")
         theirs = ledger["parameters"]
-        mine = found.pop("input"), theirs.pop("input")
+        mine = parameters.pop("input"), theirs.pop("input")
         assert theirs.pop("output") == {"format": "parquet", "shards": 1}
-        assert found == theirs and found["rounds"] == 4
+        assert parameters == theirs and parameters["rounds"] == 4
         assert mine[0] == {"layout": "pairs", "on_null": "error", "item_types": ["string"]}
         assert mine[0].items() <= mine[1].items()
 
     def test_public_items(self, tmp_path):
         public = ["i1", "nobody holds it", "", "i1"]
         (tmp_path / "public.txt").write_text("i1\nnobody holds it\n")
-        found = select(TABLE, public_items=public, noisy_weights=True)
+        selected = select(TABLE, public_items=public, noisy_weights=True)
         table, ledger = command(
             TABLE, tmp_path, f"--public_items={tmp_path / 'public.txt'}", "--noisy_weights"
         )
         assert (
-            found.table.to_pydict() == table.to_pydict()
-            and found.ledger.public_items
+            selected.table.to_pydict() == table.to_pydict()
+            and selected.ledger.public_items
             and ledger["public_items"]
         )
-        assert {"i1", "nobody holds it"} <= set(found.items) and "" not in found.items
-        assert select(TABLE, public_items=pa.table({"item": public})).items == found.items
+        assert {"i1", "nobody holds it"} <= set(selected.items) and "" not in selected.items
+        assert select(TABLE, public_items=pa.table({"item": public})).items == selected.items
         encoded = TABLE.set_column(1, "item", TABLE["item"].dictionary_encode())
-        assert select(encoded, public_items=public).items == found.items
+        assert select(encoded, public_items=public).items == selected.items
 
     def test_several_item_columns(self, tmp_path):
         number = pa.array(np.arange(len(TABLE)) % 2)
         table = TABLE.append_column("number", number)
-        found = select(table, item=["item", "number"], noisy_weights=True)
+        selected = select(table, item=["item", "number"], noisy_weights=True)
         expected, _ = command(table, tmp_path, "--noisy_weights", item=("item", "number"))
-        assert found.table.to_pydict() == expected.to_pydict() and len(found) > 2
-        assert found.items[0] == (expected["item"][0].as_py(), expected["number"][0].as_py())
-        assert found.ledger.parameters["input"]["item_types"] == ["string", "int"]
-        assert found.ledger.privacy_unit == "one user: one value of the column 'user'"
+        assert selected.table.to_pydict() == expected.to_pydict() and len(selected) > 2
+        assert selected.items[0] == (expected["item"][0].as_py(), expected["number"][0].as_py())
+        assert selected.ledger.parameters["input"]["item_types"] == ["string", "int"]
+        assert selected.ledger.privacy_unit == "one user: one value of the column 'user'"
         public = pa.table({"item": ["new"], "number": [7]})
         assert set(select(table, item=["item", "number"], public_items=public).items) == {
-            *found.items,
+            *selected.items,
             ("new", 7),
         }
 
@@ -137,10 +137,10 @@ class TestEqualsTheCommand:
             }
         )
         counts: dict[str, int] = {}
-        found = select(holes, on_null="drop", not_private_counts=counts)
+        selected = select(holes, on_null="drop", not_private_counts=counts)
         numbers = tmp_path / "counts.json"
         table, _ = command(holes, tmp_path, "--on_null=drop", f"--not_private_counts={numbers}")
-        assert found.table.to_pydict() == table.to_pydict() and len(found) > 5
+        assert selected.table.to_pydict() == table.to_pydict() and len(selected) > 5
         theirs = json.loads(numbers.read_text())["dropped"]
         assert counts == theirs and counts["null_rows"] > 0 and counts["empty_items"] > 0
 
@@ -299,8 +299,8 @@ class TestInputs:
 
     def test_names_of_columns(self):
         other = TABLE.rename_columns(["who", "query"])
-        found = select(other, user="who", item="query")
-        assert found.items == select(TABLE).items and found.table.schema.names == ["item"]
+        selected = select(other, user="who", item="query")
+        assert selected.items == select(TABLE).items and selected.table.schema.names == ["item"]
 
     @pytest.mark.parametrize("make", [pandas_frame, pandas_objects, polars_frame])
     def test_missing_values_of_frames(self, make):
@@ -321,10 +321,12 @@ class TestInputs:
         "data", [([], []), TABLE.slice(0, 0), {"user": pa.nulls(0), "item": pa.nulls(0)}]
     )
     def test_no_data(self, data):
-        found = select(data, noisy_weights=True)
-        assert found.items == [] and len(found) == 0
-        assert found.table.schema == pa.schema([("item", pa.large_string()), ("noisy_weight", pa.float64())])
-        assert found.ledger.verify().epsilon <= 2
+        selected = select(data, noisy_weights=True)
+        assert selected.items == [] and len(selected) == 0
+        assert selected.table.schema == pa.schema(
+            [("item", pa.large_string()), ("noisy_weight", pa.float64())]
+        )
+        assert selected.ledger.verify().epsilon <= 2
 
     def test_one_user(self):
         assert select((["ann"] * 500, [f"x{n}" for n in range(500)])).items == []
@@ -422,9 +424,9 @@ class TestRefusals:
 class TestKeys:
     def test_a_fixed_key_is_said(self):
         with pytest.warns(UserWarning, match="NOT PRIVATE: insecure_test_key") as told:
-            found = select(TABLE)
+            selected = select(TABLE)
         assert told[0].filename == __file__
-        assert not found.ledger.private and "NOT PRIVATE" in repr(found)
+        assert not selected.ledger.private and "NOT PRIVATE" in repr(selected)
 
     def test_every_call_draws_its_own_key(self, recwarn, monkeypatch):
         made = []
@@ -437,7 +439,7 @@ class TestKeys:
         monkeypatch.setattr(RunKey, "fresh", staticmethod(watched))
         results = [dpbeam.select(TABLE, **BUDGET, noisy_weights=True) for _ in range(2)]
         assert results[0].table != results[1].table and not recwarn.list
-        assert all(found.ledger.private for found in results) and len(made) == 2
+        assert all(selected.ledger.private for selected in results) and len(made) == 2
         for key in made:
             with pytest.raises(ValueError, match="has served a run"):
                 key.spend()
@@ -446,39 +448,41 @@ class TestKeys:
 @fixed_key
 class TestResult:
     def test_ledger_verifies(self):
-        found = select(TABLE, method="gsu", rounds=4)
-        again = Ledger.from_json(found.ledger.to_json())
-        assert again == found.ledger and type(found.ledger) is dpbeam.Ledger
+        selected = select(TABLE, method="gsu", rounds=4)
+        again = Ledger.from_json(selected.ledger.to_json())
+        assert again == selected.ledger and type(selected.ledger) is dpbeam.Ledger
         assert again.verify().epsilon <= 2 and again.verify().delta <= 1e-3
 
     def test_it_is_a_table(self):
-        found = select(TABLE, noisy_weights=True)
-        assert pa.table(found).equals(found.table)
-        assert list(found) == found.items == sorted(found.items)
-        assert repr(found).startswith(f"Selection({len(found)} items, method='gsu', epsilon=2, delta=0.001")
+        selected = select(TABLE, noisy_weights=True)
+        assert pa.table(selected).equals(selected.table)
+        assert list(selected) == selected.items == sorted(selected.items)
+        assert repr(selected).startswith(
+            f"Selection({len(selected)} items, method='gsu', epsilon=2, delta=0.001"
+        )
 
     def test_it_holds_released_items_alone(self):
         """Also below the surface: the buffers of the table are no slices of the input's."""
         users, items = (TABLE[name].to_pylist() for name in ("user", "item"))
-        found = select(([*users, "u-secret"], [*items, "i-secret"]))
+        selected = select(([*users, "u-secret"], [*items, "i-secret"]))
         assert (
-            set(vars(found)) == {"table", "ledger", "others"}
-            and found.others is None
-            and found.table.schema.metadata is None
+            set(vars(selected)) == {"table", "ledger", "others"}
+            and selected.others is None
+            and selected.table.schema.metadata is None
         )
-        buffers = [b for c in found.table.columns for chunk in c.chunks for b in chunk.buffers() if b]
+        buffers = [b for c in selected.table.columns for chunk in c.chunks for b in chunk.buffers() if b]
         held = b" ".join(b.to_pybytes() for b in buffers)
-        assert found.items[0].encode() in held and b"secret" not in held
+        assert selected.items[0].encode() in held and b"secret" not in held
         assert len(held) < 2_000
 
     @pytest.mark.parametrize("library", ["pandas", "polars"])
     def test_frames(self, library):
         pytest.importorskip(library)
-        found = select(TABLE, noisy_weights=True)
-        frame = getattr(found, f"to_{library}")()
+        selected = select(TABLE, noisy_weights=True)
+        frame = getattr(selected, f"to_{library}")()
         assert type(frame).__module__.startswith(library)
-        assert list(frame["item"]) == found.items
-        assert list(frame["noisy_weight"]) == found.table["noisy_weight"].to_pylist()
+        assert list(frame["item"]) == selected.items
+        assert list(frame["noisy_weight"]) == selected.table["noisy_weight"].to_pylist()
 
 
 def python(code):

@@ -59,14 +59,14 @@ def test_equals_the_command(arguments, flags, tmp_path, monkeypatch):
     ]
     assert main(["top-k", *argv, f"--insecure_test_key={KEY}", *flags, "--output=out", "--quiet"]) == 0
     written = pq.read_table("out-00000-of-00001.parquet")
-    found = top_k(**arguments)
-    assert found.table.to_pydict() == written.to_pydict() and len(found) == 5
-    assert found.items == written["item"].to_pylist()
+    ranking = top_k(**arguments)
+    assert ranking.table.to_pydict() == written.to_pydict() and len(ranking) == 5
+    assert ranking.items == written["item"].to_pylist()
     mine, theirs = (
-        json.loads(text) for text in (found.ledger.to_json(), Path("out.ledger.json").read_text())
+        json.loads(text) for text in (ranking.ledger.to_json(), Path("out.ledger.json").read_text())
     )
-    Ledger.from_json(found.ledger.to_json()).verify()
-    assert not found.ledger.private
+    Ledger.from_json(ranking.ledger.to_json()).verify()
+    assert not ranking.ledger.private
     for name in ("method", "epsilon", "delta", "accounting", "events", "privacy_unit", "key_source"):
         assert mine[name] == theirs[name], name
     same = {name: value for name, value in theirs["parameters"].items() if name not in ("input", "output")}
@@ -75,9 +75,9 @@ def test_equals_the_command(arguments, flags, tmp_path, monkeypatch):
 
 def test_a_fresh_key_and_several_columns():
     data = {"user": TABLE["user"], "a": TABLE["item"], "b": TABLE["item"]}
-    found = dpbeam.top_k(data, item=["a", "b"], k=3, noisy_counts=True, **BUDGET)
-    assert found.table.schema.names == ["rank", "a", "b", "noisy_count"] and found.ledger.private
-    assert all(a == b for a, b in found.items) and len(found.items) == 3
+    ranking = dpbeam.top_k(data, item=["a", "b"], k=3, noisy_counts=True, **BUDGET)
+    assert ranking.table.schema.names == ["rank", "a", "b", "noisy_count"] and ranking.ledger.private
+    assert all(a == b for a, b in ranking.items) and len(ranking.items) == 3
     assert (
         dpbeam.top_k({"user": pa.array([], "string"), "item": pa.array([], "string")}, k=3, **BUDGET).items
         == []

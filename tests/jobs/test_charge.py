@@ -164,8 +164,8 @@ class TestAgain:
         out = capsys.readouterr().out
         assert "release 'night' of dataset 'logs' is out already" in out
         assert shards() == before and len(account().entries) == entries
-        found = json.loads(pathlib.Path("r.json").read_text())
-        assert (found["items_released"], found["outputs"]) == (SHARDS, sorted(before))
+        outcome = json.loads(pathlib.Path("r.json").read_text())
+        assert (outcome["items_released"], outcome["outputs"]) == (SHARDS, sorted(before))
 
     def test_its_output_may_have_gone_elsewhere(self, place):
         assert main(flags()) == 0
@@ -174,10 +174,14 @@ class TestAgain:
         for _ in range(2):
             assert main(flags("--result_file=r.json")) == 0
         assert not glob.glob("out*")
-        found = json.loads(pathlib.Path("r.json").read_text())
-        assert (found["status"], found["exit_code"], found["release_id"]) == ("already_released", 0, "night")
-        assert (found["outputs"], found["ledger"], found["items_released"]) == ([], None, None)
-        assert found["charge"] == {"epsilon": 0.6, "delta": 1e-6}
+        outcome = json.loads(pathlib.Path("r.json").read_text())
+        assert (outcome["status"], outcome["exit_code"], outcome["release_id"]) == (
+            "already_released",
+            0,
+            "night",
+        )
+        assert (outcome["outputs"], outcome["ledger"], outcome["items_released"]) == ([], None, None)
+        assert outcome["charge"] == {"epsilon": 0.6, "delta": 1e-6}
 
     @pytest.mark.parametrize(
         "change", [["--epsilon=0.3"], ["--output=out2"], ["--on_null=drop"], ["--input=p2.csv"]]
@@ -354,10 +358,10 @@ class TestCutShort:
         change = charged.BudgetStore.change
 
         def lost(self, dataset, decide, by):
-            found = change(self, dataset, decide, by)
-            if found.entries[-1].kind == "publish":
+            account = change(self, dataset, decide, by)
+            if account.entries[-1].kind == "publish":
                 raise BudgetStoreError("--budget: connection lost")
-            return found
+            return account
 
         with monkeypatch.context() as broken:
             broken.setattr(charged.BudgetStore, "change", lost)
@@ -544,11 +548,11 @@ class TestZCDP:
         assert main([*create, "--composition=zcdp"]) == 0
         for n in range(4):
             assert main(flags(f"--release_id=r{n}", "--dataset=z", "--overwrite")) == 0, n
-        found = BudgetStore("b.db").account("z")
-        (standing,) = found.touched(found.releases["r0"].charge)
+        account = BudgetStore("b.db").account("z")
+        (standing,) = account.touched(account.releases["r0"].charge)
         assert 0 < standing.left["rho"] < standing.limit.amounts["rho"]
         # Four of epsilon 0.6: basic composition would have refused the fourth.
-        assert sum(r.charge.epsilon for r in found.releases.values()) > 2
+        assert sum(r.charge.epsilon for r in account.releases.values()) > 2
 
 
 class TestRenewal:

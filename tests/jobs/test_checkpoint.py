@@ -147,10 +147,10 @@ class TestGoingOn:
                 continue
             plain = settings_digest(command, {}, "/out")
             for name in names:
-                found = {settings_digest(command, {name: value}, "/out") for value in ("a", "b", True)} | {
+                digests = {settings_digest(command, {name: value}, "/out") for value in ("a", "b", True)} | {
                     plain
                 }
-                assert len(found) == (1 if name in OPERATIONAL else 4), (command, name)
+                assert len(digests) == (1 if name in OPERATIONAL else 4), (command, name)
         assert settings_digest("select", {}, "/out") != settings_digest("select", {}, "/out2")
 
     def test_operational_flags_are_flags(self):

@@ -30,10 +30,10 @@ ENDS = {
 
 
 def test_the_documents_table():
-    found = [
+    listed = [
         [cell.replace("`", "") for cell in row] for row in rows("docs/reference/cli.md", "| code | meaning |")
     ]
-    assert found == [[str(int(code)), code.meaning, code.again] for code in ExitCode]
+    assert listed == [[str(int(code)), code.meaning, code.again] for code in ExitCode]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -30,12 +30,12 @@ FILE = "--lineage_file=l.jsonl"
 
 def events(path: str = "l.jsonl") -> list[dict[str, Any]]:
     """Of a file, each as the client's classes read and write it."""
-    found = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    assert [event["eventType"] for event in found] in (["START", "COMPLETE"], ["START", "FAIL"])
-    assert len({event["run"]["runId"] for event in found}) == 1
-    for event in found:
+    events = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    assert [event["eventType"] for event in events] in (["START", "COMPLETE"], ["START", "FAIL"])
+    assert len({event["run"]["runId"] for event in events}) == 1
+    for event in events:
         holds(Serde.to_dict(as_classes(event)), event)
-    return found
+    return events
 
 
 def holds(theirs: Any, ours: Any, where: str = "") -> None:

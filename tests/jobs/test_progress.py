@@ -170,15 +170,15 @@ class TestClusterSteps:
 
     @pytest.fixture
     def told(self, monkeypatch, clock):
-        found = []
+        stages = []
         progress = Progress("job", enabled=True, passes=2, clock=clock)
         monkeypatch.setattr(
-            progress, "stage", lambda name: (found.append(name), setattr(progress, "_stage", name))
+            progress, "stage", lambda name: (stages.append(name), setattr(progress, "_stage", name))
         )
-        return progress, found
+        return progress, stages
 
     def test_the_first_running_step_names_the_stage(self, told):
-        progress, found = told
+        progress, stages = told
         for steps in (
             ["DataSource (at Impulse)"],
             [self.FIRST, self.USERS],
@@ -187,20 +187,20 @@ class TestClusterSteps:
             [self.LAST],
         ):
             progress.follow(steps)
-        assert found == ["reading", "items of each user", "round 1 of 2, sums and noise", "writing"]
+        assert stages == ["reading", "items of each user", "round 1 of 2, sums and noise", "writing"]
 
     def test_impulses_of_the_last_steps_do_not_end_the_job_at_its_start(self, told):
-        progress, found = told
+        progress, stages = told
         progress.follow([self.LAST])
         progress.follow([self.FIRST])
         progress.follow([self.LAST, "no name of ours"])
-        assert found == ["reading"]
+        assert stages == ["reading"]
 
     def test_it_never_goes_back(self, told):
-        progress, found = told
+        progress, stages = told
         progress.follow([self.SUMS])
         progress.follow([self.FIRST])
-        assert found == ["round 1 of 2, sums and noise"]
+        assert stages == ["round 1 of 2, sums and noise"]
 
 
 def test_the_input_that_was_read_counts_as_share(tmp_path, monkeypatch):

@@ -72,21 +72,21 @@ class TestEnds:
 
         when_run(monkeypatch, fails)
         code = main(flags(FILE))
-        found = result()
+        outcome = result()
         assert code == (2 if "refused" in told else 1)
-        assert (found["status"], found["exit_code"]) == ({1: "failed", 2: "refused"}[code], code)
-        assert found["error"] == told and found["meaning"] == ExitCode(code).meaning
-        assert set(found) == fields and "SECRET" not in str(found)
-        assert (found["outputs"], found["ledger"], found["charge"]) == ([], None, None)
+        assert (outcome["status"], outcome["exit_code"]) == ({1: "failed", 2: "refused"}[code], code)
+        assert outcome["error"] == told and outcome["meaning"] == ExitCode(code).meaning
+        assert set(outcome) == fields and "SECRET" not in str(outcome)
+        assert (outcome["outputs"], outcome["ledger"], outcome["charge"]) == ([], None, None)
         when_run(monkeypatch, draw)
         assert main(flags(FILE)) == 0  # a retry needs no --overwrite
         assert result()["status"] == "released"
 
     def test_no_budget(self, place, fields):  # noqa: F811
         assert main(flags(FILE, epsilon="0.95")) == 2
-        found = result()
-        assert found["status"] == "refused" and set(found) == fields
-        assert found["error"].startswith("--budget: the limit of dataset 'logs' would be passed")
+        outcome = result()
+        assert outcome["status"] == "refused" and set(outcome) == fields
+        assert outcome["error"].startswith("--budget: the limit of dataset 'logs' would be passed")
 
     def test_another_run_of_the_release_lives(self, place, monkeypatch):  # noqa: F811
         def work():

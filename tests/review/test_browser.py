@@ -27,24 +27,24 @@ METHODS = ("gsu", "vote", "mad2r")
 
 @pytest.fixture(scope="module")
 def browser():
-    with Chromium() as found:
-        yield found
+    with Chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("pages"), {}
+    folder, paths = tmp_path_factory.mktemp("pages"), {}
     for method in METHODS:
-        found[method] = folder / f"{method}.html"
-        found[method].write_text(page_of(ledger_of(method)), encoding="utf-8")
+        paths[method] = folder / f"{method}.html"
+        paths[method].write_text(page_of(ledger_of(method)), encoding="utf-8")
     ledger = ledger_of(privacy_unit=HOSTILE)
     ledger.parameters["x" * 300] = "y" * 3_000
     text = json.dumps({**json.loads(ledger.to_json()), "method": HOSTILE})
     parsed, statements = check_ledger(text)
-    found["hostile"] = folder / "hostile.html"
+    paths["hostile"] = folder / "hostile.html"
     page = render(text, parsed, statements, name="n" * 200, prepared_by=HOSTILE)
-    found["hostile"].write_text(page, encoding="utf-8")
-    return found
+    paths["hostile"].write_text(page, encoding="utf-8")
+    return paths
 
 
 @pytest.mark.parametrize("name", [*METHODS, "hostile"])

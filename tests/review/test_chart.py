@@ -18,25 +18,25 @@ def points(most, chance):
 
 
 def test_points_lie_between_the_ticks_that_they_should():
-    found, texts = points(1_000, lambda users: 0.25 if users < 100 else 1.0)
+    shown, texts = points(1_000, lambda users: 0.25 if users < 100 else 1.0)
     low, high = texts["25 %"][1] - 4, texts["100 %"][1] - 4
     at_100 = texts["100"][0]
-    assert all(abs(y - (low if x < at_100 else high)) < 0.06 for x, y in found if abs(x - at_100) > 2)
-    assert found[0][0] == texts["1"][0] and found[-1][0] == pytest.approx(texts["1 k"][0], abs=0.1)
+    assert all(abs(y - (low if x < at_100 else high)) < 0.06 for x, y in shown if abs(x - at_100) > 2)
+    assert shown[0][0] == texts["1"][0] and shown[-1][0] == pytest.approx(texts["1 k"][0], abs=0.1)
     middle = (texts["1"][0] + texts["100"][0]) / 2
     assert texts["10"][0] == pytest.approx(middle, abs=0.1), "the axis is logarithmic"
 
 
 def test_probabilities_out_of_range_stay_inside():
-    found, texts = points(10, lambda users: 1.5 - users)
-    assert found[0][1] == pytest.approx((texts["50 %"][1]) - 4, abs=0.06), "one user, 0.5"
-    assert found[-1][1] == pytest.approx(texts["0 %"][1] - 4, abs=0.06), "below 0"
+    shown, texts = points(10, lambda users: 1.5 - users)
+    assert shown[0][1] == pytest.approx((texts["50 %"][1]) - 4, abs=0.06), "one user, 0.5"
+    assert shown[-1][1] == pytest.approx(texts["0 %"][1] - 4, abs=0.06), "below 0"
     assert points(10, lambda users: 2.0)[0][0][1] == pytest.approx(texts["100 %"][1] - 4, abs=0.06), "above 1"
 
 
 @pytest.mark.parametrize("most", [10, 99, 1_000, 10**7, 10**18])
 def test_ticks(most):
-    found = ticks(most)
-    assert found[0] == 1 and found[-1] <= most and found == sorted(found) and 3 <= len(found) <= 10
-    assert all(re.fullmatch("[125]0*", str(tick)) for tick in found)
-    assert math.log10(found[-1]) >= math.log10(most) / 2
+    marks = ticks(most)
+    assert marks[0] == 1 and marks[-1] <= most and marks == sorted(marks) and 3 <= len(marks) <= 10
+    assert all(re.fullmatch("[125]0*", str(tick)) for tick in marks)
+    assert math.log10(marks[-1]) >= math.log10(most) / 2

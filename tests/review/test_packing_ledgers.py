@@ -45,17 +45,17 @@ def test_less_noise_than_the_bounds_need_fails(name):
     values = values_of()
     (event,) = values["events"]["parts"]
     event[name] *= 1 - 1e-6
-    found = statements(values)
+    verdicts = statements(values)
     failing = {"sensitivity": "sensitivity", "sigma": "guarantee"}[name]
-    assert [name for name, holds in found.items() if holds is False] == [failing]
-    assert found["settings"] is None
+    assert [name for name, holds in verdicts.items() if holds is False] == [failing]
+    assert verdicts["settings"] is None
 
 
 def test_more_noise_is_no_lie():
     values = values_of()
     values["events"]["parts"][0]["sensitivity"] *= 1.5
-    found = statements(values)
-    assert found["sensitivity"] is True and found["guarantee"] is True and found["settings"] is None
+    verdicts = statements(values)
+    assert verdicts["sensitivity"] is True and verdicts["guarantee"] is True and verdicts["settings"] is None
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_more_noise_is_no_lie():
 def test_what_is_stated_beside_the_events_follows_from_the_settings(change):
     values = values_of()
     change(values["parameters"])
-    found = statements(values)
-    assert found["guarantee"] is True and found["settings"] is None
+    verdicts = statements(values)
+    assert verdicts["guarantee"] is True and verdicts["settings"] is None
 
 
 @pytest.mark.parametrize(

@@ -295,8 +295,8 @@ class TestContents:
         }
         ledger = replace(ledger_of(), method="top-k", events=plan.event, parameters=parameters)
         page = page_of(ledger)
-        found = {s.name: s.holds for s in check_ledger(ledger.to_json())[1]}
-        assert all(found.values()) and 'role="img"' in page and "Peeling" in page
+        verdicts = {s.name: s.holds for s in check_ledger(ledger.to_json())[1]}
+        assert all(verdicts.values()) and 'role="img"' in page and "Peeling" in page
         other = replace(ledger, parameters={**parameters, "k": 11})
         assert 'role="img"' not in page_of(other), "a curve of other noise than the ledger's"
 

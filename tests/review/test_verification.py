@@ -26,18 +26,18 @@ def statements(values) -> dict[str, bool | None]:
 
 @pytest.mark.parametrize("method", selectors())
 def test_honest_ledgers_hold(method):
-    found = statements(ledger_of(method).to_json())
-    assert set(found) >= {"guarantee", "noise", "key", "settings"} and all(found.values())
-    assert ("thresholds" in found) == ("Threshold" in ledger_of(method).to_json())
+    verdicts = statements(ledger_of(method).to_json())
+    assert set(verdicts) >= {"guarantee", "noise", "key", "settings"} and all(verdicts.values())
+    assert ("thresholds" in verdicts) == ("Threshold" in ledger_of(method).to_json())
 
 
 @pytest.mark.parametrize("method", selectors())
 def test_a_floor_on_users_is_recomputed(method):
     plan = make_plan(SelectionConfig(1.0, 1e-6, method, min_users=7))
     ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
-    found = {statement.name: statement for statement in check_ledger(ledger.to_json())[1]}
-    assert found["floor"].holds and found["settings"].holds
-    assert found["floor"].text == (
+    verdicts = {statement.name: statement for statement in check_ledger(ledger.to_json())[1]}
+    assert verdicts["floor"].holds and verdicts["settings"].holds
+    assert verdicts["floor"].text == (
         "no item of fewer than 7 users is released, but public ones: 6, the most that 6 give, "
         "is taken off every weight before noise, recomputed"
     )
@@ -55,18 +55,18 @@ def test_the_floor_of_a_domain():
     selection = SelectionConfig(1.0, 1e-6, "basic", min_users=4)
     plan = plan_topk(TopKConfig(1.0, 1e-6, 5, selection=selection))
     ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
-    (found,) = [s for s in check_ledger(ledger.to_json())[1] if s.name == "floor"]
-    assert found.holds and found.text.startswith("no item of fewer than 4 users")
+    (floor,) = [s for s in check_ledger(ledger.to_json())[1] if s.name == "floor"]
+    assert floor.holds and floor.text.startswith("no item of fewer than 4 users")
 
 
 def events_of(values, name):
     """All events of a class in a ledger's values."""
-    found, waiting = [], [values["events"]]
+    events, waiting = [], [values["events"]]
     while waiting:
         event = waiting.pop()
         waiting += event.get("parts", [])
-        found += [event] * (event["event"] == name)
-    return found
+        events += [event] * (event["event"] == name)
+    return events
 
 
 def declared(values, name, factor):
@@ -74,8 +74,8 @@ def declared(values, name, factor):
 
 
 def lower(values, event, field, factor):
-    for found in events_of(values, event):
-        found[field] *= factor
+    for events in events_of(values, event):
+        events[field] *= factor
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_gap_that_cannot_be():
     plan = plan_topk(TopKConfig(1.0, 1e-6, 5, mechanism="limited-domain"))
     values = json.loads(replace(ledger_of(), method="top-k", events=plan.event, parameters={}).to_json())
     lower(values, "LimitedDomainEvent", "gap", 0.9)
-    ledger, found = check_ledger(json.dumps(values))
-    assert ledger is None and [(s.name, s.holds) for s in found] == [("thresholds", False)]
+    ledger, verdicts = check_ledger(json.dumps(values))
+    assert ledger is None and [(s.name, s.holds) for s in verdicts] == [("thresholds", False)]
 
 
 def test_the_account_of_a_run_is_no_setting():
@@ -117,8 +117,8 @@ def test_the_account_of_a_run_is_no_setting():
 def test_other_settings_are_no_lie_but_are_not_reproduced():
     ledger = ledger_of()
     ledger.parameters["max_items_per_user"] = 99
-    found = statements(ledger.to_json())
-    assert found["settings"] is None and found["guarantee"] and found["thresholds"]
+    verdicts = statements(ledger.to_json())
+    assert verdicts["settings"] is None and verdicts["guarantee"] and verdicts["thresholds"]
 
 
 @pytest.mark.parametrize("change", [{"method": "unheard-of"}, {"parameters": {"nonsense": 1}}])
@@ -145,8 +145,8 @@ class TestOwnRevision:
     def test_settings_that_do_not_give_its_events_fail(self, ledger, parameters):
         assert statements(ledger.to_json())["settings"] is True
         ledger.parameters.update(parameters)
-        found = statements(ledger.to_json())
-        assert [name for name, holds in found.items() if holds is False] == ["settings"]
+        verdicts = statements(ledger.to_json())
+        assert [name for name, holds in verdicts.items() if holds is False] == ["settings"]
 
     @pytest.mark.parametrize("name", ["dpbeam", "numpy", "scipy"])
     def test_others_may_calibrate_otherwise(self, ledger, name):
@@ -202,9 +202,9 @@ def test_moves_of_coins_that_do_not_cover_their_items():
     for change in ({"grid": 64}, {"moves": moves[1:]}, {"moves": [moves[0], moves[0]]}):
         values = values_of("bits")
         events_of(values, "WeightedBernoulliEvent")[0].update(change)
-        ledger, found = check_ledger(json.dumps(values))
-        assert ledger is None and [(s.name, s.holds) for s in found] == [("thresholds", False)]
-        assert "moves must say" in found[0].text
+        ledger, verdicts = check_ledger(json.dumps(values))
+        assert ledger is None and [(s.name, s.holds) for s in verdicts] == [("thresholds", False)]
+        assert "moves must say" in verdicts[0].text
 
 
 def values_of(method: str) -> dict:

@@ -37,6 +37,7 @@ MUST_SEE = 1.5
 TRIALS = (1_000, 4_000, 16_000)
 _MORE = (1, 4, 16)  # times the keys that tell 1.5
 _ALPHA = 1e-6
+_MAX_ITEMS = 16
 _CASES = {all_novel(1).name, "tips one item from below", "tips one item from above"}
 NOISE, NORM, RANGE = "noise", "norm", "range"
 
@@ -144,13 +145,15 @@ def believes(plan: SelectionPlan, settings: Mapping[str, Any], max_items: int) -
     return None if subject is None else (other, subject)
 
 
-def generic_faults(plan: SelectionPlan, settings: Mapping[str, Any]) -> dict[str, Planted]:
+def generic_faults(
+    plan: SelectionPlan, settings: Mapping[str, Any], shares: Sequence[float] = SHARES
+) -> dict[str, Planted]:
     """Faults that fit every selection, by name: the plan whose claim is made, and what runs.
 
     What changes nothing in a selection is left out: a vote is one whatever D0 is, and coins have no threshold.
     """
     by_name: dict[str, Planted | None] = {
-        **{f"noise x {share:g}": (plan, Subject(plan.program, quiet(share))) for share in SHARES},
+        **{f"noise x {share:g}": (plan, Subject(plan.program, quiet(share))) for share in shares},
         "norm x 2": (plan, Subject(Louder(plan.program, 2.0))),
         "event for D0/4": believes(plan, settings, max(1, (plan.config.max_items_per_user or 1) // 4)),
         "a user is two": (plan, Subject(plan.program, identity=halves)),
@@ -187,16 +190,29 @@ class Row:
         return unseen or not self.honest
 
 
-def rows() -> dict[str, Callable[[], Row]]:
+@dataclass(frozen=True)
+class Sizes:
+    """How large faults are.
+
+    Attributes:
+      shares: of the noise that is drawn, one cell each.
+      factors: on epsilon, falling, of which the smallest that is seen is looked for.
+    """
+
+    shares: tuple[float, ...] = SHARES
+    factors: tuple[float, ...] = FACTORS
+
+
+def rows(sizes: Sizes = Sizes()) -> dict[str, Callable[[], Row]]:
     """One for the default of every selector and for every program of the other families, made when they are called."""
     by_name: dict[str, Callable[[], Row]] = {}
     for name, settings in defaults().items():
-        by_name[f"select, {name}"] = partial(selection_row, name, settings)
+        by_name[f"select, {name}"] = partial(selection_row, name, settings, sizes)
     for name in programs():
         if not name.startswith("select, "):
-            by_name[name] = partial(drawn_row, name)
+            by_name[name] = partial(drawn_row, name, sizes)
     for name in choices():
-        by_name[f"choice, {name}"] = partial(choice_row, name)
+        by_name[f"choice, {name}"] = partial(choice_row, name, sizes)
     return by_name
 
 
@@ -204,20 +220,20 @@ def _first(steps: tuple[int, ...], seen: Callable[[int], bool]) -> int | None:
     return next((step for step in steps if seen(step)), None)
 
 
-def _smallest(seen: Callable[[float], bool]) -> float | None:
+def _smallest(factors: Sequence[float], seen: Callable[[float], bool]) -> float | None:
     by_factor: dict[float, bool] = {}
-    for factor in FACTORS:
+    for factor in factors:
         by_factor[factor] = seen(factor)
         if not by_factor[factor]:
             break
     return smallest_seen(by_factor)
 
 
-def selection_row(name: str, settings: Mapping[str, Any], epsilon: float = 1.0, max_items: int = 16) -> Row:
+def selection_row(name: str, settings: Mapping[str, Any], sizes: Sizes) -> Row:
     """A selection, by its transcripts, released sets and draws."""
-    plan = plan_of(**settings, epsilon=epsilon, max_items_per_user=max_items)
+    plan = plan_of(**settings, epsilon=1.0, max_items_per_user=_MAX_ITEMS)
     cases = [case for case in worst_cases(plan) if case.name in _CASES]
-    cases += [Neighbours(*all_novel(max_items)), Neighbours(*all_novel(2 * max_items))]
+    cases += [Neighbours(*all_novel(_MAX_ITEMS)), Neighbours(*all_novel(2 * _MAX_ITEMS))]
 
     def refuted(claim: SelectionPlan, subject: Subject, trials: int) -> bool:
         return not audit(claim, trials=trials, subject=subject, cases=cases, alpha=_ALPHA).passed
@@ -225,17 +241,17 @@ def selection_row(name: str, settings: Mapping[str, Any], epsilon: float = 1.0, 
     def trials_of(subject: Subject, claim: SelectionPlan = plan) -> int | None:
         return _first(TRIALS, lambda trials: refuted(claim, subject, trials))
 
-    planted = generic_faults(plan, settings)
+    planted = generic_faults(plan, settings, sizes.shares)
     cells = {name: trials_of(subject, claim) for name, (claim, subject) in planted.items()}
     smallest = {
-        NOISE: _smallest(lambda c: trials_of(Subject(plan.program, quiet(1 / c))) is not None),
-        NORM: _smallest(lambda c: trials_of(Subject(Louder(plan.program, c))) is not None),
+        NOISE: _smallest(sizes.factors, lambda c: trials_of(Subject(plan.program, quiet(1 / c))) is not None),
+        NORM: _smallest(sizes.factors, lambda c: trials_of(Subject(Louder(plan.program, c))) is not None),
     }
     honest = not refuted(plan, Subject(plan.program), TRIALS[0])
     return Row(f"select, {name}", honest, cells, smallest)
 
 
-def drawn_row(name: str) -> Row:
+def drawn_row(name: str, sizes: Sizes) -> Row:
     """A program by the draws of its items and its hub, of which every round must be seen, and by what a user moves."""
     made = programs()[name]()
 
@@ -244,8 +260,10 @@ def drawn_row(name: str) -> Row:
         return all(p < _ALPHA / len(p_values) for p in p_values.values())
 
     steps = tuple(made.runs * more for more in _MORE)
-    cells = {f"noise x {share:g}": _first(steps, partial(seen, share)) for share in SHARES}
-    smallest = {NOISE: _smallest(lambda c: _first(steps, lambda n: seen(1 / c, n)) is not None)}
+    cells = {f"noise x {share:g}": _first(steps, partial(seen, share)) for share in sizes.shares}
+    smallest = {
+        NOISE: _smallest(sizes.factors, lambda c: _first(steps, lambda n: seen(1 / c, n)) is not None)
+    }
     honest = not made.drawn(made.runs).fault(_ALPHA, made.stated)
     unmet = made.drawn(1, build=Unmet).fault(_ALPHA, made.stated)
     cells["hub without noise"] = 1 if unmet else None
@@ -253,11 +271,11 @@ def drawn_row(name: str) -> Row:
         move, most = made.move, 1 + ROUNDING
         honest &= move(made.program) <= most
         cells["norm x 2"] = 1 if move(Louder(made.program, 2.0)) > most else None
-        smallest[NORM] = _smallest(lambda c: move(Louder(made.program, c)) > most)
+        smallest[NORM] = _smallest(sizes.factors, lambda c: move(Louder(made.program, c)) > most)
     return Row(name, honest, cells, smallest)
 
 
-def choice_row(name: str) -> Row:
+def choice_row(name: str, sizes: Sizes) -> Row:
     """A mechanism by its rankings; the noise of a choice is its range."""
     made = choices()[name]()
 
@@ -265,8 +283,8 @@ def choice_row(name: str) -> Row:
         return made.p_value(runs, plan=scaled(made.plan, factor)) < _ALPHA
 
     steps = tuple(made.runs * more for more in _MORE)
-    cells = {f"noise x {share:g}": _first(steps, partial(seen, 1 / share)) for share in SHARES}
-    smallest = {RANGE: _smallest(lambda c: _first(steps, lambda n: seen(c, n)) is not None)}
+    cells = {f"noise x {share:g}": _first(steps, partial(seen, 1 / share)) for share in sizes.shares}
+    smallest = {RANGE: _smallest(sizes.factors, lambda c: _first(steps, lambda n: seen(c, n)) is not None)}
     return Row(f"choice, {name}", made.p_value(made.runs) > _ALPHA, cells, smallest)
 
 
