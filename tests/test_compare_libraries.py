@@ -5,6 +5,8 @@ import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
@@ -98,6 +100,77 @@ def test_a_process_that_fails_or_takes_too_long_says_so(monkeypatch):
     assert row("raise SystemExit('no such thing')").failed == "no such thing"
     late = row("while True: pass")
     assert late.late and late.failed == "took more than 1 CPU seconds"
+
+
+class TestHittingSet:
+    PAIRS = (("a", "x"), ("a", "y"), ("b", "y"), ("c", "z"), ("d", "z"), ("e", "w"))
+
+    def entries(self, folder: Path) -> Path:
+        path = folder / "pairs.parquet"
+        pq.write_table(pa.table(dict(zip(("user", "item"), zip(*self.PAIRS)))), path)
+        return path
+
+    def test_users_missed_are_those_of_no_item_in_the_output(self, tmp_path):
+        path, out = self.entries(tmp_path), tmp_path / "out"
+        for chosen, missed in ((["y", "z"], 1), (["w"], 4), ([], 5), (["x", "y", "z", "w"], 0)):
+            out.mkdir(exist_ok=True)
+            table = pa.table({"rank": list(range(len(chosen))), "item": pa.array(chosen, pa.string())})
+            pq.write_table(table, out / "out-00000-of-00001.parquet")
+            assert compare.users_missed(path, str(out)) == missed
+
+    def test_all_items_of_the_data_are_its_domain(self, tmp_path):
+        place = tmp_path / "place"
+        place.mkdir()
+        path = compare.with_domain(self.entries(tmp_path), place)
+        assert pq.read_table(path).num_rows == len(self.PAIRS)
+        assert sorted(pq.read_table(place / compare.DOMAIN)["item"].to_pylist()) == ["w", "x", "y", "z"]
+
+    def checkout(self, folder: Path) -> Path:
+        """A package with the two functions of the peer that are called; their answers show what they were given."""
+        package = folder / "checkout" / "dp_mm_domain"
+        package.mkdir(parents=True)
+        (package / "peeling_mechanisms.py").write_text(
+            "def user_peeling_mechanism(input_data, domain, k, eps, delta):\n"
+            "    assert sorted(map(sorted, input_data)) == [['w'], ['x', 'y'], ['y'], ['z'], ['z']]\n"
+            "    assert (domain, k, eps, delta) == ({'w', 'x', 'y', 'z'}, 2, 1.0, 1e-5)\n"
+            "    return {'w', 'z'}\n"
+        )
+        (package / "hitting_set_mechanisms.py").write_text(
+            "def greedy_hitting_set(input_data, k):\n    assert len(input_data) == 5\n    return set('yz'[:k])\n"
+        )
+        return folder / "checkout"
+
+    def test_the_peer_runs_from_where_it_lies(self, tmp_path):
+        path, checkout = self.entries(tmp_path), self.checkout(tmp_path)
+        assert compare.peer_folder(checkout) == compare.peer_folder(checkout / "dp_mm_domain") == checkout
+        rows = [row for row in compare.ROWS if row.library == compare.PEER]
+        results = compare.compare(path, rows, sys.executable, (2,), 1, 60, checkout)
+        assert [compare.cells(result)[:3] for result in results] == [
+            ["google-research, user peeling", "2", "2"],
+            ["google-research, greedy: NOT PRIVATE", "2", "1"],
+        ]
+        text = compare.tables({"datasets": {"d": results}, "versions": {}, "left_out": {}})
+        assert "| who | k | users missed |" in text and "released" not in text
+
+    def test_a_checkout_that_is_none_and_a_library_without_a_row_are_refused(
+        self, tmp_path, monkeypatch, capsys
+    ):
+        with pytest.raises(
+            SystemExit, match=r"--dp_mm_domain: .* holds no dp_mm_domain/peeling_mechanisms.py"
+        ):
+            compare.peer_folder(tmp_path)
+        for flags, message in (
+            (
+                ["--hitting_set=5", "--library=opendp"],
+                "--library opendp has no row here: there are dpbeam, dp_mm_domain",
+            ),
+            (["--library=dp_mm_domain"], "--library dp_mm_domain has no row here"),
+            (["--hitting_set=0"], "--hitting_set must be at least 1, got 0"),
+        ):
+            monkeypatch.setattr(sys, "argv", ["compare_libraries", *flags])
+            with pytest.raises(SystemExit, match="2"):
+                compare.main()
+            assert message in capsys.readouterr().err
 
 
 def test_every_row_has_a_library_with_packages_and_a_case():

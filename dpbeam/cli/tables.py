@@ -47,6 +47,27 @@ def not_run(report: dict[str, Any]) -> str:
     return f"{report['not_run']} of {choices} choices were not run for lack of time{whole}"
 
 
+def model_error(report: dict[str, Any]) -> list[str]:
+    """How far what `dpbeam tune` expects of a model may be off, in lines; none for data."""
+    if "model_error" not in report:
+        return []
+    error = report["model_error"]
+    (least, most), (low, high) = error["items"], error["promise_over_truth"]
+    lines = [
+        f"a model, not data: such models promised {low:g} to {high:g} times what public sets gave, so the pick "
+        f"may release {least:,.0f} to {most:,.0f} items"
+    ]
+    if error["near"]:
+        near = ", ".join(f"{name} ({100 * share:.0f} % of the pick)" for name, share in error["near"].items())
+        guessed = not report["not_private"] and "rare_items_per_user" not in report["source"]
+        known = "--rare_items_per_user or " if guessed else ""
+        lines.append(
+            f"unsure of the method: near are {near}, and such a model's ratio of two methods was up to "
+            f"{error['ratio_of_methods']:g} times off; {known}public data tell more"
+        )
+    return lines
+
+
 def _plan(parts: Iterable[Shown], console: Console) -> None:
     for part in parts:
         if isinstance(part, str):
@@ -102,6 +123,7 @@ def _tuning(report: dict[str, Any], console: Console) -> None:
     late = f"; {not_run(report)}" if report["not_run"] else ""
     console.print(
         f"{len(report['choices'])} choices{late}. ± is the standard error of the mean, from three runs on.",
+        *model_error(report),
         f"pick: fewest trips within {100 * report['tolerance']:g} % of the best, then most {report['aim']}:",
         "  dpbeam select " + " ".join(f"--{n}={short(v)}" for n, v in report["flags"].items()),
         sep="\n",

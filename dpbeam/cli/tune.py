@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbeam.lab.evaluation.tuning import Tuning
 
 #: Flags of the model, fields of `Model`; --users scales data too.
-_MODEL = ("mean_items_per_user", "item_exponent", "set_size_spread", "items")
+_MODEL = ("mean_items_per_user", "rare_items_per_user", "item_exponent", "set_size_spread", "items")
 _NOT_PRIVATE = "NOT PRIVATE: chosen by looking at data, which must be public or consented"
 _NO_DATA = "from a model; no data were read"
 
@@ -35,6 +35,11 @@ class TuneOptions(InputOptions, BudgetOptions, BoundOptions):
     )
     mean_items_per_user: float | None = flag(
         "X", "different items of a user, on average", group="model, instead of input"
+    )
+    rare_items_per_user: float | None = flag(
+        "X",
+        "how many of these fewer than 100 users hold; it gives the exponent, which is a guess otherwise",
+        group="model, instead of input",
     )
     item_exponent: float | None = flag(
         "S", "popularity of rank r is r^-S (default 1)", group="model, instead of input"
@@ -126,6 +131,10 @@ def _run(argv: Sequence[str]) -> int:
             advance=advance,
         )
     report = {"not_private": options.input is not None, "source": source, **tuning.report(epsilon, delta)}
+    if source["of"] == "model":
+        report["model_error"] = _model_error(options, tuning)
+        if options.rare_items_per_user is not None:
+            source["rare_items_per_user"] = options.rare_items_per_user
     if tuning.not_run:
         from dpbeam.cli.tables import not_run
 
@@ -138,6 +147,21 @@ def _run(argv: Sequence[str]) -> int:
 
         print_tuning(report)
     return 0
+
+
+def _model_error(options: TuneOptions, tuning: Tuning) -> dict[str, Any]:
+    """What the figures of a model are worth, from how models of its kind did on public sets."""
+    from dpbeam.lab.evaluation.population import FITTED, FROM_RARE_ITEMS, GUESSED
+
+    rare = options.rare_items_per_user is not None
+    error = FITTED if options.as_model else FROM_RARE_ITEMS if rare else GUESSED
+    promised, pick = tuning.chosen.mean("items"), tuning.chosen.mean(tuning.aim)
+    return {
+        "promise_over_truth": list(error.promise),
+        "items": [promised / ratio for ratio in reversed(error.promise)],
+        "ratio_of_methods": error.near,
+        "near": {name: mean / pick for name, mean in tuning.rivals(error.near).items()} if pick else {},
+    }
 
 
 def _check(options: TuneOptions) -> None:
@@ -153,6 +177,8 @@ def _check(options: TuneOptions) -> None:
     else:
         if options.users is None or options.mean_items_per_user is None:
             raise InputError("--input, or --users and --mean_items_per_user of a model, is required")
+        if options.rare_items_per_user is not None and options.item_exponent is not None:
+            raise InputError("--rare_items_per_user gives the exponent of items: drop it, or --item_exponent")
         if options.as_model:
             raise InputError("--as_model needs --input, to which the model is fitted")
     for name, low, high, integer in (
@@ -183,7 +209,10 @@ def _model(options: TuneOptions) -> Model:
     from dpbeam.lab.evaluation.population import Model
 
     values = {name: options.said[name] for name in ("users", *_MODEL) if name in options.said}
-    model = Model(**{"item_exponent": 1.0, **values})
+    if options.rare_items_per_user is not None:
+        model = Model.of_rare_items(**values)
+    else:
+        model = Model(**{"item_exponent": 1.0, **values})
     _check_memory(model.users * model.mean_items_per_user, model.num_items)
     return model
 
@@ -250,7 +279,7 @@ def _config(report: dict[str, Any]) -> str:
     """The pick as flags of `dpbeam select`, with where it comes from."""
     import yaml
 
-    from dpbeam.cli.tables import not_run
+    from dpbeam.cli.tables import model_error, not_run
 
     pick = report["pick"]
     error = "" if pick["error"] is None else f", standard error {pick['error']:.3g}"
@@ -259,6 +288,7 @@ def _config(report: dict[str, Any]) -> str:
         report["source"]["says"],
         f"expected {report['aim']}: {pick['mean']:.6g}{error}; best of {len(report['choices'])} choices: "
         f"{report['best']['mean']:.6g}",
+        *model_error(report),
         *([not_run(report)] if report["not_run"] else []),
     ]
     return "".join(f"# {line}\n" for line in head) + yaml.safe_dump(report["flags"], sort_keys=False)

@@ -59,6 +59,9 @@ class TopK(Family):
         for name, value in report["choice_budget"].items():
             used = " (used)" if name == report["composition"] else ""
             rows.append(("choice", f"budget under {name} composition{used}", f"{value:.5f}"))
+        if "distance_needed" in report:
+            what = "users of rank k above those of rank kbar + 1, for k items in 99 of 100 runs"
+            rows.append(("choice", what, f"{report['distance_needed']:,}"))
         if report["noisy_count_deviation"] is not None:
             what = f"standard deviation, {report['noisy_count_noise']}"
             rows.append(("noisy counts", what, f"{report['noisy_count_deviation']:.2f}"))

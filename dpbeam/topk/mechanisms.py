@@ -11,6 +11,7 @@ All guarantees are for add/remove of one user. Replacing a user costs 2 epsilon 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -211,6 +212,14 @@ class LimitedDomain(_Shortens):
     def gap(self) -> float:
         """Distance of the stop mark above the (kbar+1)-th count."""
         return stop_gap(self.epsilon0, self.stop_delta, max_changed(self.kbar, self.max_items_per_user))
+
+    def distance(self, failure: float = 0.01) -> float:
+        """How many users the k-th count must be above the (kbar+1)-th for an answer of k items, but for this chance.
+
+        An item at a distance x/epsilon0 above the stop mark falls below it with chance 1/(1 + e^x), since the
+        difference of two Gumbel variates is logistic; x = ln(k/failure) leaves failure/k to each of k items.
+        """
+        return self.gap + math.log(self.k / failure) / self.epsilon0
 
     def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
         """(q,) positions in rank order, q <= k: see `limited_domain`."""

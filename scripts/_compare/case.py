@@ -1,9 +1,9 @@
-"""One run of another library, in a process of its own: prints how many items it releases, as JSON.
+"""One run of another library, in a process of its own: prints items released, or users missed, as JSON.
 
     python case.py LIBRARY VARIANT FILE D0 EPSILON DELTA
 
 FILE is Parquet with string columns `user` and `item`, no pair twice; a user is the unit of privacy, and D0 bounds the
-items of a user. Needs the library alone, and nothing of dpbeam.
+items of a user, or is the k of a hitting set. Needs the library alone, and nothing of dpbeam.
 """
 
 from __future__ import annotations
@@ -138,11 +138,30 @@ def duckdb(variant: str, path: str, d0: int, epsilon: float, delta: float) -> in
     return db.execute(text, [path]).fetchone()[0]
 
 
+def dp_mm_domain(variant: str, path: str, k: int, epsilon: float, delta: float) -> int:
+    """google-research's hitting sets of k public items, from a checkout on PYTHONPATH: how many users hold none."""
+    import pyarrow.parquet as pq
+    from dp_mm_domain import hitting_set_mechanisms, peeling_mechanisms
+
+    table = pq.read_table(path, columns=["user", "item"])
+    held: dict[str, list[str]] = {}
+    for user, item in zip(table["user"].to_pylist(), table["item"].to_pylist()):
+        held.setdefault(user, []).append(item)
+    users = list(held.values())
+    if variant == "greedy":
+        chosen = hitting_set_mechanisms.greedy_hitting_set(users, k)
+    else:
+        domain = set(table["item"].to_pylist())
+        chosen = peeling_mechanisms.user_peeling_mechanism(users, domain, k, epsilon, delta)
+    return sum(1 for items in users if chosen.isdisjoint(items))
+
+
 LIBRARIES: dict[str, Callable[[str, str, int, float, float], int]] = {
     "pipeline_dp": pipeline_dp,
     "opendp": opendp,
     "dp_accounting": dp_accounting,
     "duckdb": duckdb,
+    "dp_mm_domain": dp_mm_domain,
 }
 
 

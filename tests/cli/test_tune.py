@@ -96,6 +96,40 @@ def test_json_has_every_choice(pairs, capsys):
     assert SelectionConfig(**report["flags"]).method == pick["choice"].split()[0]
 
 
+def test_a_model_says_how_far_it_may_be_off(tmp_path, pairs, capsys):
+    """In JSON, on the terminal and in the file; data say nothing of it."""
+    job = tmp_path / "job.yaml"
+    near = [
+        *BUDGET,
+        "--users=1500",
+        "--mean_items_per_user=4",
+        "--repetitions=1",
+        "--method=gsu",
+        "--method=vote",
+        "--max_items_per_user=20",
+    ]
+    _, out, _ = run(capsys, *near, "--json")
+    report = json.loads(out)
+    error, pick = report["model_error"], report["pick"]
+    low, high = error["promise_over_truth"]
+    assert error["items"] == pytest.approx([pick["items"] / high, pick["items"] / low])
+    methods = {row["choice"].split()[0]: row["mean"] for row in reversed(report["choices"])}
+    other = ({"gsu", "vote"} - {pick["choice"].split()[0]}).pop()
+    share = methods[other] / pick["mean"]
+    assert error["near"] == ({other: pytest.approx(share)} if share >= 1 / error["ratio_of_methods"] else {})
+    assert error["near"], "an example where both are near is wanted here"
+    _, out, _ = run(capsys, *near, f"--output={job}")
+    for text in (out, job.read_text()):
+        assert f"so the pick may release {error['items'][0]:,.0f} to {error['items'][1]:,.0f} items" in text
+        assert f"near are {other} (" in text and "--rare_items_per_user or public data tell more" in text
+    _, out, _ = run(capsys, *near, "--rare_items_per_user=2.8")
+    assert "rare_items_per_user=2.8" in out and "; public data tell more" in out
+    _, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--json")
+    assert json.loads(out)["model_error"]["promise_over_truth"] == [0.7, 1.2]
+    _, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--json")
+    assert "model_error" not in json.loads(out)
+
+
 def test_a_model_may_be_fitted_to_data(pairs, capsys):
     code, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--users=5000", "--json")
     report = json.loads(out)
@@ -120,6 +154,11 @@ def test_a_model_may_be_fitted_to_data(pairs, capsys):
         ([*MODEL, "--repetitions=0"], "--repetitions must be an integer from 1 to 1000, got 0"),
         ([*MODEL, "--tolerance=2"], "--tolerance must be a number from 0 to 0.5, got 2.0"),
         ([*MODEL, "--time_limit=-1"], "--time_limit must be a number from 0.001 to 1e+09, got -1.0"),
+        (
+            [*MODEL, "--rare_items_per_user=1", "--item_exponent=1"],
+            "--rare_items_per_user gives the exponent of items: drop it, or --item_exponent",
+        ),
+        ([*MODEL, "--rare_items_per_user=99"], "--rare_items_per_user: such a model's users hold "),
         ([*MODEL, "--item_exponent=9"], "--item_exponent: must be from 0 to 5, got 9.0"),
         (
             [*MODEL, "--output=/dev/null/pick.yaml"],

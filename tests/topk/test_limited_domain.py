@@ -8,6 +8,7 @@ import pytest
 
 from dpbeam.randomness import RunKey
 from dpbeam.topk.limited_domain import limited_domain, max_changed, stop_gap
+from dpbeam.topk.mechanisms import LimitedDomain
 
 KEY = RunKey.insecure_fixed("limited")
 STOP = -1
@@ -55,6 +56,20 @@ def test_samples_follow_the_closed_form(tools, kbar):
     assert p_value(0.5, 3.0) > 1e-7
     assert p_value(0.5, 2.0) < 1e-7
     assert p_value(0.5 / 0.8, 3.0) < 1e-7 and p_value(0.5 / 1.25, 3.0) < 1e-7
+
+
+@pytest.mark.parametrize("failure", [0.3, 0.01])
+def test_a_whole_answer_at_the_distance_needed(failure):
+    """By the closed form of all answers; at the mark itself the answer is often short."""
+    mechanism = LimitedDomain(3, 0.5, 1e-3, 4, None)
+
+    def whole(distance):
+        counts = [20 + distance, 20 + distance, 20 + distance, 20, 20]
+        law = exact_distribution(counts, 4, 3, mechanism.epsilon0, mechanism.gap)
+        return sum(chance for answer, chance in law.items() if len(answer) == 3 and STOP not in answer)
+
+    assert whole(mechanism.distance(failure)) > 1 - failure
+    assert whole(mechanism.gap) < 0.5 < whole(mechanism.distance(0.5))
 
 
 def worst_delta(kbar, d0, gap, k, epsilon0, items=4, largest=3):

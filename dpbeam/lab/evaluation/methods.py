@@ -41,6 +41,7 @@ _BUILT_IN = (
     "dpbeam.lab.evaluation.ranked_methods:TopK",
     "dpbeam.lab.evaluation.ranked_methods:TopKPublished",
     "dpbeam.lab.evaluation.ranked_methods:TopKKnown",
+    "dpbeam.lab.evaluation.canonical_lipschitz:TopKSubset",
     "dpbeam.lab.evaluation.hitting_methods:HittingSet",
     "dpbeam.lab.evaluation.hitting_methods:HittingSetParts",
     "dpbeam.lab.evaluation.hitting_methods:Greedy",

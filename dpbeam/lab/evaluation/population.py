@@ -27,6 +27,8 @@ from dpbeam.lab.evaluation.indexed import IndexedSets
 
 #: Of set sizes where nothing is known, about that of eight public datasets (docs/how-to/tune.md).
 DEFAULT_SPREAD = 1.2
+#: An item that fewer users hold is rare, of `Model.of_rare_items`.
+RARE_USERS = 100
 _MOST_ITEMS = 50_000_000
 _MOST_PAIRS = 500_000_000
 _HOLDERS = (10, 20, 50, 100, 200)
@@ -37,6 +39,26 @@ _LARGEST_DISCOUNT = 0.95
 _LONGEST_TAIL = 30.0  # an item that a sample lacks has at most so many users there on average
 _GRID = 64  # sizes for which the number of draws is solved; linear in between, in logarithms
 _MOST_DRAWS = 50.0  # per item of a set: a user who can hardly find d different items holds fewer
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """How far models of one kind were off on public sets (docs/how-to/tune.md).
+
+    Attributes:
+      promise: what the model promised of the method that it picks, over what the data gave: the least and the most.
+      near: the largest factor, either way, between the model's ratio of two methods and that of the data, where
+        that is not above 1.5.
+    """
+
+    promise: tuple[float, float]
+    near: float
+
+
+#: Of models whose exponent is a guess, follows from the rare items of a user, or is fitted to data with the spread.
+GUESSED = ModelError((0.6, 1.9), 1.45)
+FROM_RARE_ITEMS = ModelError((0.6, 1.35), 1.25)
+FITTED = ModelError((0.7, 1.2), 1.3)
 
 
 @dataclass(frozen=True)
@@ -215,15 +237,53 @@ class Model:
         best = minimize_scalar(off, bounds=_EXPONENTS, method="bounded", options={"xatol": 0.005})
         return cls(population.users, mean, round(float(best.x), 2), round(spread, 2))
 
+    @classmethod
+    def of_rare_items(
+        cls,
+        users: int,
+        mean_items_per_user: float,
+        rare_items_per_user: float,
+        set_size_spread: float = DEFAULT_SPREAD,
+        items: int | None = None,
+    ) -> Model:
+        """The model whose users hold so many items on average that fewer than `RARE_USERS` hold.
+
+        Raises:
+          InputError: no exponent gives as many, or a number is out of range.
+        """
+
+        def model(exponent: float) -> Model:
+            return cls(users, mean_items_per_user, exponent, set_size_spread, items)
+
+        def off(exponent: float) -> float:
+            return model(exponent).rare_items_per_user() - rare_items_per_user
+
+        most, least = (off(exponent) for exponent in _EXPONENTS)
+        if not least <= 0 <= most or least == most:
+            raise InputError(
+                f"--rare_items_per_user: such a model's users hold {least + rare_items_per_user:.3g} to "
+                f"{most + rare_items_per_user:.3g} items of fewer than {RARE_USERS} users, got {rare_items_per_user:g}"
+            )
+        return model(round(float(brentq(off, *_EXPONENTS, xtol=0.002)), 3))
+
+    def rare_items_per_user(self) -> float:
+        """How many items of a user are expected to have fewer than `RARE_USERS` users, on average."""
+        law, held = self._expected_holders()
+        return float(law.count @ np.where(held < RARE_USERS, held, 0.0)) / self.users
+
     def items_held(self, users: Sequence[int]) -> list[float]:
         """How many items are expected to have at least so many users, for each of the numbers of users."""
+        law, held = self._expected_holders()
+        return [float(np.interp(-t, -held, law.last)) if held[0] >= t else 0.0 for t in users]
+
+    def _expected_holders(self) -> tuple[_RankBins, np.ndarray]:
+        """Bins of ranks, and the expected users of an item of each."""
         law = _RankBins.of(self.num_items, self.item_exponent)
         sizes = self._sizes(np.random.default_rng(0), _SIZES)
         few, times = np.unique(np.minimum(sizes, self.num_items), return_counts=True)
         draws = law.draws_for(few)
         each = np.exp(np.outer(law.log_missed, draws)) @ times
-        held = self.users * (1.0 - each / times.sum())
-        return [float(np.interp(-t, -held, law.last)) if held[0] >= t else 0.0 for t in users]
+        return law, self.users * (1.0 - each / times.sum())
 
     def _sizes(self, rng: np.random.Generator, users: int) -> np.ndarray:
         more, spread = self.mean_items_per_user - 1.0, self.set_size_spread

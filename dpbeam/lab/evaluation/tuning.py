@@ -139,6 +139,17 @@ class Tuning:
     tolerance: float
     methods_not_run: Sequence[str] = ()
 
+    def rivals(self, factor: float) -> dict[str, float]:
+        """Other methods than the pick's with their largest means, where these are within this factor of the pick's."""
+        largest: dict[str, float] = {}
+        for estimate in self.estimates:
+            name = estimate.choice.method
+            largest[name] = max(largest.get(name, 0.0), estimate.mean(self.aim))
+        largest.pop(self.chosen.choice.method)
+        least = self.chosen.mean(self.aim) / factor
+        near = {name: mean for name, mean in largest.items() if mean >= least}
+        return dict(sorted(near.items(), key=lambda pair: -pair[1]))
+
     def report(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Everything as JSON values; `flags` are those of `dpbeam select`."""
         ordered = sorted(self.estimates, key=lambda e: -e.mean(self.aim))

@@ -5,7 +5,7 @@ import pytest
 
 from dpbeam.errors import InputError
 from dpbeam.kernels.csr import Csr
-from dpbeam.lab.evaluation.population import Model, Population
+from dpbeam.lab.evaluation.population import RARE_USERS, Model, Population
 
 LEVELS = [10, 20, 50, 100]
 MODEL = Model(users=20_000, mean_items_per_user=8.0, item_exponent=1.1, set_size_spread=1.5)
@@ -54,6 +54,19 @@ class TestModel:
         assert fitted.set_size_spread == pytest.approx(MODEL.set_size_spread, abs=0.15)
         assert fitted.users == MODEL.users
         assert Model.fit(drawn, spread=0.7).set_size_spread == 0.7
+
+    def test_rare_items_are_those_of_a_draw_and_give_the_exponent(self, drawn):
+        rare = drawn.holders[drawn.holders < RARE_USERS].sum() / drawn.users
+        assert MODEL.rare_items_per_user() == pytest.approx(rare, rel=0.05)
+        found = Model.of_rare_items(MODEL.users, 8.0, MODEL.rare_items_per_user(), 1.5)
+        assert found.item_exponent == pytest.approx(MODEL.item_exponent, abs=0.01)
+        assert (found.users, found.mean_items_per_user, found.set_size_spread) == (20_000, 8.0, 1.5)
+        assert Model.of_rare_items(20_000, 8.0, 2.0).item_exponent > found.item_exponent
+
+    @pytest.mark.parametrize("users,rare", [(20_000, 8.5), (20_000, 1e-6), (50, 3.0)])
+    def test_rare_items_that_no_model_has_are_refused(self, users, rare):
+        with pytest.raises(InputError, match=f"--rare_items_per_user: .* got {rare:g}"):
+            Model.of_rare_items(users, 8.0, rare)
 
     def test_equal_sets_have_no_spread(self):
         sets = Csr(np.arange(0, 403, 3), np.tile([0, 1, 2], 134))
