@@ -92,12 +92,15 @@ class MadTables:
         """(rows,) bool: users that take part in the rerouting."""
         return (degrees >= self.min_degree) & (degrees <= self.max_degree)
 
+    def of_adaptive(self, values: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+        """(rows,) of a table by degree, such as `initial`; 0 for users that take no part in the rerouting."""
+        by_degree = np.where(self.adaptive(np.arange(len(values))), values, 0)
+        return np.append(by_degree, 0)[np.minimum(degrees, len(values))]
+
 
 def initial_sums(rows: Csr, tables: MadTables, num_items: int) -> np.ndarray:
     """w_init: every adaptive user adds x_d to each of its items. (num_items,) int64 units."""
-    degrees = rows.degrees
-    per_row = np.where(tables.adaptive(degrees), tables.initial[np.minimum(degrees, tables.max_degree)], 0)
-    return rows.item_sums(rows.per_pair(per_row), num_items)
+    return rows.item_sums(rows.per_pair(tables.of_adaptive(tables.initial, rows.degrees)), num_items)
 
 
 def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
@@ -132,13 +135,15 @@ def second_sums(
     degrees = rows.degrees
     if len(degrees) > _MOST_USERS:
         raise ValueError(f"a block has at most {_MOST_USERS} users, got {len(degrees)}")
-    adaptive = tables.adaptive(degrees)
-    small = np.minimum(degrees, tables.max_degree)
-    returned = np.where(adaptive, rows.row_sums(ratio[rows.links]), 0)
-    coarse, fine = _exact_product(tables.coefficient[small], returned)
-    coarse -= np.where(adaptive, tables.initial[small], 0) << _COARSE_BITS
+    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
+    returned = rows.row_sums(ratio[rows.links])
+    receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
+    coefficient = tables.coefficient[degrees[receiving]]
+    fine = np.zeros(len(degrees), np.int64)
+    rerouted, fine[receiving] = _exact_product(coefficient, returned[receiving])
+    coarse[receiving] += rerouted
     sums = rows.item_sums((direct << _COARSE_BITS) + rows.per_pair(coarse), num_items)
-    if not returned.any():
+    if not len(receiving):
         none = np.zeros(num_items, np.int64)
         return sums >> _COARSE_BITS, none, none
     rest = rows.item_sums(rows.per_pair(fine), num_items)
