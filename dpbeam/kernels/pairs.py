@@ -174,14 +174,22 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       first: (distinct,) int64 row numbers; inverse: (n,) int64 with fp[i] == fp[first[inverse[i]]].
     """
-    order, new = _sort_and_mark(fp)
+    first, inverse, _ = distinct_fingerprints(fp)
+    return first, inverse
+
+
+def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending."""
+    order, new, ordered = _sort_and_mark(fp)
     inverse = np.empty(len(fp), np.int64)
     inverse[order] = np.cumsum(new) - 1
-    return order[new], inverse
+    return order[new], inverse, _rows_where(ordered, new)
 
 
-def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorting order of fingerprints, and where in that order a new fingerprint begins; equal ones keep their order.
+def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sorting order of fingerprints; where in that order a new one begins; and they themselves in that order.
+
+    Equal ones keep their order.
 
     One sort of words that hold the leading varying bits and the row (a few ns a row: numpy sorts words by vector
     instructions, and sorts indices ten times slower), then an exact sort of the rare runs that agree in these bits and
@@ -190,7 +198,8 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n = len(fp)
     if n < 256:
         order = np.lexsort((fp[:, 1], fp[:, 0]))
-        return order, _begins(rows_at(fp, order))
+        ordered = rows_at(fp, order)
+        return order, _begins(ordered), ordered
     high = fp[:, 0]
     low_end = high.min()
     span = int(high.max() - low_end)
@@ -198,17 +207,19 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order, prefix = _sort_words(prefix, 64)
     new_prefix = np.ones(n, bool)
     np.not_equal(prefix[1:], prefix[:-1], out=new_prefix[1:])
+    ordered = rows_at(fp, order)
     if new_prefix.all():
-        return order, new_prefix
-    new = _begins(rows_at(fp, order))
+        return order, new_prefix, ordered
+    new = _begins(ordered)
     mixed = np.flatnonzero(new & ~new_prefix)
     if len(mixed):
         run = np.cumsum(new_prefix)
         rows = np.flatnonzero(np.isin(run, run[mixed]))
         members = order[rows]
         order[rows] = members[np.lexsort((fp[members, 1], fp[members, 0], run[rows]))]
-        new = _begins(rows_at(fp, order))
-    return order, new
+        ordered[rows] = rows_at(fp, order[rows])
+        new = _begins(ordered)
+    return order, new, ordered
 
 
 def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -235,6 +246,11 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 def rows_at(pairs: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """pairs[rows] of an (n, 2) array; eight times as fast."""
     return pairs.take(rows, axis=0)
+
+
+def _rows_where(pairs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """pairs[mask] of an (n, 2) array."""
+    return pairs if mask.all() else rows_at(pairs, np.flatnonzero(mask))
 
 
 def _begins(ordered: np.ndarray) -> np.ndarray:
@@ -357,18 +373,18 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Returns:
       order: (n,) int64; offsets: (users + 1,) int64 into it; user_fp: (users, 2).
     """
-    order, new = _sort_and_mark(rows.fp)
+    order, new, ordered = _sort_and_mark(rows.fp)
     if rows.entry is None:
-        user_fp = rows_at(rows.fp, order[new])
+        user_fp = _rows_where(ordered, new)
         starts = np.flatnonzero(new)
     else:
         number = np.empty(len(order), np.uint64)
         number[order] = np.cumsum(new) - 1
-        first = order[new]  # a row of `fp` for each number
-        order, _ = _sort_words(number[rows.entry], max(len(first) - 1, 1).bit_length())
+        distinct_fp = _rows_where(ordered, new)
+        order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
         ranked = number[rows.entry[order]]
         starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] + np.uint64(1)))
-        user_fp = rows_at(rows.fp, first[ranked[starts]])
+        user_fp = rows_at(distinct_fp, ranked[starts])
     if rows.lengths is None:
         return order, np.append(starts, len(order)), user_fp
     lengths = rows.lengths[order]
@@ -417,15 +433,13 @@ def _cap_heavy(
     keep = np.ones(int(offsets[-1]), bool)
     lengths = np.diff(offsets)[heavy]
     rows = segment_rows(offsets[heavy], lengths)
-    by_fp, rank = unique_fingerprints(item_fp)
+    _, rank, distinct_fp = distinct_fingerprints(item_fp)
     user = np.repeat(np.arange(len(heavy)), lengths).astype(np.uint64)
     pair = (user << np.uint64(32)) | rank[item[rows]].astype(np.uint64)
     pair, representative = np.unique(pair, return_index=True)
     links = (pair & np.uint64(0xFFFFFFFF)).astype(np.int64)
     distinct = offsets_of(pair >> np.uint64(32), len(heavy))
-    chosen = bottom_sample(
-        distinct, rows_at(user_fp, heavy), rows_at(item_fp, by_fp), links, keys.sample, cap
-    )
+    chosen = bottom_sample(distinct, rows_at(user_fp, heavy), distinct_fp, links, keys.sample, cap)
     keep[rows] = False
     keep[rows[representative[chosen]]] = True
     return keep
@@ -493,10 +507,10 @@ def build_block(
     messages = list(messages)
     kinds = common_kinds(messages)
     user_fp = np.concatenate([message["user_fp"] for message in messages])
-    first, distinct = unique_fingerprints(user_fp)
-    user = np.repeat(distinct, np.concatenate([message["rows"] for message in messages]))
+    _, number, distinct_fp = distinct_fingerprints(user_fp)
+    user = np.repeat(number, np.concatenate([message["rows"] for message in messages]))
     item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
-    return _assemble(block_id, user, rows_at(user_fp, first), item, dictionary, keys, num_shards, cap, kinds)
+    return _assemble(block_id, user, distinct_fp, item, dictionary, keys, num_shards, cap, kinds)
 
 
 def build_complete_block(
@@ -539,9 +553,7 @@ def _assemble(
 ) -> Block | None:
     if not len(user):
         return None
-    entry_fp = fingerprints(keys.item, dictionary)
-    first, rank = unique_fingerprints(entry_fp)
-    item_fp = rows_at(entry_fp, first)
+    first, rank, item_fp = distinct_fingerprints(fingerprints(keys.item, dictionary))
     offsets, links = _distinct_pairs(user, rank[item], len(user_fp), len(first))
     keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
     if not keep.all():

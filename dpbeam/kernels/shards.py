@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, kinds_column, rows_at, unique_fingerprints
+from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 from dpbeam.randomness import fingerprints
 
 
@@ -146,10 +146,10 @@ def build_shard(
     parts = [items[i] for i in order]
     offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
     fp = np.concatenate([fingerprints(item_key, part) for part in parts])
-    first, slots = unique_fingerprints(fp)
+    first, slots, distinct_fp = distinct_fingerprints(fp)
     return Shard(
         id=shard_id,
-        fp=rows_at(fp, first),
+        fp=distinct_fp,
         block_ids=ids,
         slot_offsets=offsets,
         slots=slots.astype(np.int32),
