@@ -178,15 +178,19 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, inverse
 
 
-def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending."""
-    order, new, ordered = _sort_and_mark(fp)
+def distinct_fingerprints(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending.
+
+    Args:
+      runs: they are some ascending runs, one after the other, which only need to be merged.
+    """
+    order, new, ordered = _sort_and_mark(fp, runs=runs)
     inverse = np.empty(len(fp), np.int64)
     inverse[order] = np.cumsum(new) - 1
     return order[new], inverse, _rows_where(ordered, new)
 
 
-def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sorting order of fingerprints; where in that order a new one begins; and they themselves in that order.
 
     Equal ones keep their order.
@@ -204,7 +208,7 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     low_end = high.min()
     span = int(high.max() - low_end)
     prefix = (high - low_end) << np.uint64(64 - max(span.bit_length(), 1))
-    order, prefix = _sort_words(prefix, 64)
+    order, prefix = _sort_words(prefix, 64, runs=runs)
     new_prefix = np.ones(n, bool)
     np.not_equal(prefix[1:], prefix[:-1], out=new_prefix[1:])
     ordered = rows_at(fp, order)
@@ -222,11 +226,12 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return order, new, ordered
 
 
-def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _sort_words(words: np.ndarray, bits: int, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Order of words by as many of their `bits` leading bits as the row numbers leave room for, and these bits.
 
     Args:
       words: (n,) uint64 below 2^bits; overwritten.
+      runs: as of `distinct_fingerprints`.
 
     Returns:
       order: (n,) int64, rows of equal bits ascending; leading: (n,) uint64 in that order.
@@ -237,7 +242,7 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     words >>= width
     words <<= width
     words |= np.arange(len(words), dtype=np.uint64)
-    words.sort()
+    words.sort(kind="stable" if runs else None)  # a merge sort: 8 ns a row for 4 runs, 20 for 70
     order = (words & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
     words >>= width
     return order, words
@@ -507,7 +512,7 @@ def build_block(
     messages = list(messages)
     kinds = common_kinds(messages)
     user_fp = np.concatenate([message["user_fp"] for message in messages])
-    _, number, distinct_fp = distinct_fingerprints(user_fp)
+    _, number, distinct_fp = distinct_fingerprints(user_fp, runs=True)
     user = np.repeat(number, np.concatenate([message["rows"] for message in messages]))
     item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
     return _assemble(block_id, user, distinct_fp, item, dictionary, keys, num_shards, cap, kinds)

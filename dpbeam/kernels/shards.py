@@ -146,7 +146,7 @@ def build_shard(
     parts = [items[i] for i in order]
     offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
     fp = np.concatenate([fingerprints(item_key, part) for part in parts])
-    first, slots, distinct_fp = distinct_fingerprints(fp)
+    first, slots, distinct_fp = distinct_fingerprints(fp, runs=True)
     return Shard(
         id=shard_id,
         fp=distinct_fp,
@@ -163,15 +163,13 @@ def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> p
 
     The parts are not concatenated: long items would double a worker's memory.
     """
-    order = np.argsort(rows)
-    bounds = np.searchsorted(rows[order], offsets)
+    used = np.zeros(int(offsets[-1]), bool)
+    used[rows] = True
     chosen = [
-        part.take(pa.array(rows[order[low:high]] - offset))
-        for part, offset, low, high in zip(parts, offsets, bounds, bounds[1:])
+        part.take(pa.array(np.flatnonzero(used[low:high])))
+        for part, low, high in zip(parts, offsets, offsets[1:])
     ]
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    return pa.concat_arrays(chosen).take(pa.array(place))
+    return pa.concat_arrays(chosen).take(pa.array((np.cumsum(used) - 1)[rows]))
 
 
 def sum_messages(
