@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.columns import Columns, pack_arrays
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 from dpbeam.randomness import fingerprints
 
@@ -81,7 +81,8 @@ class Shard(Linked):
         }
 
     def state_columns(self) -> Columns:
-        return dict(self.state)
+        """The state as it is stored after each trip; decodes by `unpack_arrays`."""
+        return pack_arrays(self.state)
 
     def to_columns(self) -> Columns:
         columns = self.links_columns()
