@@ -57,8 +57,8 @@ class Csr:
 
     def filled(self) -> Csr:
         """The rows that are not empty; the pairs are the same."""
-        empty = self.degrees == 0
-        return Csr(np.append(self.offsets[:-1][~empty], self.offsets[-1]), self.links) if empty.any() else self
+        full = self.degrees > 0
+        return self if full.all() else Csr(np.append(self.offsets[:-1][full], self.offsets[-1]), self.links)
 
     def select_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
         """Rows where the mask `rows` is true, and the mask of their pairs."""

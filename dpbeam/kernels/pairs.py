@@ -586,10 +586,11 @@ def _distinct_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distinct pairs by user, a user's items ascending: offsets (users + 1,) int64, links (pairs,) int32.
 
-    Two counting sorts, of scipy's sparse matrices: two to five times as fast as one sort of words.
+    A counting sort by user and short sorts within, of scipy's sparse matrices: two and a half times as fast as one sort
+    of words.
     """
     marks = np.ones(len(user), np.int8)
-    matrix = sparse.coo_array((marks, (user, item)), shape=(num_users, num_items)).tocsr()  # which sums duplicates
+    matrix = sparse.coo_array((marks, (user, item)), shape=(num_users, num_items)).tocsr()  # sums duplicates
     return matrix.indptr.astype(np.int64), matrix.indices
 
 
