@@ -25,6 +25,7 @@ from dpbeam.jobs.job import COUNTS, Job
 from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
 from dpbeam.jobs.result import RELEASED, describe, files_of, of_release
+from dpbeam.runners.allocator import keep_freed_memory
 from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.signals import deferring
@@ -138,6 +139,7 @@ def _publish(
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
     warn_of_leftovers(job.temp_location, job.target.prefix)
     compute_once()
+    keep_freed_memory()
     if job.charge.note:
         job.say(job.charge.note)
     folder = None

@@ -25,6 +25,7 @@ Columns = dict[str, np.ndarray | pa.Array]
 _PAIRS, _PLAIN, _ZSTD = "2", "text", "zstd"
 _COMPRESS_BYTES = 1024  # below it, headers and calls cost more than they save
 _PIECES = (8, 4, 2, 1)  # bytes, as numpy has them
+_AS_IS, _BITS, _KEPT, _LEAST, _WORDS = "array", "bits", "kept", "least", "words"  # parts of `pack_arrays`
 _NARROW = [
     (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max))
     for kind in (np.uint8, np.uint16, np.int32, np.uint32)
@@ -149,6 +150,49 @@ def unpack_words(name: str, columns: Mapping[str, np.ndarray | pa.Array], dtype:
     for shift, part in pieces.items():
         values |= part.astype(dtype) << dtype(shift)
     return values
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> Columns:
+    """Arrays of one length in few bytes: a bit for a truth value; of int64 the bytes that vary, of those not 0.
+
+    Other arrays stay as they are. Decodes by `unpack_arrays`.
+    """
+    columns: Columns = {}
+    for number, (name, values) in enumerate(arrays.items()):
+        if values.ndim == 1 and values.dtype == bool:
+            columns[f"{_BITS}:{number}:{name}"] = np.packbits(values)
+        elif values.ndim == 1 and values.dtype == np.int64:
+            kept = values != 0
+            if not kept.all():
+                columns[f"{_KEPT}:{number}"] = np.packbits(kept)
+                values = values[kept]
+            least = np.array([values.min(initial=0)])
+            columns[f"{_LEAST}:{number}:{name}"] = least
+            # Differences of 64 bits wrap around, and back.
+            columns.update(pack_words(f"{_WORDS}:{number}", values.view(np.uint64) - least.view(np.uint64)))
+        else:
+            columns[f"{_AS_IS}:{number}:{name}"] = values
+    return columns
+
+
+def unpack_arrays(columns: Mapping[str, np.ndarray | pa.Array], length: int) -> dict[str, np.ndarray]:
+    """The arrays of this length that `pack_arrays` encoded."""
+    arrays: dict[str, np.ndarray] = {}
+    for key, column in columns.items():
+        kind, number, name = (*key.split(":", 2), "")[:3]
+        if kind == _AS_IS:
+            arrays[name] = np.asarray(column)
+        elif kind == _BITS:
+            arrays[name] = np.unpackbits(column, count=length).view(bool)
+        elif kind == _LEAST:
+            words = unpack_words(f"{_WORDS}:{number}", columns, np.uint64)
+            words += np.asarray(column).view(np.uint64)
+            values = arrays[name] = words.view(np.int64)
+            bits = columns.get(f"{_KEPT}:{number}")
+            if bits is not None:
+                arrays[name] = np.zeros(length, np.int64)
+                arrays[name][np.unpackbits(bits, count=length).view(bool)] = values
+    return arrays
 
 
 def narrow(values: np.ndarray) -> np.ndarray:

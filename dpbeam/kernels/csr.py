@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Csr:
     offsets: np.ndarray
     links: np.ndarray
 
-    @property
+    @cached_property
     def degrees(self) -> np.ndarray:
         """(rows,) int64."""
         return np.diff(self.offsets)
@@ -53,6 +54,11 @@ class Csr:
             return self
         running = np.concatenate(([0], np.cumsum(keep)))
         return Csr(running[self.offsets], self.links[keep])
+
+    def filled(self) -> Csr:
+        """The rows that are not empty; the pairs are the same."""
+        full = self.degrees > 0
+        return self if full.all() else Csr(np.append(self.offsets[:-1][full], self.offsets[-1]), self.links)
 
     def select_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
         """Rows where the mask `rows` is true, and the mask of their pairs."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
@@ -173,14 +174,26 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       first: (distinct,) int64 row numbers; inverse: (n,) int64 with fp[i] == fp[first[inverse[i]]].
     """
-    order, new = _sort_and_mark(fp)
+    first, inverse, _ = distinct_fingerprints(fp)
+    return first, inverse
+
+
+def distinct_fingerprints(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending.
+
+    Args:
+      runs: they are some ascending runs, one after the other, which only need to be merged.
+    """
+    order, new, ordered = _sort_and_mark(fp, runs=runs)
     inverse = np.empty(len(fp), np.int64)
     inverse[order] = np.cumsum(new) - 1
-    return order[new], inverse
+    return order[new], inverse, _rows_where(ordered, new)
 
 
-def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorting order of fingerprints, and where in that order a new fingerprint begins; equal ones keep their order.
+def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sorting order of fingerprints; where in that order a new one begins; and they themselves in that order.
+
+    Equal ones keep their order.
 
     One sort of words that hold the leading varying bits and the row (a few ns a row: numpy sorts words by vector
     instructions, and sorts indices ten times slower), then an exact sort of the rare runs that agree in these bits and
@@ -189,32 +202,36 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n = len(fp)
     if n < 256:
         order = np.lexsort((fp[:, 1], fp[:, 0]))
-        return order, _begins(rows_at(fp, order))
+        ordered = rows_at(fp, order)
+        return order, _begins(ordered), ordered
     high = fp[:, 0]
     low_end = high.min()
     span = int(high.max() - low_end)
     prefix = (high - low_end) << np.uint64(64 - max(span.bit_length(), 1))
-    order, prefix = _sort_words(prefix, 64)
+    order, prefix = _sort_words(prefix, 64, runs=runs)
     new_prefix = np.ones(n, bool)
     np.not_equal(prefix[1:], prefix[:-1], out=new_prefix[1:])
+    ordered = rows_at(fp, order)
     if new_prefix.all():
-        return order, new_prefix
-    new = _begins(rows_at(fp, order))
+        return order, new_prefix, ordered
+    new = _begins(ordered)
     mixed = np.flatnonzero(new & ~new_prefix)
     if len(mixed):
         run = np.cumsum(new_prefix)
         rows = np.flatnonzero(np.isin(run, run[mixed]))
         members = order[rows]
         order[rows] = members[np.lexsort((fp[members, 1], fp[members, 0], run[rows]))]
-        new = _begins(rows_at(fp, order))
-    return order, new
+        ordered[rows] = rows_at(fp, order[rows])
+        new = _begins(ordered)
+    return order, new, ordered
 
 
-def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _sort_words(words: np.ndarray, bits: int, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Order of words by as many of their `bits` leading bits as the row numbers leave room for, and these bits.
 
     Args:
       words: (n,) uint64 below 2^bits; overwritten.
+      runs: as of `distinct_fingerprints`.
 
     Returns:
       order: (n,) int64, rows of equal bits ascending; leading: (n,) uint64 in that order.
@@ -225,7 +242,7 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     words >>= width
     words <<= width
     words |= np.arange(len(words), dtype=np.uint64)
-    words.sort()
+    words.sort(kind="stable" if runs else None)  # a merge sort: 8 ns a row for 4 runs, 20 for 70
     order = (words & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
     words >>= width
     return order, words
@@ -234,6 +251,11 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 def rows_at(pairs: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """pairs[rows] of an (n, 2) array; eight times as fast."""
     return pairs.take(rows, axis=0)
+
+
+def _rows_where(pairs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """pairs[mask] of an (n, 2) array."""
+    return pairs if mask.all() else rows_at(pairs, np.flatnonzero(mask))
 
 
 def _begins(ordered: np.ndarray) -> np.ndarray:
@@ -356,18 +378,18 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Returns:
       order: (n,) int64; offsets: (users + 1,) int64 into it; user_fp: (users, 2).
     """
-    order, new = _sort_and_mark(rows.fp)
+    order, new, ordered = _sort_and_mark(rows.fp)
     if rows.entry is None:
-        user_fp = rows_at(rows.fp, order[new])
+        user_fp = _rows_where(ordered, new)
         starts = np.flatnonzero(new)
     else:
         number = np.empty(len(order), np.uint64)
         number[order] = np.cumsum(new) - 1
-        first = order[new]  # a row of `fp` for each number
-        order, _ = _sort_words(number[rows.entry], max(len(first) - 1, 1).bit_length())
+        distinct_fp = _rows_where(ordered, new)
+        order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
         ranked = number[rows.entry[order]]
         starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] + np.uint64(1)))
-        user_fp = rows_at(rows.fp, first[ranked[starts]])
+        user_fp = rows_at(distinct_fp, ranked[starts])
     if rows.lengths is None:
         return order, np.append(starts, len(order)), user_fp
     lengths = rows.lengths[order]
@@ -416,15 +438,13 @@ def _cap_heavy(
     keep = np.ones(int(offsets[-1]), bool)
     lengths = np.diff(offsets)[heavy]
     rows = segment_rows(offsets[heavy], lengths)
-    by_fp, rank = unique_fingerprints(item_fp)
+    _, rank, distinct_fp = distinct_fingerprints(item_fp)
     user = np.repeat(np.arange(len(heavy)), lengths).astype(np.uint64)
     pair = (user << np.uint64(32)) | rank[item[rows]].astype(np.uint64)
     pair, representative = np.unique(pair, return_index=True)
     links = (pair & np.uint64(0xFFFFFFFF)).astype(np.int64)
     distinct = offsets_of(pair >> np.uint64(32), len(heavy))
-    chosen = bottom_sample(
-        distinct, rows_at(user_fp, heavy), rows_at(item_fp, by_fp), links, keys.sample, cap
-    )
+    chosen = bottom_sample(distinct, rows_at(user_fp, heavy), distinct_fp, links, keys.sample, cap)
     keep[rows] = False
     keep[rows[representative[chosen]]] = True
     return keep
@@ -492,10 +512,10 @@ def build_block(
     messages = list(messages)
     kinds = common_kinds(messages)
     user_fp = np.concatenate([message["user_fp"] for message in messages])
-    first, distinct = unique_fingerprints(user_fp)
-    user = np.repeat(distinct, np.concatenate([message["rows"] for message in messages]))
+    _, number, distinct_fp = distinct_fingerprints(user_fp, runs=True)
+    user = np.repeat(number, np.concatenate([message["rows"] for message in messages]))
     item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
-    return _assemble(block_id, user, rows_at(user_fp, first), item, dictionary, keys, num_shards, cap, kinds)
+    return _assemble(block_id, user, distinct_fp, item, dictionary, keys, num_shards, cap, kinds)
 
 
 def build_complete_block(
@@ -538,15 +558,8 @@ def _assemble(
 ) -> Block | None:
     if not len(user):
         return None
-    entry_fp = fingerprints(keys.item, dictionary)
-    first, rank = unique_fingerprints(entry_fp)
-    item_fp = rows_at(entry_fp, first)
-    pairs = np.sort((user.astype(np.uint64) << np.uint64(32)) | rank[item].astype(np.uint64))
-    distinct = np.ones(len(pairs), bool)
-    distinct[1:] = pairs[1:] != pairs[:-1]
-    pairs = pairs[distinct]
-    links = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    offsets = offsets_of(pairs >> np.uint64(32), len(user_fp))
+    first, rank, item_fp = distinct_fingerprints(fingerprints(keys.item, dictionary))
+    offsets, links = _distinct_pairs(user, rank[item], len(user_fp), len(first))
     keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
     if not keep.all():
         offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
@@ -566,6 +579,19 @@ def _assemble(
         items=dictionary.take(pa.array(first)),
         kinds=kinds,
     )
+
+
+def _distinct_pairs(
+    user: np.ndarray, item: np.ndarray, num_users: int, num_items: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct pairs by user, a user's items ascending: offsets (users + 1,) int64, links (pairs,) int32.
+
+    A counting sort by user and short sorts within, of scipy's sparse matrices: two and a half times as fast as one sort
+    of words.
+    """
+    marks = np.ones(len(user), np.int8)
+    matrix = sparse.coo_array((marks, (user, item)), shape=(num_users, num_items)).tocsr()  # sums duplicates
+    return matrix.indptr.astype(np.int64), matrix.indices
 
 
 def offsets_of(sorted_ids: np.ndarray, count: int) -> np.ndarray:

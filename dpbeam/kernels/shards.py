@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, kinds_column, rows_at, unique_fingerprints
+from dpbeam.kernels.columns import Columns, pack_arrays
+from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 from dpbeam.randomness import fingerprints
 
 
@@ -81,7 +81,8 @@ class Shard(Linked):
         }
 
     def state_columns(self) -> Columns:
-        return dict(self.state)
+        """The state as it is stored after each trip; decodes by `unpack_arrays`."""
+        return pack_arrays(self.state)
 
     def to_columns(self) -> Columns:
         columns = self.links_columns()
@@ -146,10 +147,10 @@ def build_shard(
     parts = [items[i] for i in order]
     offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
     fp = np.concatenate([fingerprints(item_key, part) for part in parts])
-    first, slots = unique_fingerprints(fp)
+    first, slots, distinct_fp = distinct_fingerprints(fp, runs=True)
     return Shard(
         id=shard_id,
-        fp=rows_at(fp, first),
+        fp=distinct_fp,
         block_ids=ids,
         slot_offsets=offsets,
         slots=slots.astype(np.int32),
@@ -163,15 +164,13 @@ def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> p
 
     The parts are not concatenated: long items would double a worker's memory.
     """
-    order = np.argsort(rows)
-    bounds = np.searchsorted(rows[order], offsets)
+    used = np.zeros(int(offsets[-1]), bool)
+    used[rows] = True
     chosen = [
-        part.take(pa.array(rows[order[low:high]] - offset))
-        for part, offset, low, high in zip(parts, offsets, bounds, bounds[1:])
+        part.take(pa.array(np.flatnonzero(used[low:high])))
+        for part, low, high in zip(parts, offsets, offsets[1:])
     ]
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    return pa.concat_arrays(chosen).take(pa.array(place))
+    return pa.concat_arrays(chosen).take(pa.array((np.cumsum(used) - 1)[rows]))
 
 
 def sum_messages(

@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpbeam.kernels.columns import decode, encode, pack, pack_words, unpack, unpack_words
+from dpbeam.kernels.columns import (
+    decode,
+    encode,
+    pack,
+    pack_arrays,
+    pack_words,
+    unpack,
+    unpack_arrays,
+    unpack_words,
+)
 
 NUMERIC = [
     np.uint8,
@@ -151,3 +160,29 @@ def test_words_of_narrower_types_survive():
         unpacked = unpack_words("w", {**pack_words("w", part), **pack_words("w2", column)}, np.int32)
         assert unpacked.dtype == np.int32
         assert np.array_equal(unpacked, part)
+
+
+@given(st.data(), st.integers(0, 30))
+def test_arrays_of_one_length_survive_in_few_bytes(data, length):
+    """Names that are prefixes of others, all of int64, truth values, and what stays as it is; in their order."""
+    whole = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3))
+    of_kind = st.one_of(
+        hnp.arrays(np.int64, length, elements=whole),
+        *(hnp.arrays(kind, length) for kind in (np.bool_, np.uint16)),
+        hnp.arrays(np.float64, (length, 2), elements=st.floats(allow_nan=False)),
+    )
+    arrays = data.draw(st.dictionaries(st.sampled_from(["a", "a.0", "a:b", "0", ""]), of_kind))
+    unpacked = unpack_arrays(decode(encode(pack_arrays(arrays))), length)
+    assert list(unpacked) == list(arrays)
+    for name, values in arrays.items():
+        assert unpacked[name].dtype == values.dtype
+        assert np.array_equal(unpacked[name], values)
+
+
+def test_packed_arrays_take_what_varies():
+    n = 10_000
+    rng = np.random.default_rng(0)
+    few = np.where(rng.random(n) < 0.01, rng.integers(0, 2**40, n), 0)
+    signed = rng.integers(-(2**38), 2**38, n)
+    for values, most in ((few, n / 8 + 0.02 * n * 5), (signed, 5 * n), (rng.random(n) < 0.5, n / 8)):
+        assert len(encode(pack_arrays({"x": values}))) < most + 100

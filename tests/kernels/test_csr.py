@@ -35,5 +35,8 @@ def test_operations_equal_lists(rows, seed):
     selected, mask = matrix.select_rows(chosen)
     assert to_lists(selected) == [r for r, c in zip(rows, chosen) if c]
     assert mask.tolist() == [bool(c) for r, c in zip(rows, chosen) for _ in r]
+    filled = matrix.filled()
+    assert to_lists(filled) == [r for r in rows if r]
+    assert filled.links is matrix.links
     state = matrix.to_state("x")
     assert to_lists(Csr.from_state({**state, "other": keep}, "x")) == rows

@@ -21,6 +21,7 @@ from dpbeam.kernels.pairs import (
     build_block,
     build_complete_block,
     common_kinds,
+    distinct_fingerprints,
     encode_dictionary,
     kinds_column,
     pack_pairs,
@@ -472,6 +473,12 @@ def test_fingerprints_that_agree_in_their_leading_bits_are_sorted_exactly(equal_
     first, inverse = unique_fingerprints(fp)
     assert np.array_equal(fp[first][inverse], fp)
     assert len(first) == len({tuple(row) for row in fp.tolist()})
+    ascending = np.concatenate([part[np.lexsort((part[:, 1], part[:, 0]))] for part in np.split(fp, 5)])
+    for values, runs in ((fp, False), (fp, True), (ascending, True)):
+        first, inverse, distinct = distinct_fingerprints(values, runs=runs)
+        assert distinct.tolist() == sorted({tuple(row): list(row) for row in fp.tolist()}.values())
+        assert np.array_equal(values[first], distinct)
+        assert np.array_equal(distinct[inverse], values)
 
 
 def test_a_message_in_fewer_bytes_keeps_every_bit():

@@ -22,7 +22,7 @@ from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
 from dpbeam.engine.program import Keys, Program, ReplyColumn, add_noise, replies_by_link, reply_to
-from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack
+from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack, unpack_arrays
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
 from dpbeam.kernels.relays import relay_slices
 from dpbeam.kernels.shards import Linked, Shard, build_shard, link_messages, shard_slices, sum_messages
@@ -312,9 +312,8 @@ class _SumByItem(TripDoFn):
 
     def _load(self, number: int) -> Shard:
         shard = Shard.from_columns(self._store.read(f"shard-{number}"))
-        shard.state = dict(
-            self._store.read(f"shard-{number}-state-{last_shard_trip(self._program, self._trip)}")
-        )
+        state = self._store.read(f"shard-{number}-state-{last_shard_trip(self._program, self._trip)}")
+        shard.state = unpack_arrays(state, len(shard))
         shard.broadcast = last_broadcast(self._program, self._store, self._trip)
         if not any(self._program.sum_names(trip) for trip in range(self._trip + 1, self._program.trips)):
             shard.items = self._store.read(f"shard-{number}-items")["items"]

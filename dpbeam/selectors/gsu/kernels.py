@@ -34,7 +34,7 @@ def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
     Returns:
       (pairs,) int64 units, at most the cap rounded down, and exact l2 norm at most one per user.
     """
-    rows, _ = rows.select_rows(rows.degrees > 0)
+    rows = rows.filled()
     if not len(rows.links):
         return np.zeros(0, np.int64)
     squares = np.square(score)
@@ -52,7 +52,10 @@ def _settle_capped(
 
     The scale only grows, so an item once at its cap stays there, and a user with d items needs at most d steps.
     """
-    over = rows.row_sums((weight > bar).astype(np.int64)) > 0
+    above = weight > bar
+    if not above.any():
+        return
+    over = rows.row_sums(above.astype(np.int64)) > 0
     pairs = np.flatnonzero(rows.per_pair(over))
     active, _ = rows.select_rows(over)
     while len(pairs):

@@ -87,8 +87,9 @@ class GsuProgram(Program):
             score = np.ones(len(rows.links))
         else:
             units = reply["score"][rows.links]
-            rows = rows.restrict(units > 0)
-            score = units[units > 0] * (1.0 / SCORE_ONE)
+            kept = units > 0
+            rows = rows.restrict(kept)
+            score = units[kept] * (1.0 / SCORE_ONE)
         return {"weight": rows.item_sums(fill_weights(rows, score, caps), block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:

@@ -92,12 +92,15 @@ class MadTables:
         """(rows,) bool: users that take part in the rerouting."""
         return (degrees >= self.min_degree) & (degrees <= self.max_degree)
 
+    def of_adaptive(self, values: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+        """(rows,) of a table by degree, such as `initial`; 0 for users that take no part in the rerouting."""
+        by_degree = np.where(self.adaptive(np.arange(len(values))), values, 0)
+        return np.append(by_degree, 0)[np.minimum(degrees, len(values))]
+
 
 def initial_sums(rows: Csr, tables: MadTables, num_items: int) -> np.ndarray:
     """w_init: every adaptive user adds x_d to each of its items. (num_items,) int64 units."""
-    degrees = rows.degrees
-    per_row = np.where(tables.adaptive(degrees), tables.initial[np.minimum(degrees, tables.max_degree)], 0)
-    return rows.item_sums(rows.per_pair(per_row), num_items)
+    return rows.item_sums(rows.per_pair(tables.of_adaptive(tables.initial, rows.degrees)), num_items)
 
 
 def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
@@ -116,6 +119,8 @@ def second_sums(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What users add in the second trip: direct weight less the initial weight, plus rerouted excess.
 
+    Two passes over the pairs: sums in units of 2^-38 and of the rest in units of 2^-76, both below 2^39 for each user.
+
     Args:
       direct: (pairs,) int64 units, 1/sqrt(d) or the biased weights.
       ratio: (num_items,) int64, `excess_ratio` of the block's items.
@@ -123,37 +128,45 @@ def second_sums(
     Returns:
       whole: (num_items,) int64 units; high, low: (num_items,) int64 in [0, 2^23), the rest in units of 2^-53 and
       2^-76. Two limbs: the sums of a million blocks stay far below 2^63.
+
+    Raises:
+      ValueError: more than 2^23 users, whose sums might not fit.
     """
     degrees = rows.degrees
-    adaptive = tables.adaptive(degrees)
-    small = np.minimum(degrees, tables.max_degree)
-    less = np.where(adaptive, tables.initial[small], 0)
-    whole = rows.item_sums(direct - rows.per_pair(less), num_items)
-    returned = np.where(adaptive, rows.row_sums(ratio[rows.links]), 0)
-    receiving = returned > 0
-    if not receiving.any():
-        return whole, np.zeros(num_items, np.int64), np.zeros(num_items, np.int64)
-    part, _ = rows.select_rows(receiving)
-    units, high, low = _exact_product(tables.coefficient[small[receiving]], returned[receiving])
-    whole += part.item_sums(part.per_pair(units), num_items)
-    high_sum = part.item_sums(part.per_pair(high), num_items)
-    low_sum = part.item_sums(part.per_pair(low), num_items)
-    high_sum += low_sum >> 23
-    whole += high_sum >> 23
-    return whole, high_sum & _MASK_23, low_sum & _MASK_23
+    if len(degrees) > _MOST_USERS:
+        raise ValueError(f"a block has at most {_MOST_USERS} users, got {len(degrees)}")
+    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
+    returned = rows.row_sums(ratio[rows.links])
+    receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
+    coefficient = tables.coefficient[degrees[receiving]]
+    fine = np.zeros(len(degrees), np.int64)
+    rerouted, fine[receiving] = _exact_product(coefficient, returned[receiving])
+    coarse[receiving] += rerouted
+    sums = rows.item_sums((direct << _COARSE_BITS) + rows.per_pair(coarse), num_items)
+    if not len(receiving):
+        none = np.zeros(num_items, np.int64)
+        return sums >> _COARSE_BITS, none, none
+    rest = rows.item_sums(rows.per_pair(fine), num_items)
+    sums += rest >> _FINE_BITS
+    rest &= _MASK_FINE
+    rest |= (sums & _MASK_COARSE) << _FINE_BITS
+    return sums >> _COARSE_BITS, rest >> 23, rest & _MASK_23
 
 
-_MASK_20, _MASK_23, _MASK_26 = (1 << 20) - 1, (1 << 23) - 1, (1 << 26) - 1
+_MOST_USERS = 1 << 23
+_COARSE_BITS = 8  # below a grid unit
+_FINE_BITS = FRACTION_BITS - _COARSE_BITS
+_MASK_COARSE, _MASK_FINE = (1 << _COARSE_BITS) - 1, (1 << _FINE_BITS) - 1
+_MASK_23, _MASK_26 = (1 << 23) - 1, (1 << 26) - 1
 
 
-def _exact_product(coefficient: np.ndarray, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """coefficient * ratio, in units of 2^-76, as whole grid units and two 23-bit limbs of the rest."""
+def _exact_product(coefficient: np.ndarray, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """coefficient * ratio, in units of 2^-76, as units of 2^-38 and the rest."""
     high = coefficient * (ratio >> 26)
     low = coefficient * (ratio & _MASK_26)
     high += low >> 26
-    low &= _MASK_26
-    rest = ((high & _MASK_20) << 26) | low
-    return high >> 20, rest >> 23, rest & _MASK_23
+    shift = _FINE_BITS - 26
+    return high >> shift, ((high & ((1 << shift) - 1)) << 26) | (low & _MASK_26)
 
 
 def total_weight(

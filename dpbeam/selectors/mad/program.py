@@ -26,7 +26,7 @@ from dpbeam.selectors.mad.kernels import (
     total_weight,
 )
 from dpbeam.selectors.mad.weights import user_weights
-from dpbeam.selectors.uniform.program import cross, sample_rows
+from dpbeam.selectors.uniform.program import cross, sample_mask
 
 BIAS_ONE = (
     1 << 15
@@ -157,7 +157,7 @@ class Mad2rProgram(Program):
         return mad_exact(shard, self._round(trip).tables)
 
     def block_state_trip(self, trip: int) -> int | None:
-        return 2 if trip == 3 else None
+        return 2 if trip == 3 else 0 if trip == 1 and self.resample else None
 
     def weigh(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -169,11 +169,13 @@ class Mad2rProgram(Program):
     def _weigh_first(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        rows = Csr(block.offsets, block.links)
+        rows, state = Csr(block.offsets, block.links), None
+        if self.resample and trip == 0:
+            state = sample_state(sample_mask(rows, block, keys.sample(1), self.max_items))
         if self.resample:
-            rows = sample_rows(rows, block, keys.sample(1), self.max_items)
+            rows = sampled(rows, state or block.state)
         if trip == 0:
-            return {"initial": initial_sums(rows, self.first.tables, block.num_items)}, None
+            return {"initial": initial_sums(rows, self.first.tables, block.num_items)}, state
         direct = uniform_weights(rows, self._table)
         sums = mad_second(rows, self.first.tables, direct, reply["ratio"], block.num_items)
         return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None
@@ -184,12 +186,15 @@ class Mad2rProgram(Program):
         if trip == 2:
             bias = reply["bias"]
             rows = Csr(block.offsets, block.links)
-            rows = rows.restrict(bias[rows.links] > 0)
+            kept = bias[rows.links] > 0
+            rows = rows.restrict(kept)
             if self.resample:
-                rows = sample_rows(rows, block, keys.sample(2), self.max_items)
+                again = sample_mask(rows, block, keys.sample(2), self.max_items)
+                rows = rows.restrict(again)
+                kept[kept] = again
             sums = {"initial": initial_sums(rows, self.second.tables, block.num_items)}
-            return sums, {"bias": bias, **rows.to_state("second")}
-        rows = Csr.from_state(block.state, "second")
+            return sums, {"bias": bias, **sample_state(kept)}
+        rows = sampled(Csr(block.offsets, block.links), block.state)
         bias = block.state["bias"][rows.links] * (1.0 / BIAS_ONE)
         direct = user_weights(rows, bias, self.b_min, self.b_max)
         sums = mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items)
@@ -220,6 +225,16 @@ class Mad2rProgram(Program):
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self._round(trip).threshold)
+
+
+def sample_state(kept: np.ndarray) -> Columns:
+    """Which pairs of its users a block looks at, as a state: a bit for each."""
+    return {"sample": np.packbits(kept)}
+
+
+def sampled(rows: Csr, state: Columns) -> Csr:
+    """The rows with the pairs that `sample_state` kept."""
+    return rows.restrict(np.unpackbits(state["sample"], count=len(rows.links)).view(bool))
 
 
 def users_of(rows: Csr, num_items: int, counted: bool) -> dict[str, np.ndarray]:

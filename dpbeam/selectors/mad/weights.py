@@ -34,7 +34,7 @@ def user_weights(rows: Csr, bias: np.ndarray, b_min: float, b_max: float) -> np.
     """
     if len(bias) and not (bias.min() >= 0.0 and bias.max() <= 1.0):  # also false for NaN
         raise ValueError("biases must be numbers in [0, 1]")
-    rows, _ = rows.select_rows(rows.degrees > 0)
+    rows = rows.filled()
     degrees = rows.degrees.astype(np.float64)
     # In units of 1/sqrt(d): values in [b_min, b_max], sum of squares of a user at most d.
     value = np.where(bias < 1.0, np.maximum(b_min, bias), 0.0)

@@ -85,8 +85,12 @@ class UniformProgram(Program):
 
 def sample_rows(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> Csr:
     """A fresh uniform sample of at most `max_items` of each user's present items."""
-    keep = bottom_sample(rows.offsets, block.user_fp, block.item_fp, rows.links, sample_key, max_items)
-    return rows.restrict(keep)
+    return rows.restrict(sample_mask(rows, block, sample_key, max_items))
+
+
+def sample_mask(rows: Csr, block: Block, sample_key: bytes, max_items: int) -> np.ndarray:
+    """(pairs,) bool: the pairs of `sample_rows`."""
+    return bottom_sample(rows.offsets, block.user_fp, block.item_fp, rows.links, sample_key, max_items)
 
 
 def cross(shard: Shard, threshold: float) -> Shard:

@@ -542,3 +542,17 @@ def test_coders_round_trip():
     assert back.items == shard.items and back.kinds == b"k" and back.id == 2
     np.testing.assert_array_equal(back.state["found"], [True, False])
     np.testing.assert_array_equal(back.sums["w"], [5, 6])
+
+
+@pytest.mark.parametrize("rows", [3, 100], ids=["mostly distinct", "often repeated"])
+def test_dictionaries_of_several_batches_join_to_the_same_items(rows):
+    """Joined end to end, where a value may be twice in the dictionary, or unified: the same values in order."""
+    columns = [
+        pa.array([b"x", b"y%d" % part, b"x"] * (rows // 3), pa.large_binary()).dictionary_encode()
+        for part in range(3)
+    ]
+    whole = block_stages._joined(columns)
+    assert whole.to_pylist() == [value for column in columns for value in column.to_pylist()]
+    assert len(whole.dictionary) == (6 if rows == 3 else 4)
+    sliced = block_stages._joined([columns[0].slice(1), columns[1]])
+    assert sliced.to_pylist() == [*columns[0].to_pylist()[1:], *columns[1].to_pylist()]

@@ -244,10 +244,38 @@ def test_excess_ratio_is_monotone():
 )
 def test_products_are_exact(rows):
     coefficient, ratio = (np.array(side, np.int64) for side in zip(*rows))
-    for (c, r), whole, high, low in zip(rows, *_exact_product(coefficient, ratio)):
-        assert c * r == (int(whole) << 46) + (int(high) << 23) + int(low)
-        assert 0 <= high < 1 << 23
-        assert 0 <= low < 1 << 23
+    for (c, r), coarse, fine in zip(rows, *_exact_product(coefficient, ratio)):
+        assert c * r == (int(coarse) << 38) + int(fine)
+        assert 0 <= fine < 1 << 38
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_second_sums_are_exact(seed):
+    """Against Python's integers, with any ratios and direct weights up to one."""
+    rng = np.random.default_rng(seed)
+    tables = MadTables.create(tau=3.0, max_adaptive_degree=20, b_min=(0.5, 0.7, 1.0)[seed % 3])
+    rows = csr([sorted(rng.choice(60, size, replace=False)) for size in rng.integers(0, 30, 200)])
+    direct = rng.integers(0, UNITS + 1, len(rows.links))
+    ratio = np.where(rng.random(60) < seed / 3, rng.integers(0, 1 << 52, 60), 0)
+    expected = [0] * 60
+    for start, stop in zip(rows.offsets, rows.offsets[1:]):
+        items, degree = rows.links[start:stop].tolist(), int(stop - start)
+        adaptive = tables.min_degree <= degree <= tables.max_degree
+        back = int(tables.coefficient[degree]) * sum(int(ratio[i]) for i in items) if adaptive else 0
+        for item, units in zip(items, direct[start:stop].tolist()):
+            expected[item] += ((units - (int(tables.initial[degree]) if adaptive else 0)) << 46) + back
+    whole, high, low = second_sums(rows, tables, direct, ratio, 60)
+    assert [(int(w) << 46) + (int(h) << 23) + int(x) for w, h, x in zip(whole, high, low)] == expected
+    for limb in (high, low):
+        assert limb.min() >= 0 and limb.max() < 1 << 23
+
+
+def test_more_users_than_sums_can_hold_are_refused():
+    users = (1 << 23) + 1
+    empty = Csr(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
+    tables = MadTables.create(tau=3.0, max_adaptive_degree=20, b_min=1.0)
+    with pytest.raises(ValueError, match="8388608 users"):
+        second_sums(empty, tables, empty.links, np.zeros(1, np.int64), 1)
 
 
 @pytest.mark.parametrize("seed", range(4))

