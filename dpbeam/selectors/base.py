@@ -31,6 +31,8 @@ D0_TRIED = (10, 20, 50, 100, 200, 400)
 FEW_ITEMS = 3.0
 #: The same, of items that fewer than about a hundred users hold.
 FEW_RARE_ITEMS = 2.0
+#: So many items a user are more than scores can tell apart: what shows the released items alone is ahead.
+MANY_ITEMS = 100.0
 _SURE_RARE_ITEMS = (1.5, 3.0)
 _MIXED_ITEMS = 15.0  # short texts
 

@@ -203,13 +203,13 @@ def test_the_registry_is_cheap_to_import():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("items_per_user", [1, 1.5, 3.0, 3.01, 5, 20, 152, 1e6])
+@pytest.mark.parametrize("items_per_user", [1, 1.5, 3.0, 3.01, 5, 20, 100, 101, 152, 1e6])
 def test_exactly_one_selector_is_recommended_and_its_flags_are_its_own(items_per_user):
     advising = {name: s.advice(items_per_user) for name, s in selectors().items() if s.advice(items_per_user)}
     (name,) = advising
     selector, advice = advised(items_per_user)
     assert selector.name == name
-    assert name == ("vote" if items_per_user <= 3 else "gsu")
+    assert name == ("vote" if items_per_user <= 3 else "gsu" if items_per_user <= 100 else "bits")
     assert advice.why and "\n" not in advice.why
     config = SelectionConfig(1.0, 1e-5, name, **advice.settings).resolve()
     assert config.max_items_per_user == {5: 50, 20: 200, 152: 400}.get(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import (
+    MANY_ITEMS,
+    Advice,
     Calibration,
     HardCase,
     PlantedFault,
@@ -14,6 +16,7 @@ from dpbeam.selectors.base import (
     Selector,
     Settings,
     check_range,
+    holds_few,
     setting,
 )
 from dpbeam.selectors.multi_round import MAX_SHARES, POOL
@@ -111,6 +114,15 @@ class Bits(Selector):
         )
         event = ComposedEvent("renyi", events, epsilon=request.epsilon, label=self.name)
         return Calibration(program, rounds, event)
+
+    def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
+        if holds_few(items_per_user, rare_items) or items_per_user <= MANY_ITEMS:
+            return None
+        return Advice(
+            {"max_items_per_user": 400},
+            f"coins that show the released items alone release most where users hold more than {MANY_ITEMS:g} items; "
+            "gsu, with 16 rounds, where noisy weights are wanted too",
+        )
 
     def weight(self, calibration: Calibration, degree: int) -> float:
         event = calibration.event.parts[-1]

@@ -8,6 +8,7 @@ from dpbeam.selectors.base import (
     D0_TRIED,
     FEW_ITEMS,
     FEW_RARE_ITEMS,
+    MANY_ITEMS,
     Advice,
     Calibration,
     PlantedFault,
@@ -86,7 +87,7 @@ class Gsu(Selector):
         return Calibration(program, rounds, constants.event())
 
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
-        if holds_few(items_per_user, rare_items):
+        if holds_few(items_per_user, rare_items) or items_per_user > MANY_ITEMS:
             return None
         held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
         why = f"rounds that aim weight at undecided items release most where users hold more than {held}"
