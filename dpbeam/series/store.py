@@ -193,10 +193,7 @@ class SeriesStore:
         try:
             self.write_file(_name(number), data)
         except FileExistsError:
-            raise UnavailableError(
-                f"{param('folder')}: another run of the series in '{self.folder.path}' was faster; the "
-                "same command goes on from there"
-            ) from None
+            raise self.faster() from None
         self.tidy()
 
     def tidy(self) -> None:
@@ -207,6 +204,13 @@ class SeriesStore:
             if int(match[1]) < latest:
                 self.folder.remove(match[0])
         self.folder.tidy()
+
+    def faster(self) -> UnavailableError:
+        """For who comes to make a state that another process has made."""
+        return UnavailableError(
+            f"{param('folder')}: another run of the series in '{self.folder.path}' was faster; the "
+            "same command goes on from there"
+        )
 
     def sweep(self, keep: Collection[str]) -> None:
         """Remove the parts that are not among these names, as killed runs and earlier states leave them."""

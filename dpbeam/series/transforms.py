@@ -357,17 +357,17 @@ class SeriesNight(beam.PTransform):
         program = NightProgram(plan.program, self._number, plan.counts)
         stored = StoredProgram.put(store, program, sizes.relays)
         flowing = (blocks, gathered) | "AllBlocks" >> beam.Flatten()
-        flowing = flowing | "ArrivalWeightPerUser" >> WeightPerUser(stored, ARRIVAL)
+        flowing = flowing | "Trip1WeightPerUser" >> WeightPerUser(stored, ARRIVAL)
         if stored.relays is not None:
-            flowing = flowing | "ArrivalRelaySums" >> RelaySums(stored, ARRIVAL)
+            flowing = flowing | "Trip1RelaySums" >> RelaySums(stored, ARRIVAL)
         flowing = (
             flowing
-            | "ArrivalGroupByItem" >> GroupByItem(stored, ARRIVAL)
+            | "Trip1GroupByItem" >> GroupByItem(stored, ARRIVAL)
             | "Arrive" >> beam.ParDo(_Arrive(stored, ARRIVAL)).with_output_types(tuple[int, Shard])
-            | "ArrivalRerouteExcess" >> RerouteExcess(stored, ARRIVAL)
+            | "Trip1RerouteExcess" >> RerouteExcess(stored, ARRIVAL)
         )
         if stored.relays is not None:
-            flowing = flowing | "ArrivalRelayReplies" >> RelayReplies(stored, ARRIVAL)
+            flowing = flowing | "Trip1RelayReplies" >> RelayReplies(stored, ARRIVAL)
         keep = _KeepShards(stored, program.trips - 1, files)
         return flowing | "Rounds" >> RunTrips(stored, program, ARRIVAL + 1, release=keep)
 
@@ -382,20 +382,22 @@ class SeriesNight(beam.PTransform):
         if self._folder is None:
             raise ValueError("a SeriesNight commits inside of its context")
         store, window, number = self._folder.store, self._window, self._number
+        made = window.made
+        if made.number != self._made.number:  # whoever made it has taken the folder of this night away
+            assert window.store is not None
+            raise window.store.faster()
         try:
             told = [store.read(_told(block)) for block in range(self._sizes.num_blocks)]
             released = {shard: store.read(_released(shard)) for shard in self._reached(store, told)}
         except (FileNotFoundError, BeamIOError):
             raise ValueError("the pipeline of the night has not run to its end") from None
-        kinds = one_kind(store.read(name)["kinds"][0].as_py() for name in store.names(_KINDS))
+        kinds = self._kinds(store)
         pairs = np.array([part["pairs"] for part in told], np.uint64).sum(axis=0)
-        made, digest = window.made, window.digest(number, pairs, kinds)
+        digest = window.digest(number, pairs, kinds)
         window.check_night(made, number, kinds)
         if self._again:
             window.check_same(made, number, digest)
             return made.state
-        if made.number != self._made.number:
-            raise RuntimeError("the series has changed while it was held alone")
         parts = Parts(
             tuple(_name(part) for part in told),
             tuple(_name(released.get(shard)) for shard in range(self._sizes.num_shards)),
@@ -412,6 +414,16 @@ class SeriesNight(beam.PTransform):
         )
         window.commit(replace(made, state=state, parts=parts, digests=(*made.digests, digest)))
         return state
+
+    @property
+    def any_pairs(self) -> bool:
+        """Whether a pair has come, once the pipeline has run."""
+        return self._folder is not None and bool(self._folder.store.names(_KINDS))
+
+    @staticmethod
+    def _kinds(store: RunStore) -> bytes:
+        """Of the night's ids; empty where nothing came."""
+        return one_kind(store.read(name)["kinds"][0].as_py() for name in store.names(_KINDS))
 
     def _reached(self, store: RunStore, told: list[Columns]) -> set[int]:
         """The shards that have an item."""
