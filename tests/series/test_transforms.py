@@ -14,11 +14,14 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
 from dpbeam.series.config import SeriesConfig
+from dpbeam.series.folder import Folder
+from dpbeam.series.remote import RemoteFolder
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.store import SeriesStore
 from dpbeam.series.transforms import SeriesNight
 from dpbeam.series.window import SeriesWindow
 from tests.series.streams import arrays, random_nights, released
+from tests.support import memory_store
 
 KINDS = Kinds("string", ("string",)).metadata()
 UNEVEN = Schedule((1, 2, 2, 2, 3, 4), (0.1, 0.1, 0.1, 0.1, 0.2, 0.4), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5))
@@ -40,7 +43,8 @@ def in_process(window, number, pairs):
 
 
 def on_engine(folder, number, pairs, *, num_blocks=3, num_shards=2, commit=True):
-    with SeriesNight(str(folder), night=number, num_blocks=num_blocks, num_shards=num_shards) as night:
+    folder = folder if isinstance(folder, Folder) else str(folder)
+    with SeriesNight(folder, night=number, num_blocks=num_blocks, num_shards=num_shards) as night:
         with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
             came = pipeline | beam.Create(batches(pairs)) if pairs else pipeline
             _ = came | "Night" >> night
@@ -252,3 +256,19 @@ def test_a_part_that_was_changed_is_refused(tmp_path):
     with pytest.raises(InputError, match="is gone"):
         in_process(SeriesWindow.load(str(folder)), 2, nights[1])
     assert SeriesWindow.load(str(folder)).made.state.night == 1
+
+
+def test_parts_may_lie_on_a_store(monkeypatch):
+    store = memory_store.install(monkeypatch)
+    place, nights = RemoteFolder("s3://bucket/series"), random_nights(3)
+    memory = SeriesWindow.open(config(), RunKey.insecure_fixed("k"))
+    SeriesWindow.open(config(), RunKey.insecure_fixed("k"), folder=place)
+    for number, pairs in enumerate(nights, start=1):
+        expected = in_process(memory, number, pairs)
+        on_engine(place, number, pairs)
+        window = SeriesWindow.load(place)
+        same(window.whole(window.made), expected)
+        there = {url.rpartition("/")[2] for url in store.objects if "part-" in url or "work-" in url}
+        assert there == set(window.made.parts.names)
+    window.close()
+    assert not any("part-" in url for url in store.objects)
