@@ -16,8 +16,9 @@ ENGINES = ("flink-cluster", "spark-cluster", "pyspark-local", "flink-embedded", 
 
 
 def command(place: str, number: int, folder: pathlib.Path) -> list[str]:
-    """The night of that number with three shards, from wherever it is started."""
-    argv = [word.replace("=n", f"={folder}/n") for word in night(place, number, "--num_shards=3")]
+    """The night of that number with three shards, from wherever it is started; the engine's flags follow."""
+    more = ("--num_shards=3", "--runner=FnApiRunner")
+    argv = [word.replace("=n", f"={folder}/n") for word in night(place, number, *more)]
     return [sys.executable, "-m", "dpbeam.cli", *argv]
 
 
