@@ -224,7 +224,9 @@ class RunStore:
 @functools.lru_cache(maxsize=4)
 def _seal_of(path: str) -> Seal:
     """Of an encrypted folder, kept for the other stages of this worker."""
-    return Seal(RunStore(path, encrypted=True).run_key(), FileSystems.split(path)[1])
+    name = FileSystems.split(path)[1]
+    place = "" if name.startswith(owner.RUN_FOLDER) else name  # parts of a run share its key
+    return Seal(RunStore(path, encrypted=True).run_key(), place)
 
 
 class NewFile:
