@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.transforms import CountedItem, ReleasedItem, SelectPartitions
     from dpbeam.series.remote import RemoteFolder
+    from dpbeam.series.transforms import SeriesNight
     from dpbeam.topk.config import TopKConfig
     from dpbeam.topk.transforms import TopKItems
 
@@ -57,6 +58,7 @@ __all__ = [
     "Selection",
     "SelectionConfig",
     "Series",
+    "SeriesNight",
     "TopKConfig",
     "TopKItems",
     "__version__",
@@ -89,6 +91,7 @@ _HOME = {
     "Selection": "in_memory.select",
     "SelectionConfig": "selection.config",
     "Series": "in_memory.series",
+    "SeriesNight": "series.transforms",
     "TopKConfig": "topk.config",
     "TopKItems": "topk.transforms",
     "count": "in_memory.count",

@@ -53,6 +53,7 @@ WITH_BEAM = (
     "dpbeam.packing.transforms",
     "dpbeam.counting.transforms",
     "dpbeam.series.remote",
+    "dpbeam.series.transforms",
     "dpbeam.io",
     "dpbeam.jobs",
     "dpbeam.lab.experiments",

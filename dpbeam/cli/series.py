@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpbeam.cli.flags import FlagParser, take_verb
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.cli.series_open import FAMILY, config_of, open_series
-from dpbeam.cli.series_options import ENCRYPT, VERBS, SeriesOptions
+from dpbeam.cli.series_options import ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
 from dpbeam.cli.series_output import (
     SO_FAR,
     check_names,
@@ -27,9 +28,10 @@ from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.result import files_of, run_release
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from dpbeam.io.sources import InputSummary
+    from dpbeam.io.spec import InputSpec
     from dpbeam.series.config import SeriesPlan
+    from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
 
 
@@ -43,9 +45,9 @@ class SeriesCommand(PlannedCommand):
         lines = "; ".join(f"{verb}: {text}" for verb, (_, text) in VERBS.items())
         return FlagParser(
             "series",
-            f"Release items night by night from growing data, for one budget. Verbs: {lines}.",
+            f"Release items night by night from growing data, for one budget. Verbs: {lines}. With --runner "
+            "that engine makes the night, without it this process.",
             SeriesOptions,
-            beam=False,
         )
 
     def plan(self, options: SeriesOptions) -> SeriesPlan:
@@ -66,13 +68,24 @@ def main(argv: Sequence[str]) -> int:
 def _run(options: SeriesOptions, beam_arguments: list[str]) -> int:
     verb = take_verb("series", options, VERBS, "folder", "config", ENCRYPT)
     options.require("folder")
+    if verb == "run":
+        return _make(options, beam_arguments)
+    if beam_arguments:
+        raise InputError(f"{_name_of(beam_arguments[0])} does not apply to series {verb}")
     return _DO[verb](options)
 
 
-def _make(options: SeriesOptions) -> int:
+def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
     options.require("night")
     if options.empty == (options.input is not None):
         raise InputError("--input: give the night's files, or --empty where nothing came")
+    if not any(argument.startswith("--runner=") for argument in beam_arguments):
+        for flag in (*map(_name_of, beam_arguments), *(["--num_shards"] if options.num_shards else [])):
+            raise InputError(f"{flag} needs --runner: without it a night is made in this process")
+    else:
+        from dpbeam.jobs.engine import use_stores
+
+        use_stores(beam_arguments)
     window = load_window(options)
     _check_open(window)
     config = window.plan.config
@@ -81,55 +94,91 @@ def _make(options: SeriesOptions) -> int:
     result = {file.flag: file for file in files_of(options.said)}
     for file in result.values():
         file.claim({**options.said, **place_of_night(options.said)}, (SO_FAR,))
-    users, items, kinds, names, files = _pairs(options)
-    check_names(window, names)
-    if window.key.insecure:
-        warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
-    with window.alone():
-        target = output_of_night(window, name)
-        target.overwrite |= published(target.prefix, window, name) is not None
-        target.check(files, result)
-        if target.overwrite and window.made.state.night < number:
-            raise InputError(
-                f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder would "
-                "draw its noise again on other data; close this series and open another"
-            )
-        for file in result.values():
-            file.clear()
-        state = window.run(number, users, items, kinds)
-        made_now = publish_night(options, window, state, target, number, names)
-        write_result(options, target, made_now=made_now)
+    with _came(options, beam_arguments) as came:
+        check_names(window, came.names)
+        if window.key.insecure:
+            warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
+        with window.alone():
+            target = output_of_night(window, name)
+            target.overwrite |= published(target.prefix, window, name) is not None
+            target.check(came.files, result)
+            if target.overwrite and window.made.state.night < number:
+                raise InputError(
+                    f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder "
+                    "would draw its noise again on other data; close this series and open another"
+                )
+            for file in result.values():
+                file.clear()
+            state = came.make(window, number)
+            made_now = publish_night(options, window, state, target, number, came.names)
+            write_result(options, target, made_now=made_now)
     return 0
 
 
-def _pairs(options: SeriesOptions) -> tuple[pa.Array, pa.Array, bytes, tuple[str, ...], list[str]]:
-    """Users, items, kinds, names of the item columns, and files of a night's input."""
-    import pyarrow as pa
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0]
 
+
+class Came(NamedTuple):
+    """What came with a night.
+
+    Attributes:
+      names: of the item columns; files: of the input.
+      make: the state after the night, from a window and the night's number.
+    """
+
+    names: tuple[str, ...]
+    files: list[str]
+    make: Callable[[SeriesWindow, int], SeriesState]
+
+
+@contextlib.contextmanager
+def _came(options: SeriesOptions, beam_arguments: list[str]) -> Iterator[Came]:
+    """The night's input, looked at; where no engine is asked for, read."""
     from dpbeam.cli.settings import input_spec
-    from dpbeam.io.pairs import read_pairs
     from dpbeam.io.sources import preflight
-    from dpbeam.kernels.canonical import METADATA_KEY
 
-    nothing = pa.array([], pa.large_binary())
+    if beam_arguments:
+        from dpbeam.cli.series_engine import Engine
+
+        engine = Engine(options, beam_arguments)
     if options.empty:
-        return nothing, nothing, b"", ("item",), []
+        make = engine.make if beam_arguments else _in_process(None, None)
+        yield Came(("item",), [], make)
+        return
     spec = input_spec(options)
-    summary = preflight(spec)
+    summary = preflight(spec, temp_location=engine.temp_location if beam_arguments else None)
     try:
         if summary.complete_users:
             raise InputError(
                 "--user_column is required: a series follows its users over nights, so rows, lines or files cannot be "
                 "users"
             )
-        batches = list(read_pairs(spec, summary))
+        make = engine.reading(spec, summary) if beam_arguments else _in_process(spec, summary)
+        yield Came((summary.spec or spec).item_names, [file.path for file in summary.files], make)
     finally:
         summary.release()
-    if not any(len(batch[0]) for batch in batches):
-        raise InputError("--input: there is not a single pair; give --empty where nothing came")
-    users, items = (pa.concat_arrays([nothing, *(batch[side] for batch in batches)]) for side in (0, 1))
-    kinds = summary.kinds.metadata()[METADATA_KEY]
-    return users, items, kinds, (summary.spec or spec).item_names, [file.path for file in summary.files]
+
+
+def _in_process(
+    spec: InputSpec | None, summary: InputSummary | None
+) -> Callable[[SeriesWindow, int], SeriesState]:
+    """Reads the input, and makes nights of it in this process."""
+    import pyarrow as pa
+
+    from dpbeam.io.pairs import read_pairs
+    from dpbeam.kernels.canonical import METADATA_KEY
+
+    nothing = pa.array([], pa.large_binary())
+    users, items, kinds = nothing, nothing, b""
+    if spec is not None and summary is not None:
+        batches = list(read_pairs(spec, summary))
+        summary.release()
+        if not any(len(batch[0]) for batch in batches):
+            raise InputError(NO_PAIRS)
+        users, items = (pa.concat_arrays([nothing, *(batch[side] for batch in batches)]) for side in (0, 1))
+        kinds = summary.kinds.metadata()[METADATA_KEY]
+    return lambda window, number: window.run(number, users, items, kinds)
 
 
 def _erase(options: SeriesOptions) -> int:
@@ -204,4 +253,4 @@ def _check_open(window: SeriesWindow) -> None:
         raise InputError("--folder: the opening of this series was cut short; give dpbeam series open again")
 
 
-_DO = {"open": open_series, "run": _make, "erase": _erase, "show": _show, "close": _close}
+_DO = {"open": open_series, "erase": _erase, "show": _show, "close": _close}

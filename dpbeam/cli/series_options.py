@@ -17,6 +17,7 @@ from dpbeam.jobs.options import (
 )
 
 ENCRYPT = "encrypt_intermediates"
+NO_PAIRS = "--input: there is not a single pair; give --empty where nothing came"
 #: Flags that are fields of `SeriesConfig`.
 WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
 _ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
@@ -37,7 +38,7 @@ VERBS = {
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
     "run": (
-        ("night", "empty", "result_file", "lineage_file", "overwrite", *_INPUT),
+        ("night", "empty", "num_shards", "result_file", "lineage_file", "overwrite", *_INPUT),
         "make one night: release what is new",
     ),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
@@ -102,6 +103,9 @@ class WindowOptions(Options):
         "NIGHT", "a number, or a day where --first_night was given", needed=True, group="night (run)"
     )
     empty: bool = switch("nothing came on this night; its rounds run all the same")
+    num_shards: int | None = flag(
+        "N", "with --runner: partitions of the items (default: from the input)", group="night (run)"
+    )
     result_file: NewFile | None = flag(
         "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN, group="night (run)"
     )

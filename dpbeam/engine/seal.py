@@ -52,10 +52,11 @@ class Seal:
 
     Args:
       key: of the run.
+      place: of files among others under the same key; names count within it.
     """
 
-    def __init__(self, key: RunKey):
-        self._key = key.derive("private folder")
+    def __init__(self, key: RunKey, place: str = ""):
+        self._key = key.derive(f"private folder {place}".rstrip())
 
     def _of_file(self, name: str) -> AESGCM:
         return AESGCM(hmac.digest(self._key, name.encode(), hashlib.sha256))

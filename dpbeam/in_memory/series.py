@@ -46,7 +46,7 @@ class Series:
     whoever sees all releases and chooses data and erasures by them (docs/explanation/series.md). Nothing else of a
     series may be shown before it is closed: not its key, its folder, or how many items are open.
 
-    Runs in one thread, on users' open pairs that fit memory.
+    Runs in one thread, on users' open pairs that fit memory; `dpbeam.SeriesNight` makes a night on an engine.
 
     Args:
       epsilon, delta: the budget of the whole window.

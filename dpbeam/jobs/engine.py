@@ -37,8 +37,19 @@ def use_stores(arguments: list[str]) -> None:
     FileSystems.set_options(options)
 
 
-def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoint: str | None = None) -> str:
+def check_runner(
+    arguments: list[str],
+    inputs: list[str],
+    output: str | None,
+    checkpoint: str | None = None,
+    *,
+    folder: str | None = None,
+) -> str:
     """Refuse a runner that cannot start, or whose workers cannot see a path; return the temp location.
+
+    Args:
+      output: None where the launcher writes it.
+      folder: of a series.
 
     Raises:
       InputError: the first thing that is missing, with its fix.
@@ -47,6 +58,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
     check_runner_name(flags)
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     kept = [] if checkpoint is None else [Path("--checkpoint", checkpoint, "temp")]
+    kept += [] if folder is None else [Path("--folder", folder, "temp")]
     if flags.runner == DEFAULT_RUNNER:
         temp_location = flags.temp_location or tempfile.gettempdir()
         for path in (Path("--temp_location", temp_location, "temp"), *kept):
@@ -57,7 +69,7 @@ def check_runner(arguments: list[str], inputs: list[str], output: str, checkpoin
             "--temp_location is required where workers run elsewhere: a folder that all of them share"
         )
     paths = [Path("--input", pattern, "input") for pattern in inputs]
-    paths += [Path("--output", output, "output"), *kept]
+    paths += [*([] if output is None else [Path("--output", output, "output")]), *kept]
     for row in check_engine(arguments, paths):
         _refuse_unless_ok(row)
     return absolute(flags.temp_location or tempfile.gettempdir())

@@ -227,10 +227,7 @@ class Job(Generic[O]):
     @property
     def pairs_estimate(self) -> int:
         """Roughly how many (user, item) pairs there are."""
-        spec, summary = self.reading
-        if summary.rows_estimate is not None and spec.layout == "pairs" and spec.tokenizer is None:
-            return summary.rows_estimate
-        return summary.bytes // spec.file_format.bytes_per_pair
+        return estimate_pairs(*self.reading)
 
     @property
     def quiet(self) -> bool:
@@ -278,6 +275,13 @@ class Job(Generic[O]):
     def share_read(self) -> float | None:
         """Of the input, from 0 to 1; None where it is not known."""
         return None if self._source is None else self._source.share_read()
+
+
+def estimate_pairs(spec: InputSpec, summary: InputSummary) -> int:
+    """Roughly how many (user, item) pairs an input has."""
+    if summary.rows_estimate is not None and spec.layout == "pairs" and spec.tokenizer is None:
+        return summary.rows_estimate
+    return summary.bytes // spec.file_format.bytes_per_pair
 
 
 def _last_part(path: str) -> str:

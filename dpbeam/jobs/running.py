@@ -153,7 +153,7 @@ def _publish(
         with contextlib.ExitStack() as private:
             folder = private.enter_context(folder_of_run)
             owner.mark(job.target.prepare())
-            with _executor(job, progress) as execute:
+            with executor(job.beam_arguments, progress, verbose=job.options.verbose) as execute:
                 work(folder, execute)
             counts = folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None
             job.target.release = job.release(ledger_json)
@@ -223,16 +223,18 @@ def _progress(job: Job[Any], passes: int, rounds: int) -> Progress:
 
 
 @contextlib.contextmanager
-def _executor(job: Job[Any], progress: Progress) -> Iterator[Callable[[Build], None]]:
+def executor(
+    beam_arguments: list[str], progress: Progress, *, verbose: bool
+) -> Iterator[Callable[[Build], None]]:
     """Runs pipelines, one after the other, and tells what they do."""
-    workers = contextlib.nullcontext() if job.options.verbose else quiet_workers()
+    workers = contextlib.nullcontext() if verbose else quiet_workers()
 
     def execute(build: Build) -> None:
-        pipeline = beam.Pipeline(options=pipeline_options(job.beam_arguments))
+        pipeline = beam.Pipeline(options=pipeline_options(beam_arguments))
         build(pipeline)
         # The in-process runner tells its stages itself, and has no state worth a word.
-        say = _nothing if is_local(job.beam_arguments) else progress.job
-        run_and_wait(pipeline, job.beam_arguments, say, progress.follow)
+        say = _nothing if is_local(beam_arguments) else progress.job
+        run_and_wait(pipeline, beam_arguments, say, progress.follow)
 
     with progress, progress.follow_local_runner(), workers:
         yield execute

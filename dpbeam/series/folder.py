@@ -10,17 +10,20 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dpbeam.errors import InputError, UnavailableError, param
 
 _LOCK = "lock"
 _NEW = "new-"  # files that are being written
+#: How the folders below it begin where an engine works on a night.
+WORK = "work-"
 
 
 class Folder(ABC):
-    """A private folder, without folders in it.
+    """A private folder, without folders in it but those where an engine works.
 
     Attributes:
       path: as messages name it.
@@ -57,12 +60,18 @@ class Folder(ABC):
         """Remove what a file holds; harmless where it is gone."""
 
     @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files whose names nobody takes again; harmless where they are gone."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Remove all files, so that they can be made anew. For who holds the folder alone."""
 
     @abstractmethod
     def tidy(self) -> None:
-        """Remove what killed processes have left half written. For who holds the folder alone."""
+        """Remove what killed processes have left half written, and what engines worked on. For who holds the folder
+        alone.
+        """
 
     @abstractmethod
     def alone(self) -> contextlib.AbstractContextManager[None]:
@@ -95,7 +104,7 @@ class LocalFolder(Folder):
             names = os.listdir(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [name for name in names if name != _LOCK and not name.startswith(_NEW)]
+        return [name for name in names if name != _LOCK and not name.startswith((_NEW, WORK))]
 
     def has(self, name: str) -> bool:
         return os.path.exists(self._at(name))
@@ -126,15 +135,20 @@ class LocalFolder(Folder):
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._at(name))
 
-    def clear(self) -> None:
-        for name in self.names():
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
             self.remove(name)
+
+    def clear(self) -> None:
+        self.delete(self.names())
         os.chmod(self.path, 0o700)
 
     def tidy(self) -> None:
         for name in os.listdir(self.path):
             if name.startswith(_NEW):
                 self.remove(name)
+            elif name.startswith(WORK):
+                shutil.rmtree(self._at(name), ignore_errors=True)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpbeam.engine.in_process import shard_trip
 from dpbeam.engine.program import Keys, add_noise, with_state
-from dpbeam.kernels.pairs import rows_at
+from dpbeam.kernels.pairs import Block, rows_at
 from dpbeam.kernels.shards import Shard
 from dpbeam.series.counts import SeriesCounts
 from dpbeam.series.program import SeriesProgram
@@ -38,10 +38,22 @@ def run_night(
     Raises:
       ValueError: all nights of the schedule are made.
     """
+    kept = state.kept(users, items, keys.pairs, program.cap, state.night + 1)
+    return run_kept(program, state, kept, keys, counts)
+
+
+def run_kept(
+    program: SeriesProgram,
+    state: SeriesState,
+    kept: Block | None,
+    keys: Keys,
+    counts: SeriesCounts | None = None,
+) -> SeriesState:
+    """The same with the pairs as `SeriesState.kept` returns them."""
     night = state.night + 1
     if night > program.schedule.last_night:
         raise ValueError("all nights of the series are made")
-    state, new = state.arrived(users, items, keys.pairs, program.cap)
+    state, new = state.arrived_with(kept, keys.pairs, program.cap)
     state = _caught_up(program, state, new, keys)
     block, shard = state.block(), state.shard()
     rounds = program.schedule.of_night(night)
@@ -50,17 +62,17 @@ def run_night(
         sums, _ = program.weigh(trip, block, reply, keys)
         shard = shard_trip(program, trip, shard, {0: sums}, keys)
         shard, _ = program.reply(trip, shard)
-    noisy = None if counts is None else _counted(state, shard, counts, keys)
+    noisy = None
+    if counts is not None:
+        out, holders = np.flatnonzero(shard.state["released"]), users_of(block)
+        noisy = np.zeros(len(holders), np.int64)
+        noisy[out] = counts.release(holders[out], rows_at(state.item_fp, out), keys)
     return state.after(shard, night, rounds.stop, noisy)
 
 
-def _counted(state: SeriesState, shard: Shard, counts: SeriesCounts, keys: Keys) -> np.ndarray:
-    """(items,) int64: noisy numbers of users of what the night released, 0 for the others."""
-    out = np.flatnonzero(shard.state["released"])
-    noisy = np.zeros(len(state.item_fp), np.int64)
-    users = np.bincount(state.links, minlength=len(noisy))[out]
-    noisy[out] = counts.release(users, rows_at(state.item_fp, out), keys)
-    return noisy
+def users_of(block: Block) -> np.ndarray:
+    """(items,) int64: how many users of a block hold each of its items."""
+    return np.bincount(block.links, minlength=block.num_items)
 
 
 def _caught_up(program: SeriesProgram, state: SeriesState, new: np.ndarray, keys: Keys) -> SeriesState:
@@ -68,20 +80,30 @@ def _caught_up(program: SeriesProgram, state: SeriesState, new: np.ndarray, keys
     rows = np.flatnonzero(new)
     if not state.rounds or not len(rows):
         return state
+    late = caught_up(program, state.rounds, rows_at(state.item_fp, rows), keys)
+    accumulators = {name: values.copy() for name, values in state.accumulators.items()}
+    for name in ACCUMULATORS:
+        accumulators[name][rows] = late[name]
+    return replace(state, accumulators=accumulators)
+
+
+def caught_up(program: SeriesProgram, rounds: int, fp: np.ndarray, keys: Keys) -> dict[str, np.ndarray]:
+    """Accumulators of items that nobody has held before: the noise of the first `rounds` rounds, one or more.
+
+    Args:
+      fp: (items, 2).
+    """
     shard = Shard(
         id=0,
-        fp=rows_at(state.item_fp, rows),
+        fp=fp,
         block_ids=np.zeros(0, np.int64),
         slot_offsets=np.zeros(1, np.int64),
         slots=np.zeros(0, np.int32),
     )
-    for trip in range(state.rounds):
-        shard.sums = {"weight": np.zeros(len(rows), np.int64)}
+    for trip in range(rounds):
+        shard.sums = {"weight": np.zeros(len(fp), np.int64)}
         shard = add_noise(program, trip, shard, keys)
         # Not tested: nobody held it, so what its noise alone would have crossed is not released.
-        shard = with_state(shard, released=np.zeros(len(rows), bool))
+        shard = with_state(shard, released=np.zeros(len(fp), bool))
         shard, _ = program.reply(trip, shard)
-    accumulators = {name: values.copy() for name, values in state.accumulators.items()}
-    for name in ACCUMULATORS:
-        accumulators[name][rows] = shard.state[name]
-    return replace(state, accumulators=accumulators)
+    return {name: shard.state[name] for name in ACCUMULATORS}

@@ -16,7 +16,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import lease
 from dpbeam.errors import InputError, UnavailableError, param
-from dpbeam.series.folder import Folder
+from dpbeam.series.folder import WORK, Folder
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import missing_filesystem, reason, refusal
 from dpbeam.storage.remote import BEING_WRITTEN
@@ -115,12 +115,15 @@ class RemoteFolder(Folder):
             pass
 
     def clear(self) -> None:
-        self._delete(name for name in self._sizes() if not _is_lock(name))
+        self.delete(name for name in self._sizes() if not _is_lock(name))
 
     def tidy(self) -> None:
-        self._delete(name for name in self._sizes() if _is_passing(name))
+        self.delete(name for name in self._sizes() if _is_passing(name))
+        with self._asked():
+            for path in FileSystems.folders(self.path, WORK, "key"):
+                FileSystems.remove_folder(path)
 
-    def _delete(self, names: Iterable[str]) -> None:
+    def delete(self, names: Iterable[str]) -> None:
         with self._asked():
             FileSystems.delete([self._at(name) for name in names])
 

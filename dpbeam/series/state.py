@@ -7,8 +7,9 @@ back finds the ranks that are used. Nothing here is ever recomputed: a night onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,12 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import (
     Block,
     PairKeys,
+    build_block,
+    encode_dictionary,
     kinds_column,
     offsets_of,
+    partition_pairs,
+    range_bucket,
     rows_at,
     segment_rows,
     unique_fingerprints,
@@ -31,19 +36,164 @@ from dpbeam.series.program import RANK
 
 #: Accumulators of an open item, as `GsuProgram` keeps them.
 ACCUMULATORS = {"z": np.float64, "y": np.float64, "a": np.float64, "score": np.uint16}
+#: Fields of a state by what they tell of.
+USERS = ("user_fp", "used", "offsets", "links", "ranks", "item_fp", "items")
+RELEASED = ("released_fp", "released", "released_night", "released_count")
+#: A user has at most D0 open pairs: of so many times D0 that come on a night, D0 at least are new.
+TWICE = 2
 _LOW = np.uint64(0xFFFFFFFF)
+_NOBODY: dict[str, Any] = {
+    "user_fp": np.zeros((0, 2), np.uint64),
+    "used": np.zeros(0, np.int32),
+    "offsets": np.zeros(1, np.int64),
+    "links": np.zeros(0, np.int32),
+    "ranks": np.zeros(0, np.int32),
+    "item_fp": np.zeros((0, 2), np.uint64),
+    "items": pa.array([], pa.large_binary()),
+}
+
+U = TypeVar("U", bound="Users")
 
 
 @dataclass(frozen=True)
-class SeriesState:
+class Users:
+    """Users with their open pairs: all of a series, or those of one block (`dpbeam.series.parts`).
+
+    Attributes:
+      user_fp: (users, 2) uint64, ascending; used: (users,) int32 ranks that each has used.
+      offsets: (users + 1,) int64; links: (pairs,) int32 into the items, ascending within a user.
+      ranks: (pairs,) int32, from 1.
+      item_fp: (items, 2) uint64 of open items, ascending; items: their canonical bytes.
+    """
+
+    user_fp: np.ndarray
+    used: np.ndarray
+    offsets: np.ndarray
+    links: np.ndarray
+    ranks: np.ndarray
+    item_fp: np.ndarray
+    items: pa.Array
+
+    @classmethod
+    def nobody(cls) -> Users:
+        return Users(**_NOBODY)
+
+    def users_columns(self) -> Columns:
+        return {name: getattr(self, name) for name in USERS}
+
+    def block(self, number: int = 0, num_shards: int = 1, kinds: bytes = b"") -> Block:
+        """These users as a block of an engine."""
+        return Block(
+            id=number,
+            offsets=self.offsets,
+            links=self.links,
+            shard_offsets=np.searchsorted(range_bucket(self.item_fp, num_shards), np.arange(num_shards + 1)),
+            identity=self.item_fp,
+            user_fp=self.user_fp,
+            items=self.items,
+            kinds=kinds,
+            pair_values={RANK: self.ranks},
+        )
+
+    def without(self: U, users: pa.Array, keys: PairKeys) -> U:
+        """After an erasure: these users (canonical bytes) give no weight any more.
+
+        Items stay candidates and keep what was added to them; the ranks that the users have used stay used. Users
+        who are not here change nothing, and nobody is told who was.
+        """
+        return self if not len(users) else self.without_fp(fingerprints(keys.user, pc.unique(users)))
+
+    def without_fp(self: U, users: np.ndarray) -> U:
+        """The same for users by their fingerprints, (n, 2)."""
+        gone = among(self.user_fp, users)
+        keep = ~np.repeat(gone, np.diff(self.offsets))
+        return replace(
+            self, offsets=_kept_pairs(self.offsets, keep), links=self.links[keep], ranks=self.ranks[keep]
+        )
+
+    def _come(self: U, night: Block, sample_key: bytes, max_items: int) -> tuple[U, np.ndarray]:
+        """After the pairs of a night came in: with new items and users, and (items,) rows of old items, -1 for new."""
+        all_users, user = _merged(self.user_fp, night.user_fp)
+        all_items, item = _merged(self.item_fp, night.item_fp)
+        known, came = item[: len(self.item_fp)], item[len(self.item_fp) :]
+        old = _words(np.repeat(user[: len(self.user_fp)], np.diff(self.offsets)), known[self.links])
+        # Ascending, as a block is in the order of both fingerprints.
+        words = _words(np.repeat(user[len(self.user_fp) :], np.diff(night.offsets)), came[night.links])
+        words = words[~np.isin(words, old, assume_unique=True)]
+        used = np.zeros(len(all_users), np.int32)
+        used[user[: len(self.user_fp)]] = self.used
+        rank = _next_ranks(words, used, all_users, all_items, sample_key, max_items)
+        words, rank = words[rank > 0], rank[rank > 0]
+        np.maximum.at(used, (words >> np.uint64(32)).astype(np.int64), rank)
+        # Items and users that got no pair are left out again.
+        origin = np.full(len(all_items), -1, np.int64)
+        origin[known] = np.arange(len(known))
+        named = np.full(len(all_items), -1, np.int64)
+        named[came] = len(known) + np.arange(len(came))
+        stays = origin >= 0
+        stays[(words & _LOW).astype(np.int64)] = True
+        place = np.cumsum(stays) - 1
+        together = np.concatenate([old, words])
+        order = np.argsort(together, kind="stable")
+        together = together[order]
+        row = (together >> np.uint64(32)).astype(np.int64)
+        present = used > 0
+        names = pa.concat_arrays([self.items, _binary(night.items)])
+        origin = origin[stays]
+        state = replace(
+            self,
+            user_fp=rows_at(all_users, np.flatnonzero(present)),
+            used=used[present],
+            offsets=offsets_of((np.cumsum(present) - 1)[row], int(present.sum())),
+            links=place[(together & _LOW).astype(np.int64)].astype(np.int32),
+            ranks=np.concatenate([self.ranks, rank])[order].astype(np.int32),
+            item_fp=rows_at(all_items, np.flatnonzero(stays)),
+            items=names.take(pa.array(np.where(origin >= 0, origin, named[stays]))),
+        )
+        return state, origin
+
+    def arrived_in_block(self: U, night: Block | None, keys: PairKeys, max_items: int) -> U:
+        """After the pairs of a night came in, those of `SeriesState.kept` for these users."""
+        return self if night is None else self._come(night, keys.sample, max_items)[0]
+
+    def rows(self, keep: np.ndarray) -> Users:
+        """Some of the users, (users,) bool, with the items that they hold."""
+        pairs = np.repeat(keep, np.diff(self.offsets))
+        degrees = np.diff(self.offsets)[keep]
+        return Users(
+            user_fp=rows_at(self.user_fp, np.flatnonzero(keep)),
+            used=self.used[keep],
+            offsets=np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
+            links=self.links[pairs],
+            ranks=self.ranks[pairs],
+            item_fp=self.item_fp,
+            items=self.items,
+        ).holding(np.ones(len(self.item_fp), bool))
+
+    def holding(self, among_items: np.ndarray) -> Users:
+        """The users with these items alone, (items,) bool, and of them those that somebody holds."""
+        pairs = among_items[self.links]
+        links = self.links[pairs]
+        held = np.zeros(len(self.item_fp), bool)
+        held[links] = True
+        rows = np.flatnonzero(held)
+        return Users(
+            user_fp=self.user_fp,
+            used=self.used,
+            offsets=_kept_pairs(self.offsets, pairs),
+            links=(np.cumsum(held) - 1)[links].astype(np.int32),
+            ranks=self.ranks[pairs],
+            item_fp=rows_at(self.item_fp, rows),
+            items=self.items.take(pa.array(rows)),
+        )
+
+
+@dataclass(frozen=True)
+class SeriesState(Users):
     """After some nights.
 
     Attributes:
       night: nights that were made; rounds: rounds that were made.
-      user_fp: (users, 2) uint64, ascending; used: (users,) int32 ranks that each has used.
-      offsets: (users + 1,) int64; links: (pairs,) int32 into the open items, ascending within a user.
-      ranks: (pairs,) int32, from 1.
-      item_fp: (items, 2) uint64 of open items, ascending; items: their canonical bytes.
       accumulators: name -> (items,).
       released_fp: (released, 2), ascending; released: canonical bytes; released_night: (released,) int32;
         released_count: (released,) int64 noisy counts, 0 in a series without them.
@@ -52,13 +202,6 @@ class SeriesState:
 
     night: int
     rounds: int
-    user_fp: np.ndarray
-    used: np.ndarray
-    offsets: np.ndarray
-    links: np.ndarray
-    ranks: np.ndarray
-    item_fp: np.ndarray
-    items: pa.Array
     accumulators: dict[str, np.ndarray]
     released_fp: np.ndarray
     released: pa.Array
@@ -68,44 +211,50 @@ class SeriesState:
 
     @classmethod
     def empty(cls) -> SeriesState:
-        none, nobody = pa.array([], pa.large_binary()), np.zeros((0, 2), np.uint64)
         return cls(
+            **_NOBODY,
             night=0,
             rounds=0,
-            user_fp=nobody,
-            used=np.zeros(0, np.int32),
-            offsets=np.zeros(1, np.int64),
-            links=np.zeros(0, np.int32),
-            ranks=np.zeros(0, np.int32),
-            item_fp=nobody,
-            items=none,
             accumulators={name: np.zeros(0, kind) for name, kind in ACCUMULATORS.items()},
-            released_fp=nobody,
-            released=none,
+            released_fp=_NOBODY["user_fp"],
+            released=_NOBODY["items"],
             released_night=np.zeros(0, np.int32),
             released_count=np.zeros(0, np.int64),
         )
 
-    def to_columns(self) -> Columns:
-        """For `dpbeam.kernels.columns.encode`."""
+    def public_columns(self) -> Columns:
+        """All but users and open items."""
         return {
             "made": np.array([self.night, self.rounds], np.int64),
             "kinds": kinds_column(self.kinds),
-            **{name: getattr(self, name) for name in _ARRAYS},
-            **{f"accumulators.{name}": self.accumulators[name] for name in ACCUMULATORS},
+            **{name: getattr(self, name) for name in RELEASED},
+        }
+
+    def to_columns(self) -> Columns:
+        """For `dpbeam.kernels.columns.encode`."""
+        return {
+            **self.public_columns(),
+            **self.users_columns(),
+            **accumulator_columns(self.accumulators),
         }
 
     @classmethod
     def from_columns(cls, columns: Columns) -> SeriesState:
-        """Inverse of `to_columns`; states from before there were counts have none."""
+        """Inverse of `to_columns`, and of `public_columns`; states from before there were counts have none."""
         columns = {"released_count": np.zeros(len(columns["released"]), np.int64), **columns}
+        empty = cls.empty()
         return cls(
             night=int(columns["made"][0]),
             rounds=int(columns["made"][1]),
             kinds=columns["kinds"][0].as_py(),
-            accumulators={name: columns[f"accumulators.{name}"] for name in ACCUMULATORS},
-            **{name: columns[name] for name in _ARRAYS},
+            accumulators=accumulators_of(columns) if "links" in columns else empty.accumulators,
+            **{name: columns.get(name, getattr(empty, name)) for name in USERS},
+            **{name: columns[name] for name in RELEASED},
         )
+
+    def public(self) -> SeriesState:
+        """The same without users and open items."""
+        return self.from_columns(self.public_columns())
 
     def released_until(self, night: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
         """Items that were released up to a night, in the order of nights and of their bytes; night and noisy count of
@@ -116,18 +265,6 @@ class SeriesState:
         order = order[self.released_night[order] <= night]
         return self.released.take(pa.array(order)), self.released_night[order], self.released_count[order]
 
-    def block(self) -> Block:
-        """All users with their open pairs."""
-        return Block(
-            id=0,
-            offsets=self.offsets,
-            links=self.links,
-            shard_offsets=np.array([0, len(self.item_fp)]),
-            identity=self.item_fp,
-            user_fp=self.user_fp,
-            pair_values={RANK: self.ranks},
-        )
-
     def shard(self) -> Shard:
         """All open items with their accumulators."""
         count = len(self.item_fp)
@@ -137,27 +274,29 @@ class SeriesState:
             block_ids=np.zeros(1, np.int64),
             slot_offsets=np.array([0, count]),
             slots=np.arange(count, dtype=np.int32),
-            state={
-                **self.accumulators,
-                "released": np.zeros(count, bool),
-                "weight": np.zeros(count, np.int64),
-            },
+            state=open_items(self.accumulators),
             items=self.items,
         )
 
-    def without(self, users: pa.Array, keys: PairKeys) -> SeriesState:
-        """After an erasure: these users (canonical bytes) give no weight any more.
+    def kept(
+        self, users: pa.Array, items: pa.Array, keys: PairKeys, max_items: int, night: int
+    ) -> Block | None:
+        """The pairs of a night that can matter, None for none: of items that were not released before it, `TWICE` D0
+        of each user at most.
 
-        Items stay candidates and keep what was added to them; the ranks that the users have used stay used. Users
-        who are not here change nothing, and nobody is told who was.
+        Args:
+          users, items: (n,) canonical bytes, without nulls; pairs may repeat.
         """
-        if not len(users):
-            return self
-        gone = _among(self.user_fp, fingerprints(keys.user, pc.unique(users)))
-        keep = ~np.repeat(gone, np.diff(self.offsets))
-        return replace(
-            self, offsets=_kept_pairs(self.offsets, keep), links=self.links[keep], ranks=self.ranks[keep]
-        )
+        index, dictionary = encode_dictionary(items)
+        before = rows_at(self.released_fp, np.flatnonzero(self.released_night < night))
+        released = among(fingerprints(keys.item, dictionary), before)
+        items = pa.DictionaryArray.from_arrays(pa.array(index), dictionary)
+        if released.any():
+            fresh = pa.array(~released[index])
+            users, items = users.filter(fresh), items.filter(fresh)
+        cap = TWICE * max_items
+        messages = [message for _, message in partition_pairs(users, items, keys, 1, cap)]
+        return build_block(0, messages, keys, 1, cap) if messages else None
 
     def arrived(
         self, users: pa.Array, items: pa.Array, keys: PairKeys, max_items: int
@@ -173,72 +312,21 @@ class SeriesState:
         Returns:
           The state, with zero accumulators for new items, and (items,) bool, which items are new.
         """
-        if not len(users):
-            return self, np.zeros(len(self.item_fp), bool)
-        released = _among(found_items := fingerprints(keys.item, items), self.released_fp)
-        open_rows = np.flatnonzero(~released)
-        user_fp = rows_at(fingerprints(keys.user, users), open_rows)
-        new_fp = rows_at(found_items, open_rows)
-        all_users, user = _merged(self.user_fp, user_fp)
-        all_items, item = _merged(self.item_fp, new_fp)
-        old = _words(np.repeat(user[: len(self.user_fp)], np.diff(self.offsets)), item[self.links])
-        words, first = np.unique(
-            _words(user[len(self.user_fp) :], item[len(self.item_fp) :]), return_index=True
-        )
-        fresh = ~np.isin(words, old, assume_unique=True)
-        words, first = words[fresh], first[fresh]
-        used = np.zeros(len(all_users), np.int32)
-        used[user[: len(self.user_fp)]] = self.used
-        rank = _next_ranks(words, used, all_users, all_items, keys.sample, max_items)
-        words, first, rank = words[rank > 0], first[rank > 0], rank[rank > 0]
-        np.maximum.at(used, (words >> np.uint64(32)).astype(np.int64), rank)
-        return self._with(words, rank, old, used, (all_users, all_items, item), items, open_rows[first])
+        return self.arrived_with(self.kept(users, items, keys, max_items, self.night + 1), keys, max_items)
 
-    def _with(
-        self,
-        words: np.ndarray,
-        rank: np.ndarray,
-        old: np.ndarray,
-        used: np.ndarray,
-        numbers: tuple[np.ndarray, np.ndarray, np.ndarray],
-        items: pa.Array,
-        rows: np.ndarray,
+    def arrived_with(
+        self, night: Block | None, keys: PairKeys, max_items: int
     ) -> tuple[SeriesState, np.ndarray]:
-        """Merge new pairs into the old; items and users that got no pair are left out again."""
-        all_users, all_items, item = numbers
-        known = item[: len(self.item_fp)]
-        source = np.full(len(all_items), -1, np.int64)  # of a new item: a row of the input that names it
-        source[(words & _LOW).astype(np.int64)] = rows
-        stays = source >= 0
-        stays[known] = True
-        new = stays.copy()
-        new[known] = False
-        place = np.cumsum(stays) - 1
-        together = np.concatenate([old, words])
-        order = np.argsort(together, kind="stable")
-        together = together[order]
-        row = (together >> np.uint64(32)).astype(np.int64)
-        present = used > 0
-        names = pa.concat_arrays([self.items, _binary(items.take(pa.array(source[new])))])
-        where = np.empty(int(stays.sum()), np.int64)
-        where[place[known]] = np.arange(len(known))
-        where[place[new]] = len(known) + np.arange(int(new.sum()))
+        """The same with the pairs as `kept` returns them."""
+        if night is None:
+            return self, np.zeros(len(self.item_fp), bool)
+        state, origin = self._come(night, keys.sample, max_items)
+        known = origin >= 0
         accumulators = {}
         for name, kind in ACCUMULATORS.items():
-            accumulators[name] = np.zeros(len(where), kind)
-            accumulators[name][place[known]] = self.accumulators[name]
-        state = replace(
-            self,
-            user_fp=rows_at(all_users, np.flatnonzero(present)),
-            used=used[present],
-            offsets=offsets_of((np.cumsum(present) - 1)[row], int(present.sum())),
-            links=place[(together & _LOW).astype(np.int64)].astype(np.int32),
-            ranks=np.concatenate([self.ranks, rank])[order].astype(np.int32),
-            item_fp=rows_at(all_items, np.flatnonzero(stays)),
-            items=names.take(pa.array(where)),
-            accumulators=accumulators,
-        )
-        return state, new[stays]
+            accumulators[name] = np.zeros(len(origin), kind)
+            accumulators[name][known] = self.accumulators[name][origin[known]]
+        return replace(state, accumulators=accumulators), ~known
 
     def after(self, shard: Shard, night: int, rounds: int, noisy: np.ndarray | None = None) -> SeriesState:
         """After a night: what it released is out, with its pairs; the others keep their accumulators.
@@ -247,29 +335,41 @@ class SeriesState:
           noisy: (items,) int64 noisy counts, of which those of released items are kept.
         """
         out = shard.state["released"]
-        stays = np.flatnonzero(~out)
-        place = np.cumsum(~out) - 1
-        keep = ~out[self.links]
-        released_fp = np.concatenate([self.released_fp, rows_at(self.item_fp, np.flatnonzero(out))])
-        released = pa.concat_arrays([self.released, self.items.filter(pa.array(out))])
-        nights = np.concatenate([self.released_night, np.full(int(out.sum()), night, np.int32)])
+        rows = np.flatnonzero(out)
         noisy = np.zeros(len(out), np.int64) if noisy is None else noisy
-        counts = np.concatenate([self.released_count, noisy[out]])
+        state = self.releasing(
+            rows_at(self.item_fp, rows), self.items.take(pa.array(rows)), noisy[rows], night, rounds
+        )
+        stays = np.flatnonzero(~out)
+        keep = ~out[self.links]
+        return replace(
+            state,
+            offsets=_kept_pairs(self.offsets, keep),
+            links=(np.cumsum(~out) - 1)[self.links[keep]].astype(np.int32),
+            ranks=self.ranks[keep],
+            item_fp=rows_at(self.item_fp, stays),
+            items=self.items.take(pa.array(stays)),
+            accumulators={name: shard.state[name][stays] for name in ACCUMULATORS},
+        )
+
+    def releasing(
+        self, fp: np.ndarray, items: pa.Array, noisy: np.ndarray, night: int, rounds: int
+    ) -> SeriesState:
+        """With the items that a night has released, beside those of earlier nights.
+
+        Args:
+          fp: (new, 2); items: their canonical bytes; noisy: (new,) int64 noisy counts.
+        """
+        released_fp = np.concatenate([self.released_fp, fp])
         order, _ = unique_fingerprints(released_fp)
         return replace(
             self,
             night=night,
             rounds=rounds,
-            offsets=_kept_pairs(self.offsets, keep),
-            links=place[self.links[keep]].astype(np.int32),
-            ranks=self.ranks[keep],
-            item_fp=rows_at(self.item_fp, stays),
-            items=self.items.take(pa.array(stays)),
-            accumulators={name: shard.state[name][stays] for name in ACCUMULATORS},
             released_fp=rows_at(released_fp, order),
-            released=released.take(pa.array(order)),
-            released_night=nights[order],
-            released_count=counts[order],
+            released=pa.concat_arrays([self.released, items]).take(pa.array(order)),
+            released_night=np.concatenate([self.released_night, np.full(len(fp), night, np.int32)])[order],
+            released_count=np.concatenate([self.released_count, noisy])[order],
         )
 
 
@@ -278,10 +378,33 @@ def kinds_of(metadata: bytes) -> Kinds:
     return Kinds.of(pa.schema([], metadata={METADATA_KEY: metadata}))
 
 
-_ARRAYS = (
-    *("user_fp", "used", "offsets", "links", "ranks", "item_fp", "items"),
-    *("released_fp", "released", "released_night", "released_count"),
-)
+def open_items(accumulators: Columns) -> dict[str, np.ndarray]:
+    """State of a shard of open items before the first round of a night."""
+    count = len(accumulators["z"])
+    own = {name: np.asarray(accumulators[name]) for name in ACCUMULATORS}
+    return {**own, "released": np.zeros(count, bool), "weight": np.zeros(count, np.int64)}
+
+
+def accumulator_columns(accumulators: Mapping[str, np.ndarray]) -> Columns:
+    return {f"accumulators.{name}": accumulators[name] for name in ACCUMULATORS}
+
+
+def accumulators_of(columns: Columns) -> dict[str, np.ndarray]:
+    """Inverse of `accumulator_columns`."""
+    return {name: np.asarray(columns[f"accumulators.{name}"]) for name in ACCUMULATORS}
+
+
+def pairs_digest(key: bytes, night: Block | None) -> np.ndarray:
+    """(3,) uint64 that stand for a set of pairs: sums of keyed words, and their number.
+
+    The digest of all pairs is the sum of those of the blocks, whatever these are. Without the key nobody finds another
+    set with the same sums, but by chance, 2^-128 for any set that was chosen.
+    """
+    if night is None:
+        return np.zeros(3, np.uint64)
+    users = rows_at(night.user_fp, np.repeat(np.arange(len(night.user_fp)), np.diff(night.offsets)))
+    bits = pair_bits(key, users, rows_at(night.item_fp, night.links))
+    return np.append(bits.sum(axis=0, dtype=np.uint64), np.uint64(len(bits)))
 
 
 def input_fingerprint(users: pa.Array, items: pa.Array, keys: PairKeys) -> Iterable[bytes]:
@@ -292,7 +415,7 @@ def input_fingerprint(users: pa.Array, items: pa.Array, keys: PairKeys) -> Itera
         yield np.ascontiguousarray(pairs).tobytes()
 
 
-def _among(fp: np.ndarray, listed: np.ndarray) -> np.ndarray:
+def among(fp: np.ndarray, listed: np.ndarray) -> np.ndarray:
     """(n,) bool: which fingerprints are listed."""
     if not len(fp) or not len(listed):
         return np.zeros(len(fp), bool)

@@ -4,12 +4,15 @@
     key              the key of the window
     known            items that were known then
     state-00000007   everything since, after seven changes; the highest number counts
+    part-*           users in blocks and items in shards, where a state is in parts (`dpbeam.series.parts`)
+    work-*           where an engine is at work on a night
 
 A change is one file, which appears whole under its number, and a number exists once: so of two processes that make the
 same change one wins, and a process that is killed leaves the state before or the state after.
 Nothing of a night may be shown before its state is there: the noise is keyed, and another input under the same key
 would show the difference. Files carry a keyed digest, so one that was changed is refused. What a newer state replaces
-is removed, as an erasure needs.
+is removed, as an erasure needs. A part is written before the state that names it, under a name that nobody takes again:
+what no state names is as if it were not there.
 
 A folder may be encrypted (`dpbeam.engine.seal`): the window's key then lies there under the folder key of the
 environment, bound to the series, and `known` and states under the window's.
@@ -22,7 +25,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from dpbeam.engine.seal import Seal, folder_key, unwrap, wrap
@@ -31,6 +34,8 @@ from dpbeam.randomness import RunKey
 from dpbeam.series.folder import Folder
 
 _FORMAT, _VERSION = "dpbeam series", 1
+#: How the names of parts begin.
+PART = "part-"
 _STATE = re.compile(r"state-(\d{8})")
 _DIGEST = hashlib.sha256().digest_size
 _SETTINGS, _KEY, _OPENED = "series.json", "key", "opened"
@@ -188,10 +193,7 @@ class SeriesStore:
         try:
             self.write_file(_name(number), data)
         except FileExistsError:
-            raise UnavailableError(
-                f"{param('folder')}: another run of the series in '{self.folder.path}' was faster; the "
-                "same command goes on from there"
-            ) from None
+            raise self.faster() from None
         self.tidy()
 
     def tidy(self) -> None:
@@ -202,6 +204,20 @@ class SeriesStore:
             if int(match[1]) < latest:
                 self.folder.remove(match[0])
         self.folder.tidy()
+
+    def faster(self) -> UnavailableError:
+        """For who comes to make a state that another process has made."""
+        return UnavailableError(
+            f"{param('folder')}: another run of the series in '{self.folder.path}' was faster; the "
+            "same command goes on from there"
+        )
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """Remove the parts that are not among these names, as killed runs and earlier states leave them."""
+        keep = set(keep)
+        dead = [name for name in self.folder.names() if name.startswith(PART) and name not in keep]
+        if dead:
+            self.folder.delete(dead)
 
     @property
     def opened(self) -> bool:

@@ -25,15 +25,20 @@ from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, param
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
-from dpbeam.randomness import RunKey
+from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
 from dpbeam.series.folder import Folder, LocalFolder
-from dpbeam.series.night import run_night
-from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of
+from dpbeam.series.night import run_kept
+from dpbeam.series.parts import PartFiles, Parts, names_of
+from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of, pairs_digest
 from dpbeam.series.store import SeriesStore, unreadable
 
 _KNOWN = "known"
-_RELEASED = ("released_fp", "released", "released_night", "released_count")
+OTHER_KINDS = (
+    "user or item ids have other types than on earlier nights; convert them: the same user must have "
+    "the same id on all nights"
+)
+_FIRST_DIGEST = 32  # bytes of the digests of a format before
 
 
 def _made_with(plan: SeriesPlan) -> dict[str, str]:
@@ -48,23 +53,35 @@ def _folder(folder: Folder | str) -> Folder:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What stands after so many changes: state, keyed digest of each night's pairs, and whether the series ended."""
+class Made:
+    """What stands after so many changes.
+
+    Attributes:
+      state: in full, or where it is in parts without users and open items.
+      digests: keyed, of each night's pairs.
+      closed: whether the series ended.
+      number: of changes.
+      parts: where users and open items are; None: in `state`.
+    """
 
     state: SeriesState = field(default_factory=SeriesState.empty)
     digests: tuple[bytes, ...] = ()
     closed: bool = False
     number: int = 0
+    parts: Parts | None = None
 
     def to_bytes(self) -> bytes:
         digests = pa.array(self.digests, pa.large_binary())
-        return encode({**self.state.to_columns(), "digests": digests, "closed": np.array([self.closed])})
+        state = self.state.to_columns() if self.parts is None else self.state.public_columns()
+        parts = {} if self.parts is None else self.parts.to_columns()
+        return encode({**state, **parts, "digests": digests, "closed": np.array([self.closed])})
 
     @classmethod
-    def from_bytes(cls, data: bytes, number: int) -> _Made:
+    def from_bytes(cls, data: bytes, number: int) -> Made:
         columns: dict[str, Any] = decode(data)
-        digests = tuple(columns.pop("digests").to_pylist())
-        return cls(SeriesState.from_columns(columns), digests, bool(columns.pop("closed")[0]), number)
+        digests = tuple(columns["digests"].to_pylist())
+        closed, parts = bool(columns["closed"][0]), Parts.from_columns(columns)
+        return cls(SeriesState.from_columns(columns), digests, closed, number, parts)
 
 
 class SeriesWindow:
@@ -79,6 +96,9 @@ class SeriesWindow:
         looked at.
       store: the private folder, or None for a series in memory.
     """
+
+    #: Under which workers derive `pairs_key` from the key.
+    PAIRS_LABEL = "series/pairs"
 
     def __init__(
         self,
@@ -95,7 +115,7 @@ class SeriesWindow:
         self.known = known
         self.settings = dict(settings)
         self.store = store
-        self._in_memory = _Made()
+        self._in_memory = Made()
 
     @classmethod
     def open(
@@ -162,12 +182,12 @@ class SeriesWindow:
         return cls(plan, values["series"], store.key, known, values["settings"], store)
 
     @property
-    def made(self) -> _Made:
+    def made(self) -> Made:
         """What stands."""
         if self.store is None:
             return self._in_memory
         number, data = self.store.read()
-        return _Made.from_bytes(data, number) if data else _Made()
+        return Made.from_bytes(data, number) if data else Made()
 
     @property
     def encrypted(self) -> bool:
@@ -182,12 +202,17 @@ class SeriesWindow:
         """
         return contextlib.nullcontext() if self.store is None else self.store.locked()
 
-    def _commit(self, made: _Made) -> None:
-        """The change that follows those that `made.number` counts, and no other one."""
+    def commit(self, made: Made) -> None:
+        """The change that follows those that `made.number` counts, and no other one.
+
+        Raises:
+          UnavailableError: another process has made it.
+        """
         if self.store is None:
             self._in_memory = made
         else:
             self.store.commit(made.number + 1, made.to_bytes())
+            self.store.sweep(names_of(made.parts))
 
     def run(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes) -> SeriesState:
         """Make a night, or look up one that is made.
@@ -205,37 +230,83 @@ class SeriesWindow:
           UnavailableError: another process makes a night of this series.
         """
         with self.alone():
-            made, keys = self.made, Keys(self.key)
-            if len(users) and made.state.kinds and kinds != made.state.kinds:
-                raise InputError(
-                    "user or item ids have other types than on earlier nights; convert them: the same user must have "
-                    "the same id on all nights"
-                )
-            self._check_known(len(users) > 0, kinds)
-            digest = self._digest(night, users, items, kinds, keys)
-            if night <= made.state.night:
-                if not hmac.compare_digest(digest, made.digests[night - 1]):
-                    raise InputError(
-                        f"{param('night')} {self.plan.config.name_of(night)} is out, and was made from "
-                        "other pairs; nothing was read into the series"
-                    )
-                return made.state
-            self._check_open(made)
-            if night > self.plan.config.nights:
-                raise InputError(
-                    f"all {self.plan.config.nights} nights of the series are made; open the next one"
-                )
-            if night != made.state.night + 1:
-                raise InputError(
-                    f"{param('night')}: night {self.plan.config.name_of(made.state.night + 1)} comes next; "
-                    "nights are made in their order, each of them, also where nothing came"
-                )
+            made, keys, cap = (
+                self.begin(night, kinds if len(users) else b""),
+                Keys(self.key),
+                self.plan.program.cap,
+            )
             fresh = pc.invert(canonical.is_listed(items, self.known))
-            state = replace(made.state, kinds=kinds if len(users) else made.state.kinds)
-            users, items = users.filter(fresh), items.filter(fresh)
-            state = run_night(self.plan.program, state, users, items, keys, self.plan.counts)
-            self._commit(replace(made, state=state, digests=(*made.digests, digest)))
+            kept = made.state.kept(users.filter(fresh), items.filter(fresh), keys.pairs, cap, night)
+            digest = self.digest(night, pairs_digest(self.pairs_key, kept), kinds)
+            if night <= made.state.night:
+                if len(made.digests[night - 1]) == _FIRST_DIGEST:
+                    digest = self._first_digest(night, users, items, kinds, keys)
+                self.check_same(made, night, digest)
+                return made.state
+            state = replace(self.whole(made), kinds=kinds if len(users) else made.state.kinds)
+            state = run_kept(self.plan.program, state, kept, keys, self.plan.counts)
+            self.commit(replace(made, state=state, parts=None, digests=(*made.digests, digest)))
             return state
+
+    def begin(self, night: int, kinds: bytes) -> Made:
+        """What stands before a night is made, or looked up if it is made, without what killed runs have left beside it.
+        For who holds the series alone.
+
+        Args and errors: as `check_night`.
+        """
+        made = self._tidied()
+        self.check_night(made, night, kinds)
+        return made
+
+    def check_night(self, made: Made, night: int, kinds: bytes) -> None:
+        """Refuse a night that is neither made nor the next one, or ids of other types.
+
+        Args:
+          kinds: what the canonical bytes of the night's pairs stand for; empty where there are none.
+
+        Raises:
+          InputError: as `run`, but for the pairs.
+        """
+        if kinds and made.state.kinds and kinds != made.state.kinds:
+            raise InputError(OTHER_KINDS)
+        self._check_known(kinds)
+        if night <= made.state.night:
+            return
+        self._check_open(made)
+        if night > self.plan.config.nights:
+            raise InputError(
+                f"all {self.plan.config.nights} nights of the series are made; open the next one"
+            )
+        if night != made.state.night + 1:
+            raise InputError(
+                f"{param('night')}: night {self.plan.config.name_of(made.state.night + 1)} comes next; "
+                "nights are made in their order, each of them, also where nothing came"
+            )
+
+    def check_same(self, made: Made, night: int, digest: bytes) -> None:
+        """Refuse other pairs for a night that is made.
+
+        Raises:
+          InputError: the digests differ.
+        """
+        if not hmac.compare_digest(digest, made.digests[night - 1]):
+            raise InputError(
+                f"{param('night')} {self.plan.config.name_of(night)} is out, and was made from "
+                "other pairs; nothing was read into the series"
+            )
+
+    def whole(self, made: Made) -> SeriesState:
+        """The state with all users and open items."""
+        if made.parts is None or self.store is None:
+            return made.state
+        return PartFiles(self.store, "").joined(made.parts, made.state)
+
+    def _tidied(self) -> Made:
+        """What stands, without what killed runs have left beside it."""
+        made = self.made
+        if self.store is not None:
+            self.store.sweep(names_of(made.parts))
+        return made
 
     def erase(self, users: pa.Array) -> None:
         """Take users (canonical bytes) out of all nights that are still to come.
@@ -245,11 +316,18 @@ class SeriesWindow:
           UnavailableError: another process changes the series.
         """
         with self.alone():
-            made = self.made
+            made = self._tidied()
             self._check_open(made)
-            state = made.state.without(users, Keys(self.key).pairs)
+            fp = fingerprints(Keys(self.key).pairs.user, pc.unique(users))
+            if made.parts is not None and self.store is not None:
+                files = PartFiles(self.store, PartFiles.new_attempt())
+                parts = files.without(made.parts, fp, made.state.released_fp)
+                if parts != made.parts:
+                    self.commit(replace(made, parts=parts))
+                return
+            state = made.state.without_fp(fp)
             if len(state.links) < len(made.state.links):
-                self._commit(replace(made, state=state))
+                self.commit(replace(made, state=state))
 
     def close(self) -> None:
         """End the series: no night can be made any more, and what its users brought is removed.
@@ -258,25 +336,18 @@ class SeriesWindow:
           UnavailableError: another process changes the series.
         """
         with self.alone():
-            made = self.made
+            made = self._tidied()
             if not made.closed:
-                state = made.state
-                none = SeriesState.empty()
-                ended = replace(
-                    none,
-                    **{name: getattr(state, name) for name in ("night", "rounds", "kinds")},
-                    **{name: getattr(state, name) for name in _RELEASED},
-                )
-                self._commit(replace(made, state=ended, closed=True))
+                self.commit(replace(made, state=made.state.public(), parts=None, closed=True))
 
-    def _check_known(self, any_pairs: bool, kinds: bytes) -> None:
-        if any_pairs and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
+    def _check_known(self, kinds: bytes) -> None:
+        if kinds and len(self.known) and list(kinds_of(kinds).item) != self.settings["known_kinds"]:
             raise InputError(
                 f"items are of another type than the known ones ({', '.join(self.settings['known_kinds'])}), which "
                 f"would not be recognised; open the series with {param('item_type')} as the input has it"
             )
 
-    def _check_open(self, made: _Made) -> None:
+    def _check_open(self, made: Made) -> None:
         if made.closed:
             raise InputError(
                 "the series is closed; open another one, with what this one released as known items"
@@ -290,8 +361,22 @@ class SeriesWindow:
                     "software that opened it, or close it: a late item must get what it would have got from the start"
                 )
 
-    def _digest(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes, keys: Keys) -> bytes:
-        """Keyed, of the distinct pairs: in whatever order and files they come."""
+    @property
+    def pairs_key(self) -> bytes:
+        """Of `pairs_digest`."""
+        return self.key.derive(self.PAIRS_LABEL)
+
+    def digest(self, night: int, pairs: np.ndarray, kinds: bytes) -> bytes:
+        """Keyed, of the pairs of a night that can matter (`SeriesState.kept`).
+
+        Args:
+          pairs: of `pairs_digest`.
+        """
+        text = f"{night}\0pairs\0".encode() + (kinds if pairs[2] else b"") + b"\0" + pairs.tobytes()
+        return b"2" + hmac.digest(self.key.derive("series/input"), text, hashlib.sha256)
+
+    def _first_digest(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes, keys: Keys) -> bytes:
+        """As it was of nights that were made before a state could be in parts: of all distinct pairs."""
         digest = hmac.new(self.key.derive("series/input"), f"{night}\0".encode(), hashlib.sha256)
         digest.update(kinds if len(users) else b"")
         for part in input_fingerprint(users, items, keys.pairs):

@@ -487,3 +487,67 @@ class TestResultFile:
     def test_where_the_folder_holds_no_series_there_is_none(self, place, capsys):
         refused(capsys, "run", "--folder=f", "--night=1", "--empty", self.FILE)
         assert not os.path.exists("r.json")
+
+
+ON_ENGINE = ("--runner=FnApiRunner", "--num_shards=2")
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    """Files below a folder, less ledgers' times of runs."""
+    return {
+        path.name: b"\n".join(line for line in path.read_bytes().splitlines() if b'"started"' not in line)
+        for path in Path(folder).iterdir()
+        if path.is_file() and path.suffix != ".sqlite"
+    }
+
+
+@pytest.mark.parametrize("more", [[], ["--noisy_counts"], ["--encrypt_intermediates"]])
+def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, more):
+    monkeypatch.setenv(FOLDER_KEY, "ab" * 32)
+    opening = ["series", *OPEN, "--insecure_test_key=ab", *more]
+    assert main(opening) == 0
+    assert run(1) == run(2, files="") == run(3) == 0
+    expected, before = files_of("out"), shown(capsys)["series"]
+    shutil.rmtree("f"), shutil.rmtree("out")
+    for first in (ON_ENGINE, ()):  # also mixed: night 3 goes on from night 2 in one process
+        assert main(opening) == 0
+        assert run(1, *first) == run(2, *ON_ENGINE, files="") == 0
+        assert sorted(os.listdir("f"))[-1].startswith("state-") and any(
+            "-block-" in n for n in os.listdir("f")
+        )
+        assert run(3, *first) == 0
+        ours, series = files_of("out"), shown(capsys)["series"]
+        assert {n: d.replace(series.encode(), before.encode()) for n, d in ours.items()} == expected
+        # Again: nothing changes, and other pairs are refused, on the engine and here.
+        held = files_of("f")
+        for how in (ON_ENGINE, ()):
+            assert run(1, *how) == run(3, *how) == 0
+            capsys.readouterr()
+            assert run(1, *how, files="n2.csv") == 2
+            assert "was made from other pairs" in capsys.readouterr().err
+        assert files_of("f") == held and files_of("out") == ours
+        assert not any(name.startswith("work-") for name in os.listdir("f"))
+        shutil.rmtree("f"), shutil.rmtree("out")
+
+
+def test_what_an_engine_cannot_make_is_refused(place, capsys):
+    main(["series", *OPEN])
+    before = files_of("f")
+    common = ["run", "--folder=f", "--night=2026-11-01"]
+    other = ["--input=n1.csv", *COLUMNS]
+    assert "--parallelism needs --runner" in refused(capsys, *common, *other, "--parallelism=2")
+    assert "--num_shards needs --runner" in refused(capsys, *common, *other, "--num_shards=2")
+    assert "--runner does not apply to series show" in refused(
+        capsys, "show", "--folder=f", "--runner=FlinkRunner"
+    )
+    assert "unknown runner" in refused(capsys, *common, *other, "--runner=FlikRunner")
+    assert "must be from 1 to 65536" in refused(capsys, *common, *other, *ON_ENGINE, "--num_shards=0")
+    Path("none.csv").write_text("user,item\n")
+    assert "give --empty" in refused(capsys, *common, "--input=none.csv", *COLUMNS, *ON_ENGINE)
+    Path("nulls.csv").write_text("user,item\n,a\n")
+    nulls = ["--input=nulls.csv", *COLUMNS, "--on_null=drop", "--quiet"]
+    assert "give --empty" in refused(capsys, *common, *nulls, *ON_ENGINE)
+    assert "2026-11-01 comes next" in refused(
+        capsys, "run", "--folder=f", "--night=2026-11-02", *other, *ON_ENGINE
+    )
+    assert files_of("f") == before and not Path("out/items-2026-11-01.ledger.json").exists()

@@ -114,6 +114,19 @@ def test_the_same_bytes_as_on_this_machine(place, expected, capsys):
 
 
 @ON_EACH
+def test_nights_on_an_engine_give_the_same_bytes(place, expected, capsys):
+    """Its parts lie on the store; the second night is made in one process."""
+    engine = ("--runner=FnApiRunner", "--num_shards=3")
+    assert main(opening(place)) == 0
+    for number, how in zip(NIGHTS, (engine, (), engine)):
+        assert main(night(place, number, *how)) == 0, capsys.readouterr().err
+    assert output(place) == expected
+    assert not FileSystems.folders(f"{place}/f", "work-", "key")
+    assert main(["series", "close", f"--folder={place}/f", "--quiet"]) == 0
+    assert not any("/part-" in path for path in FileSystems.list_prefix(f"{place}/f/"))
+
+
+@ON_EACH
 def test_of_two_nights_at_once_one_is_made(place, expected):
     """By processes of their own, of which one has other data: whoever wins, the folder holds one night."""
     assert main(opening(place)) == 0

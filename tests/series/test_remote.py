@@ -138,14 +138,14 @@ def test_of_two_runs_at_once_one_makes_the_night(store, monkeypatch):
 def test_who_lost_the_folder_without_knowing_commits_nothing(store, monkeypatch, nights):
     """A process that stood still while others took the folder and made nights: its own is no state of any number."""
     window, woken = opened(), loaded()
-    make = woken._commit
+    make = woken.commit
 
     def stood_still(made):
         for night in range(1, nights + 1):
             run(loaded(), night)
         make(made)
 
-    monkeypatch.setattr(woken, "_commit", stood_still)
+    monkeypatch.setattr(woken, "commit", stood_still)
     with pytest.raises(UnavailableError, match="was faster"):
         run(woken, 1, NIGHTS[3])  # the same rounds on other data
     for night in (1, 2, 3, 4):

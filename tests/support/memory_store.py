@@ -51,7 +51,9 @@ class MemoryFiles(ObjectFiles):
                 yield FileMetadata(url, len(data), 0.0)
 
     def folders(self, parent: str, stem: str) -> list[str]:
-        raise NotImplementedError
+        before = f"{parent.rstrip('/')}/"
+        inside = (entry.path[len(before) :].split("/") for entry in self._list(before + stem))
+        return sorted({before + name for name, *rest in inside if rest})
 
     def remove_folder(self, path: str) -> None:
         self.delete([entry.path for entry in list(self._list(f"{path.rstrip('/')}/"))])

@@ -186,6 +186,34 @@ class _BuildCompleteBlocks(RunDoFn):
             yield number, block
 
 
+class PartitionByUser(beam.PTransform):
+    """Pairs on their way to the blocks of their users: PCollection[pa.RecordBatch(user, item)] ->
+    PCollection[(int, bytes)], one shuffle where there are more than FANOUT blocks, none otherwise.
+
+    Args:
+      cap: items of a user that are needed at most.
+    """
+
+    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+        super().__init__()
+        self._store, self._num_blocks, self._cap = store, num_blocks, cap
+
+    def expand(self, pcoll):
+        group = 1
+        if self._num_blocks > FANOUT:
+            group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
+        partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
+        parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
+        if self._num_blocks > FANOUT:
+            again = _PartitionAgain(self._store, self._num_blocks, self._cap)
+            parts = (
+                parts
+                | "GroupByBlocks" >> beam.GroupByKey()
+                | "PartitionAgain" >> beam.ParDo(again).with_output_types(tuple[int, bytes])
+            )
+        return parts
+
+
 class SubsamplePerUser(beam.PTransform):
     """Bounds every user to a uniform sample of its distinct items and groups users into blocks.
 
@@ -219,18 +247,8 @@ class SubsamplePerUser(beam.PTransform):
         elif self._complete:
             whole = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(whole).with_output_types(tuple[int, Block])
-        group = 1
-        if self._num_blocks > FANOUT:
-            group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
-        partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
-        parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
-        if self._num_blocks > FANOUT:
-            again = _PartitionAgain(self._store, self._num_blocks, self._cap)
-            parts = (
-                parts
-                | "GroupByBlocks" >> beam.GroupByKey()
-                | "PartitionAgain" >> beam.ParDo(again).with_output_types(tuple[int, bytes])
-            )
+        # In place, so that its steps keep their names.
+        parts = PartitionByUser(self._store, self._num_blocks, self._cap).expand(pcoll)
         build = _BuildBlocks(self._store, self._num_shards, self._cap)
         return (
             parts

@@ -45,6 +45,8 @@ class RunTrips(beam.PTransform):
 
     Args:
       kept: the blocks are stored already, by `KeepBlocks`.
+      release: what is done with the shards after the last trip, PCollection[(int, Shard)]; None: their released items
+        are the result.
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class RunTrips(beam.PTransform):
         last: int | None = None,
         *,
         kept: bool = False,
+        release: beam.PTransform | None = None,
     ):
         super().__init__()
         self._stored, self._program, self._kept = stored, program, kept
+        self._release = release or Release(stored, program.trips - 1)
         self._first, self._last = first, program.trips if last is None else last
 
     def expand(self, flowing):
@@ -91,7 +95,7 @@ class RunTrips(beam.PTransform):
                 if stored.relays is not None:
                     flowing = flowing | "RelayTurns" >> RelayTurns(stored, program.trips - 1)
             return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1)
-        return flowing | "Release" >> Release(stored, program.trips - 1)
+        return flowing | "Release" >> self._release
 
 
 class RunProgram(beam.PTransform):

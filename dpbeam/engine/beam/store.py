@@ -224,7 +224,9 @@ class RunStore:
 @functools.lru_cache(maxsize=4)
 def _seal_of(path: str) -> Seal:
     """Of an encrypted folder, kept for the other stages of this worker."""
-    return Seal(RunStore(path, encrypted=True).run_key())
+    name = FileSystems.split(path)[1]
+    place = "" if name.startswith(owner.RUN_FOLDER) else name  # parts of a run share its key
+    return Seal(RunStore(path, encrypted=True).run_key(), place)
 
 
 class NewFile:
@@ -302,13 +304,16 @@ class RunFolder:
     def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
         key = key or RunKey.fresh()
         key.spend()
+        self._make(temp_location, owner.RUN_FOLDER, key, encrypt)
+
+    def _make(self, place: str, stem: str, key: RunKey, encrypt: bool) -> None:
         self._claimed = False
         self.insecure_key = key.insecure
-        name = f"{owner.RUN_FOLDER}{uuid.uuid4().hex}"
+        name = f"{stem}{uuid.uuid4().hex}"
         kept = self._key_bytes(key)
         if encrypt:
             kept = wrap(name, kept)
-        self.path = FileSystems.join(temp_location, name)
+        self.path = FileSystems.join(place, name)
         self.store = RunStore(self.path, encrypted=encrypt)
         FileSystems.mkdirs(self.path, private=True)
         try:
@@ -321,6 +326,20 @@ class RunFolder:
             with contextlib.suppress(OSError, BeamIOError):
                 self.remove()
             raise
+
+    @classmethod
+    def of_part(cls, place: str, stem: str, key: RunKey, *, encrypt: bool) -> RunFolder:
+        """A folder for one part of a run in parts, such as a night of a series, below the run's own.
+
+        Who asks for it sees to it that what is noisy of a part is shown once, for one set of data.
+
+        Args:
+          place: the run's folder; stem: how the name begins.
+          key: of the run.
+        """
+        folder = cls.__new__(cls)
+        folder._make(place, stem, key, encrypt)
+        return folder
 
     @classmethod
     def resume(cls, path: str, *, encrypted: bool = False) -> RunFolder:

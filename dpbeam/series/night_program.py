@@ -1,0 +1,145 @@
+"""A night of a series as trips between blocks and shards, for an engine.
+
+Trip 0 is the arrival: blocks bring their items, among them those that a night has made known, and hear the scores of
+all. Then every round of the night is a trip, as in `SeriesProgram`. What open items have gathered on earlier nights
+comes as a block of its own for each shard, which holds the shard's items and has no users: so an item takes part in
+every round also where nobody holds it any more, and noise, sums and checks are those of any program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dpbeam.engine.program import ItemNoise, Keys, Program, ReplyColumn, Touches
+from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
+from dpbeam.series.counts import SeriesCounts
+from dpbeam.series.night import caught_up, users_of
+from dpbeam.series.parts import OpenItems
+from dpbeam.series.program import RANK, SeriesProgram
+from dpbeam.series.state import ACCUMULATORS, open_items
+
+ARRIVAL = 0
+_HELD, _USERS = "held", "users"
+
+
+class NightProgram(Program):
+    """The trips of one night: the arrival, and a trip for each round.
+
+    Args:
+      series: the whole window.
+      night: from 1.
+      counts: what counts the users of released items, where somebody asked for it.
+    """
+
+    def __init__(self, series: SeriesProgram, night: int, counts: SeriesCounts | None):
+        self.series, self.counts = series, counts
+        self.rounds = series.schedule.of_night(night)
+        self.trips = 1 + len(self.rounds)
+        self.norm, self.cap, self.weight_grid = series.norm, series.cap, series.weight_grid
+        column = {"score": ReplyColumn(np.uint16, 0)}
+        self.reply_columns = dict.fromkeys(range(self.trips - 1), column)
+
+    def round_of(self, trip: int) -> int:
+        """The round of the window, from 0, of a trip after the arrival."""
+        return self.rounds[trip - 1]
+
+    def sum_names(self, trip: int) -> tuple[str, ...]:
+        if trip != ARRIVAL:
+            return ("weight",)
+        return (_HELD, *ACCUMULATORS, *(() if self.counts is None else (_USERS,)))
+
+    def touches(self, trip: int) -> Touches:
+        return self.series.touches(0)
+
+    def noise(self, trip: int) -> ItemNoise:
+        return None if trip == ARRIVAL else self.series.noise(self.round_of(trip))
+
+    def weigh(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        nothing = np.zeros(block.num_items, np.int64)
+        gathered = not len(block.user_fp)
+        if trip != ARRIVAL:
+            return ({"weight": nothing}, None) if gathered else self._round(trip, block, reply, keys)
+        if gathered:
+            sums = {name: _bits(np.asarray(block.state[name])) for name in ACCUMULATORS}
+            return {_HELD: np.ones_like(nothing), _USERS: nothing, **sums}, None
+        return {_HELD: nothing, _USERS: users_of(block), **dict.fromkeys(ACCUMULATORS, nothing)}, None
+
+    def _round(
+        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
+    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        return self.series.weigh(self.round_of(trip), block, reply, keys)
+
+    def arrived(self, shard: Shard, keys: Keys) -> dict[str, np.ndarray]:
+        """State of a shard after the arrival: what items have gathered, and of new ones the noise of earlier rounds.
+
+        Args:
+          keys: draw what was drawn for these items if anybody held them before.
+        """
+        held = shard.sums[_HELD]
+        if len(held) and held.max() > 1:
+            raise RuntimeError(f"shard {shard.id} was told twice what its items have gathered")
+        accumulators = {name: _numbers(shard.sums[name], kind) for name, kind in ACCUMULATORS.items()}
+        new = np.flatnonzero(held == 0)
+        if self.rounds.start and len(new):
+            late = caught_up(self.series, self.rounds.start, shard.fp[new], keys)
+            for name, values in accumulators.items():
+                values[new] = late[name]
+        state = open_items(accumulators)
+        return state if self.counts is None else {**state, _USERS: shard.sums[_USERS]}
+
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
+        return self.series.observe(self.round_of(trip), shard, noisy, present)
+
+    def threshold(self, trip: int, shard: Shard) -> Shard:
+        return self.series.threshold(self.round_of(trip), shard)
+
+    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
+        if trip == ARRIVAL:
+            return shard, {"score": shard.state["score"]}
+        return self.series.reply(self.round_of(trip), shard)
+
+    def end(self, shard: Shard, keys: Keys) -> tuple[OpenItems, Columns]:
+        """After the last round: what stays open, and what is released, with fp, items and noisy counts."""
+        shard, _ = self.reply(self.trips - 1, shard)
+        out = shard.state["released"]
+        assert shard.items is not None
+        items = OpenItems(shard.fp, shard.items, {name: shard.state[name] for name in ACCUMULATORS})
+        released = items.rows(out)
+        noisy = np.zeros(len(released.fp), np.int64)
+        if self.counts is not None:
+            noisy = self.counts.release(shard.state[_USERS][out], released.fp, keys)
+        return items.rows(~out), {"fp": released.fp, "items": released.items, "noisy": noisy}
+
+
+def gathered_block(items: OpenItems, shard: int, num_blocks: int, num_shards: int, kinds: bytes) -> Block:
+    """What the open items of a shard have gathered, as a block behind those of the users."""
+    return Block(
+        id=num_blocks + shard,
+        offsets=np.zeros(1, np.int64),
+        links=np.zeros(0, np.int32),
+        shard_offsets=np.where(np.arange(num_shards + 1) > shard, len(items.fp), 0),
+        identity=items.fp,
+        user_fp=np.zeros((0, 2), np.uint64),
+        items=items.items,
+        kinds=kinds,
+        state=dict(items.accumulators),
+        pair_values={RANK: np.zeros(0, np.int32)},
+    )
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Numbers as integers that sums of one of them and zeros keep: int64."""
+    if values.dtype == np.float64:
+        return np.ascontiguousarray(values).view(np.int64)
+    return values.astype(np.int64)
+
+
+def _numbers(sums: np.ndarray, kind: type) -> np.ndarray:
+    """Inverse of `_bits`, writable."""
+    return sums.view(np.float64).copy() if kind is np.float64 else sums.astype(kind)

@@ -1,0 +1,227 @@
+"""A state in parts, as an engine makes it: users in blocks, open items in shards, a file each in the series' folder.
+
+Blocks are ranges of users' fingerprints and shards ranges of items', as in any run (`dpbeam.kernels.pairs`); what both
+hold together is a `SeriesState`. Their numbers may grow by whole factors, so that a new part lies in one old part. An
+item that a night has released leaves the shards with it, and the blocks when these are read next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dpbeam.errors import InputError, param
+from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.kernels.pairs import range_bucket, rows_at, unique_fingerprints
+from dpbeam.series.state import (
+    ACCUMULATORS,
+    USERS,
+    SeriesState,
+    Users,
+    accumulator_columns,
+    accumulators_of,
+    among,
+)
+from dpbeam.series.store import PART, SeriesStore
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The files of a state in parts.
+
+    Attributes:
+      blocks, shards: name of the file of each, in their order; "" where nobody is in it.
+      pairs: roughly how many pairs are open.
+    """
+
+    blocks: tuple[str, ...]
+    shards: tuple[str, ...]
+    pairs: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (*self.blocks, *self.shards) if name)
+
+    def to_columns(self) -> Columns:
+        names = {"blocks": self.blocks, "shards": self.shards}
+        columns: Columns = {
+            f"parts.{what}": pa.array(map(str.encode, n), pa.large_binary()) for what, n in names.items()
+        }
+        return {**columns, "parts.pairs": np.array([self.pairs], np.int64)}
+
+    @classmethod
+    def from_columns(cls, columns: Columns) -> Parts | None:
+        """Inverse of `to_columns`; None where there are none."""
+        if "parts.pairs" not in columns:
+            return None
+        blocks, shards = (
+            tuple(map(bytes.decode, pa.array(columns[f"parts.{what}"]).to_pylist()))
+            for what in ("blocks", "shards")
+        )
+        return cls(blocks, shards, int(columns["parts.pairs"][0]))
+
+
+@dataclass(frozen=True)
+class OpenItems:
+    """Open items of a shard: fp (items, 2) uint64, ascending; their canonical bytes; accumulators: name -> (items,)."""
+
+    fp: np.ndarray
+    items: pa.Array
+    accumulators: dict[str, np.ndarray]
+
+    @classmethod
+    def none(cls) -> OpenItems:
+        return cls.of(SeriesState.empty())
+
+    @classmethod
+    def of(cls, state: SeriesState) -> OpenItems:
+        return cls(state.item_fp, state.items, state.accumulators)
+
+    def rows(self, keep: np.ndarray) -> OpenItems:
+        """Some of them, (items,) bool."""
+        rows = np.flatnonzero(keep)
+        accumulators = {name: values[rows] for name, values in self.accumulators.items()}
+        return OpenItems(rows_at(self.fp, rows), self.items.take(pa.array(rows)), accumulators)
+
+    def to_columns(self) -> Columns:
+        return {"fp": self.fp, "items": self.items, **accumulator_columns(self.accumulators)}
+
+
+class PartFiles:
+    """Reads and writes parts of a state.
+
+    Args:
+      store: of the series.
+      attempt: a name that no other attempt at a change has; parts are written under it.
+    """
+
+    def __init__(self, store: SeriesStore, attempt: str):
+        self.store, self.attempt = store, attempt
+
+    @staticmethod
+    def new_attempt() -> str:
+        return secrets.token_hex(8)
+
+    def block_name(self, number: int) -> str:
+        return f"{PART}{self.attempt}-block-{number}"
+
+    def shard_name(self, number: int) -> str:
+        return f"{PART}{self.attempt}-shard-{number}"
+
+    def write_users(self, number: int, users: Users) -> str:
+        """Write a block, and return its name; "" for one without users."""
+        return self._write(self.block_name(number), users.users_columns()) if len(users.user_fp) else ""
+
+    def write_items(self, number: int, items: OpenItems) -> str:
+        """Write a shard, and return its name; "" for one without items."""
+        return self._write(self.shard_name(number), items.to_columns()) if len(items.fp) else ""
+
+    def _write(self, name: str, columns: Columns) -> str:
+        # An earlier try of the same step has written the same: all is a function of the input and the key.
+        with contextlib.suppress(FileExistsError):
+            self.store.write_file(name, encode(columns))
+        return name
+
+    def _read(self, name: str) -> Columns:
+        try:
+            return decode(self.store.read_file(name))
+        except FileNotFoundError:
+            raise InputError(f"{param('folder')}: '{self.store.folder.path}/{name}' is gone") from None
+
+    def users(self, parts: Parts, number: int, num_blocks: int, released_fp: np.ndarray) -> Users:
+        """The users of a block, as one of `num_blocks`, without pairs of released items.
+
+        Args:
+          num_blocks: a multiple of the number of blocks in `parts`.
+        """
+        name = parts.blocks[number * len(parts.blocks) // num_blocks]
+        if not name:
+            return Users.nobody()
+        columns = self._read(name)
+        users = Users(**{field: columns[field] for field in USERS})
+        users = users.holding(~among(users.item_fp, released_fp))
+        if num_blocks > len(parts.blocks):
+            users = users.rows(range_bucket(users.user_fp, num_blocks) == number)
+        return users
+
+    def items(self, parts: Parts, number: int, num_shards: int) -> OpenItems:
+        """The open items of a shard, as one of `num_shards`."""
+        name = parts.shards[number * len(parts.shards) // num_shards]
+        if not name:
+            return OpenItems.none()
+        columns = self._read(name)
+        items = OpenItems(columns["fp"], columns["items"], accumulators_of(columns))
+        if num_shards > len(parts.shards):
+            items = items.rows(range_bucket(items.fp, num_shards) == number)
+        return items
+
+    def split(self, state: SeriesState, num_blocks: int, num_shards: int) -> Parts:
+        """Write a whole state in parts."""
+        block, shard = range_bucket(state.user_fp, num_blocks), range_bucket(state.item_fp, num_shards)
+        items = OpenItems.of(state)
+        return Parts(
+            tuple(self.write_users(n, state.rows(block == n)) for n in range(num_blocks)),
+            tuple(self.write_items(n, items.rows(shard == n)) for n in range(num_shards)),
+            len(state.links),
+        )
+
+    def joined(self, parts: Parts, public: SeriesState) -> SeriesState:
+        """The whole state that `public` and these parts are."""
+        count, shards = len(parts.blocks), len(parts.shards)
+        blocks = [self.users(parts, number, count, public.released_fp) for number in range(count)]
+        items = [self.items(parts, number, shards) for number in range(shards)]
+        item_fp = np.concatenate([part.fp for part in items])
+        return replace(
+            public,
+            user_fp=np.concatenate([block.user_fp for block in blocks]),
+            used=np.concatenate([block.used for block in blocks]),
+            offsets=np.concatenate(
+                ([0], np.cumsum(np.concatenate([np.diff(block.offsets) for block in blocks])))
+            ).astype(np.int64),
+            links=np.concatenate([_places(item_fp, block.item_fp)[block.links] for block in blocks]),
+            ranks=np.concatenate([block.ranks for block in blocks]),
+            item_fp=item_fp,
+            items=pa.concat_arrays([part.items for part in items]),
+            accumulators={
+                name: np.concatenate([part.accumulators[name] for part in items]) for name in ACCUMULATORS
+            },
+        )
+
+    def without(self, parts: Parts, users: np.ndarray, released_fp: np.ndarray) -> Parts:
+        """After an erasure of users by their fingerprints, (n, 2); blocks where it changes nothing stay."""
+        count = len(parts.blocks)
+        blocks, pairs = list(parts.blocks), parts.pairs
+        for number in map(int, np.unique(range_bucket(users, count))):
+            before = self.users(parts, number, count, released_fp)
+            after = before.without_fp(users)
+            gone = len(before.links) - len(after.links)
+            if gone:
+                blocks[number] = self.write_users(number, after.holding(np.ones(len(after.item_fp), bool)))
+                pairs -= gone
+        return replace(parts, blocks=tuple(blocks), pairs=max(pairs, 0))
+
+
+def _places(item_fp: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """(own,) int32: row of each fingerprint in all, of which it is one.
+
+    Raises:
+      RuntimeError: it is none.
+    """
+    first, inverse = unique_fingerprints(np.concatenate([item_fp, own]))
+    if len(first) > len(item_fp):
+        raise RuntimeError("a block holds an item that no shard knows")
+    return inverse[len(item_fp) :].astype(np.int32)
+
+
+def grown(number: int, wanted: int) -> int:
+    """How many parts there are to be, where there are `number` and `wanted` would do: a multiple, or as many."""
+    return number * max(1, wanted // number)
+
+
+def names_of(parts: Parts | None) -> tuple[str, ...]:
+    """Of the files of a state, which may be in one piece."""
+    return () if parts is None else parts.names
