@@ -27,7 +27,7 @@ from dpbeam.errors import InputError, param
 
 _NOVEL_SHARES = (0.3, 0.4, 0.5)  # of delta, for what is set aside
 _GRIDS = (32, 16, 8, 4)  # steps of a table in a weight of 1, the first that keeps tables short
-_LONGEST = 8_000
+_LONGEST = 30_000
 _ATTEMPTS, _NEAR = 4, 1e-3  # at a curve of just the divergence that there is
 _SAFE = 1.0 - 1e-9  # of the budget, for rounding
 

@@ -72,7 +72,7 @@ def _altered(change: Change) -> Callable[[Calibration, HardCase], Program]:
 
 
 def _eager(table: tuple[int, ...]) -> Iterable[int]:
-    """p_1 bounded by delta instead of its share delta_T / D0."""
+    """p_1 bounded by delta instead of its share for one of 8 items."""
     start = bisect.bisect_left(table, 8 * table[1])
     return (0, *table[start:])
 
@@ -125,9 +125,9 @@ def _all_full(calibration: Calibration, case: HardCase) -> Program:
 _CROWD = HardCase("one below the score's floor", ((0,),) * 8, (0,))
 FAULTS = [
     PlantedFault("bits, first coins of all delta", _SMALL, _altered(_eager), all_novel(8)),
-    PlantedFault("bits, divergence in one direction alone", _ONE_ROUND, _altered(_one_sided), held_by(12, 8)),
+    PlantedFault("bits, divergence in one direction alone", _ONE_ROUND, _altered(_one_sided), held_by(13, 8)),
     PlantedFault("bits, divergence of the mean level", _ONE_ROUND, _altered(_at_the_mean), held_by(9, 8)),
-    PlantedFault("bits, samples above D0", _ONE_ROUND, _all_items, held_by(10, 32)),
+    PlantedFault("bits, samples above D0", _ONE_ROUND, _all_items, held_by(8, 32)),
     PlantedFault("bits, full weights above the bound", _TWO_FULL, _all_full, held_by(6, 8)),
     PlantedFault("bits, hopeless by exact counts", _SMALL, _scored, _CROWD),
 ]
