@@ -1,6 +1,6 @@
 """Coins: an item of weight n is released with probability p_n, and nothing else is shown.
 
-A `ReleaseCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact, n in steps of a weight;
+A `BitCurve` is a public sequence p_0 = 0 <= p_1 <= p_2 <= ... in few numbers, exact, n in steps of a weight;
 `divergence` and `missing` are what it costs per item whose weight differs between two inputs. The proof is in
 docs/explanation/bits.md; in short:
 
@@ -51,7 +51,7 @@ class BadCurveError(ValueError):
     """Numbers that are no curve."""
 
 
-class ReleaseCurve:
+class BitCurve:
     """A sequence p_n of probabilities of release; the derived classes say how few numbers give it.
 
     Attributes:
@@ -91,7 +91,7 @@ class ReleaseCurve:
 
 
 @dataclass(frozen=True)
-class CoinCurve(ReleaseCurve):
+class CoinCurve(BitCurve):
     """p_1 = novel, p_(n+1) = C(p_n) with C linear between corners and its own mirror image.
 
     C passes through the corners (x, y), of which the first has x = p_1 = novel and the last x + y <= 1, and through
@@ -167,7 +167,7 @@ class CoinCurve(ReleaseCurve):
 
 
 @dataclass(frozen=True)
-class WeightCurve(ReleaseCurve):
+class WeightCurve(BitCurve):
     """p_n by knots, linear between them, up to 1/2, and from there on its own mirror image: p_(N-n) = 1 - p_n.
 
     Attributes:
@@ -250,7 +250,7 @@ def _law(curve: CoinCurve) -> ReleaseLaw:
 
 
 @functools.lru_cache(maxsize=4096)
-def _divergence_of(curve: ReleaseCurve, order: float, steps: int) -> float:
+def _divergence_of(curve: BitCurve, order: float, steps: int) -> float:
     values = []
     for fewer, more in _moved_logs(curve, steps):
         both = np.isfinite(fewer) & np.isfinite(more)
@@ -261,7 +261,7 @@ def _divergence_of(curve: ReleaseCurve, order: float, steps: int) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _moved_logs(curve: ReleaseCurve, steps: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+def _moved_logs(curve: BitCurve, steps: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """For 1 and for 0, the logarithms of what is left of a bit's law at every n, and of its law at n + steps."""
     t, size = curve.set_aside(steps), len(curve.law.cumulative)
     half = curve.mirrored and steps < size - 1  # the moves above are the mirror images of those below
@@ -309,7 +309,7 @@ class CoinNoise(TableNoise):
       moves: pairs (n, s): what it costs counts users that move at most n items by at most s steps of the table each.
     """
 
-    curve: ReleaseCurve
+    curve: BitCurve
     round: int = 1
     moves: tuple[tuple[int, int], ...] = ()
 

@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.coins import CoinCurve, CoinNoise, ReleaseCurve, WeightCurve
+from dpbeam.accounting.coins import BitCurve, CoinCurve, CoinNoise, WeightCurve
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
@@ -353,7 +353,7 @@ class _Coins(Event):
     moves: tuple[tuple[int, int], ...]
 
     @functools.cached_property
-    def curve(self) -> ReleaseCurve:
+    def curve(self) -> BitCurve:
         raise NotImplementedError
 
     @property
