@@ -18,7 +18,7 @@ from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.cli import COMMANDS, main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
-from dpbeam.io import histograms, output
+from dpbeam.io import lists, output
 from dpbeam.jobs import charged, running
 
 BY = Actor("ann", "host", "test", "dpbeam")
@@ -133,10 +133,10 @@ class TestRun:
         pathlib.Path("h.csv").write_text("item,count\na,x\n")
         argv = ["top-k", "--histogram=h.csv", "--public_domain", "--k=1", *flags()[4:]]
         argv.remove("--method=basic")
-        read = histograms.read_histogram
+        read = lists.read_histogram
         seen = []
         monkeypatch.setattr(
-            histograms, "read_histogram", lambda path: (seen.append(release().state), read(path))[1]
+            lists, "read_histogram", lambda path: (seen.append(release().state), read(path))[1]
         )
         assert main(argv) == 2
         assert seen == ["reserved"]
