@@ -437,7 +437,7 @@ class TestStaged:
 
     def test_a_failed_run_whose_output_stays_keeps_its_reservation(self, place, monkeypatch, capsys):
         when_run(monkeypatch, lambda: (draw(), 1 / 0))
-        monkeypatch.setattr(output, "delete_quietly", lambda paths: None)
+        monkeypatch.setattr(output, "remove_folder", lambda path: False)
         assert main(flags()) == 1
         assert glob.glob("out.staging-*/shard-*") and release().state == "reserved" and left() == 0.4
 
