@@ -281,6 +281,8 @@ class SeriesNight(beam.PTransform):
             if self._night is None and made.state.night == config.nights:
                 window.begin(config.nights + 1, b"")
             self._again = self._number <= made.state.night
+            if self._again:
+                window.check_summed(made, self._number)
             self._sizes, self._parts = self._state_in_parts(window.store, made)
             self._files = _SeriesFiles(
                 window.store.folder, PartFiles.new_attempt(), self._parts, made.state.kinds

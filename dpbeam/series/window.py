@@ -283,6 +283,19 @@ class SeriesWindow:
                 "nights are made in their order, each of them, also where nothing came"
             )
 
+    def check_summed(self, made: Made, night: int) -> None:
+        """Refuse to compare the pairs of a made night part by part where its digest is not a sum (`_first_digest`).
+
+        Raises:
+          InputError: the night was made before states could be in parts.
+        """
+        if len(made.digests[night - 1]) == _FIRST_DIGEST:
+            raise InputError(
+                f"{param('night')} {self.plan.config.name_of(night)} is out, and was made before nights could be made "
+                "on an engine: only one process can compare its pairs, so give it without an engine "
+                f"({param('runner')})"
+            )
+
     def check_same(self, made: Made, night: int, digest: bytes) -> None:
         """Refuse other pairs for a night that is made.
 
