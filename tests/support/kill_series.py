@@ -1,10 +1,10 @@
 """`dpbeam series`, each command killed with SIGKILL at every step that others can see, and then given again.
 
-    python -m tests.support.kill_series FOLDER paused|COMMAND...
+    python -m tests.support.kill_series FOLDER [engine] paused|COMMAND...
 
-A step is whatever changes a file or a folder, as the interpreter's audit events tell, and the rounds of a night. Prints
-a JSON list with what was there after each. `paused` stops the process of a night there instead, while another one makes
-the same night.
+With `engine` the nights are made on one, in threads of the command's process. A step is whatever changes a file or a
+folder, as the interpreter's audit events tell, and the rounds of a night in one process. Prints a JSON list with what
+was there after each. `paused` stops the process of a night there instead, while another one makes the same night.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpbeam.budget.store import BudgetStore
@@ -47,6 +48,8 @@ COMMANDS = {
     "third": [*_RUN, "--night=3", "--input=n3.csv"],
     "close": ["close", "--folder=f"],
 }
+#: Added to the nights.
+ENGINE = ["--runner=FnApiRunner", "--num_shards=2"]
 LOST = "out/items-1-00000-of-00001.parquet"
 
 
@@ -64,15 +67,15 @@ def at_step(step: int, moment: Callable[[], None]) -> None:
         if changes and isinstance(arguments[0], str) and os.path.abspath(arguments[0]).startswith(here):
             count()
 
-    rounds = window_module.run_night
+    rounds = window_module.run_kept
 
-    def run_night(*arguments: Any) -> Any:
+    def run_kept(*arguments: Any) -> Any:
         count()
         made = rounds(*arguments)
         count()
         return made
 
-    window_module.run_night = run_night
+    window_module.run_kept = run_kept
     sys.addaudithook(audited)
 
 
@@ -91,7 +94,10 @@ def run(name: str, begin: Callable[[], None] = lambda: None) -> int:
 
 
 def look() -> dict[str, Any]:
-    """Files of the series and of its output; of the account what was charged."""
+    """Files of the series and of its output; of the account what was charged.
+
+    Parts of a state have names that no two runs share: they are counted, and the state stands for what they hold.
+    """
     files: dict[str, Any] = {}
     for folder in ("f", "out"):
         for path in sorted(pathlib.Path(folder).rglob("*")):
@@ -101,10 +107,18 @@ def look() -> dict[str, Any]:
                 ledger = json.loads(path.read_text())
                 ledger.pop("release", None)  # it has the time of the run
                 files[str(path)] = json.dumps(ledger, sort_keys=True)
+            elif path.name.startswith("part-"):
+                part = "f/part-" + path.name.split("-", 2)[2]
+                files[part] = files.get(part, 0) + 1
             elif path.is_file():
                 files[str(path)] = path.read_bytes().hex()
             elif path.is_dir():
                 files[str(path)] = "folder"
+    if any(name.startswith("f/part-") for name in files):
+        window = window_module.SeriesWindow.load("f")
+        if (made := window.made).parts is not None:
+            whole = replace(made, state=window.whole(made), parts=None)
+            files[f"f/state-{made.number:08}"] = whole.to_bytes().hex()
     account = BudgetStore("acc.db").account("logs")
     charged = [entry.kind for entry in account.entries if entry.kind == "reserve"]
     return {"files": files, "charged": len(charged)}
@@ -159,7 +173,8 @@ def kills(wanted: Sequence[str]) -> list[dict[str, Any]]:
             step += 1
             restore(f"before-{name}")
             code = run(name, functools.partial(at_step, step, killed))
-            if code == 0:
+            if code >= 0:
+                assert code == 0
                 break
             after = look()
             steps.append(
@@ -187,7 +202,8 @@ def openings(expected: list[list[Any]]) -> list[dict[str, Any]]:
             step += 1
             restore("before-open")
             code = run("open", functools.partial(at_step, step, killed))
-            if code == 0:
+            if code >= 0:
+                assert code == 0
                 break
             appeared = sorted(look()["files"])
             codes = [run(name) for name in COMMANDS]
@@ -258,4 +274,12 @@ def prepare() -> None:
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     prepare()
-    print(json.dumps(pauses() if sys.argv[2:] == ["paused"] else kills(sys.argv[2:])))
+    words = sys.argv[2:]
+    if words[0] == "engine":
+        # Forks have it; no pipeline runs here, since they would not have its threads.
+        import dpbeam.cli.series_engine  # noqa: F401
+
+        words = words[1:]
+        for command in COMMANDS.values():
+            command.extend(ENGINE if command[0] == "run" else [])
+    print(json.dumps(pauses() if words == ["paused"] else kills(words)))
