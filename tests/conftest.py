@@ -36,6 +36,8 @@ LONGEST = [
     "test_orchestrators",
     "test_packaging",
     "test_hosts",
+    "test_series_nights",
+    "test_series_kill",
     "test_stores_series",
     "test_guides",
     "test_rounds",
