@@ -64,7 +64,7 @@ class WindowOptions(Options):
     delta: float = flag("DELTA", "of all nights together; required", needed=True, group="window (open)")
     nights: int = flag("T", "how many nights the window has; required", needed=True, group="window (open)")
     preset: str | None = flag(
-        "NAME", "early (default), early-flat or late: when most is spent", group="window (open)"
+        "NAME", "early (default), early-flat, late or latest: when most is spent", group="window (open)"
     )
     max_items_per_user: int | None = flag(
         "D0", "items of a user that count over all nights", group="window (open)"

@@ -144,7 +144,7 @@ def test_what_cannot_be_a_night_is_refused_and_changes_nothing(place, capsys):
     [
         (["--epsilon=0"], "--epsilon"),
         (["--nights=0"], "--nights must be an integer from 1 to 64"),
-        (["--preset=x"], "--preset must be one of early, early-flat, late"),
+        (["--preset=x"], "--preset must be one of early, early-flat, late, latest"),
         (["--first_night=tomorrow"], "--first_night must be a day"),
         (["--folder=dpx://b/f"], "--folder: 'dpx://b/f': no filesystem is known for dpx://"),
         (["--output=out/"], "--output"),

@@ -49,7 +49,7 @@ def test_schedules_of_every_length(preset, nights):
 
 def test_the_presets_of_a_month_have_the_rounds_that_were_tuned():
     rounds = {name: preset_schedule(name, 30).rounds for name in PRESETS}
-    assert rounds == {"early": 54, "early-flat": 54, "late": 46}
+    assert rounds == {"early": 54, "early-flat": 54, "late": 46, "latest": 46}
     early = preset_schedule("early", 30)
     assert [len(early.of_night(n)) for n in (1, 2, 3, 4, 6, 7, 29, 30)] == [6, 4, 3, 2, 2, 1, 1, 12]
 
@@ -113,7 +113,7 @@ def test_a_schedule_of_ones_own_survives_the_ledger():
         ({"nights": 0}, "--nights must be an integer from 1 to 64"),
         ({"nights": 65}, "--nights must be an integer from 1 to 64"),
         ({"nights": 2.5}, "--nights"),
-        ({"preset": "middle"}, "--preset must be one of early, early-flat, late"),
+        ({"preset": "middle"}, "--preset must be one of early, early-flat, late, latest"),
         ({"preset": None}, "--preset"),
         ({"max_items_per_user": 0}, "--max_items_per_user"),
         ({"max_items_per_user": 10_001}, "--max_items_per_user"),
