@@ -61,6 +61,16 @@ def test_every_command_killed_at_every_step_is_done_once(tmp_path):
     assert len(killed) > 100
 
 
+@pytest.mark.engines  # some three hundred processes
+def test_a_night_on_an_engine_killed_at_every_step_is_made_once(tmp_path):
+    killed = steps(tmp_path, "engine", "first")
+    check(killed)
+    assert stages(killed, 1) == [
+        *("before the state", "between state and output", "staged", "part is out", "all is out")
+    ]
+    assert len(killed) > 100
+
+
 @pytest.mark.slow
 def test_of_two_runs_of_a_night_one_makes_it_wherever_the_other_stands(tmp_path):
     paused = steps(tmp_path, "paused")
