@@ -14,6 +14,8 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.lab.audit.neighbours import names_of
 from dpbeam.lab.audit.transcript import run_observed
 from dpbeam.selectors.uniform.program import UniformProgram
+from dpbeam.series.night_program import NightProgram
+from dpbeam.series.program import SeriesProgram
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
 from tests.support.running import key, names, release
@@ -57,7 +59,7 @@ def wrappers() -> set[type]:
 
 
 def test_whoever_holds_a_program_forwards():
-    """A class of the package that takes a program for its constructor derives from `Forwarding`."""
+    """A class of the package that takes a program for its constructor derives from `Forwarding`, but for a night."""
     kinds = [kind for kind in wrappers() if kind.__module__.startswith("dpbeam.")]
     holders = {
         kind
@@ -66,7 +68,18 @@ def test_whoever_holds_a_program_forwards():
         and any("Program" in str(hint) for hint in kind.__init__.__annotations__.values())
     }
     assert {CountedProgram, CountingSelection, Extended} <= holders
-    assert all(issubclass(kind, Forwarding) for kind in holders)
+    assert {kind for kind in holders if not issubclass(kind, Forwarding)} == {NightProgram}
+
+
+def said(kind: type[Program]) -> set[str]:
+    """What of `Program` a class says otherwise."""
+    own = kind.__mro__[: kind.__mro__.index(Program)]
+    return {name for base in own for name in vars(base) if name in vars(Program) and not name.startswith("_")}
+
+
+def test_a_night_says_all_that_its_series_says():
+    """Its trips are not those of the program that it holds, so it cannot forward what it does not know."""
+    assert said(SeriesProgram) <= said(NightProgram)
 
 
 class HubSelection(UniformProgram):
