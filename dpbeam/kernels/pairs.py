@@ -389,7 +389,7 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
         ranked = number[rows.entry[order]]
         starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] + np.uint64(1)))
-        user_fp = rows_at(distinct_fp, ranked[starts])
+        user_fp = rows_at(distinct_fp, ranked[starts].view(np.int64))
     if rows.lengths is None:
         return order, np.append(starts, len(order)), user_fp
     lengths = rows.lengths[order]
