@@ -9,7 +9,6 @@ accountant.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,16 +122,15 @@ def _round(alpha: float, budget: float, novel: float, items: int, full: int) -> 
 
 def _fitting(alpha: float, divergence: float, outside: float, grid: int) -> WeightCurve:
     """The fastest curve of a divergence, which knots and interpolation leave at most at `divergence`."""
-    asked, fits, nearest = divergence, None, 0.0
-    for attempt in itertools.count():
+    asked, attempts, best = divergence, 0, None
+    while best is None or (attempts <= _ATTEMPTS and best[0] <= 1 - _NEAR):
         curve = weight_curve(alpha, asked, outside, grid)
-        excess = curve.divergence(alpha, grid) / divergence
-        if excess <= 1 and (fits is None or excess > nearest):
-            fits, nearest = curve, excess
-        if fits is not None and (attempt >= _ATTEMPTS or 1 - _NEAR < excess <= 1):
-            return fits
-        asked /= excess * (1 + 0.1 * _NEAR)
-    raise AssertionError
+        used = curve.divergence(alpha, grid) / divergence
+        if used <= 1 and (best is None or used > best[0]):
+            best = used, curve
+        asked /= used * (1 + 0.1 * _NEAR)
+        attempts += 1
+    return best[1]
 
 
 class _Slowest:
