@@ -137,9 +137,14 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
     process = subprocess.Popen(
         select_command(large_pairs, out / "x", temp), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
-    wait_until(
-        lambda: glob.glob(f"{temp}/dpbeam-run-*/key") and out.exists() and os.listdir(out), 60, "its folders"
-    )
+
+
+    def are_marked():
+        """Each says whose it is, which it does not in the moment after it is made."""
+        states = [owner.state_of(str(folder)) for folder in out.glob("*")]
+        return glob.glob(f"{temp}/dpbeam-run-*/key") and states == ["alive"]
+
+    wait_until(are_marked, 60, "its folders")
     process.send_signal(signal.SIGKILL)
     process.wait()
     [folder] = glob.glob(f"{temp}/dpbeam-run-*")
