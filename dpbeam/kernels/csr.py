@@ -45,7 +45,9 @@ class Csr:
     def item_sums(self, pair_units: np.ndarray, num_items: int) -> np.ndarray:
         """Exact integer sum per item of a value per pair, (num_items,) int64."""
         result = np.zeros(num_items, np.int64)
-        np.add.at(result, self.links, pair_units)
+        # An array from a pickle has a type object of its own, with which add.at takes forty times as long.
+        units = pair_units.astype(np.int64, casting="safe", copy=False).view(np.int64)
+        np.add.at(result, self.links, units)
         return result
 
     def restrict(self, keep: np.ndarray) -> Csr:
