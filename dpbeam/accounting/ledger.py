@@ -160,9 +160,17 @@ class Ledger:
         Raises: ValueError if the text is not a ledger with exactly the known fields, or states what cannot be.
         """
         try:
-            return cls._of(json.loads(text))
+            return cls.of_values(json.loads(text))
         except json.JSONDecodeError:
             raise ValueError("not a ledger of dpbeam: no JSON") from None
+        except RecursionError as error:
+            raise ValueError(f"not a ledger of dpbeam: {type(error).__name__}") from None
+
+    @classmethod
+    def of_values(cls, values: Any) -> Ledger:
+        """As `parse`, of what is in the JSON."""
+        try:
+            return cls._of(values)
         except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a ledger of dpbeam: {type(error).__name__}") from None
 

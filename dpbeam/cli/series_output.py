@@ -265,8 +265,7 @@ def release_of(options: SeriesOptions, target: OutputTarget) -> Release:
 def published(prefix: str, window: SeriesWindow, night: str | None = None) -> Ledger | None:
     """The ledger at a prefix if it is of this series, and of this night."""
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.io.output import ledger_path, read_ledger
-    from dpbeam.io.released import read_ledger_text
+    from dpbeam.io.output import read_ledger
 
     values = read_ledger(prefix)
     if values is None:
@@ -275,7 +274,7 @@ def published(prefix: str, window: SeriesWindow, night: str | None = None) -> Le
     if (parameters.get("series"), parameters.get("night")) != (window.id, night):
         return None
     try:
-        return Ledger.parse(read_ledger_text(ledger_path(prefix)))
+        return Ledger.of_values(values)
     except ValueError:
         return None
 
