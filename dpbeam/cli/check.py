@@ -11,7 +11,7 @@ from dpbeam.cli.settings import input_spec
 from dpbeam.errors import InputError, UnavailableError, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.jobs.options import WRITTEN_PREFIX, InputOptions, flag, switch
+from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, InputOptions, flag, switch
 
 if TYPE_CHECKING:
     from dpbeam.runners.check import Row
@@ -25,6 +25,7 @@ class CheckOptions(InputOptions):
 
     overwrite: bool = switch("as the job will have it")
     output: str | None = flag("PREFIX", "where the job will write", type=WRITTEN_PREFIX)
+    folder: str | None = flag("DIR", "private folder of the series that the job is a night of", type=FOLDER)
 
 
 def make_parser() -> FlagParser[CheckOptions]:
@@ -80,6 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     options, beam_arguments = make_parser().parse(argv)
     from rich.table import Table
 
+    from dpbeam.cli.series_output import folder_of
     from dpbeam.cli.tables import show
     from dpbeam.io.paths import files_to_see
     from dpbeam.jobs.beam_flags import refused_by_beam
@@ -92,6 +94,8 @@ def _run(argv: Sequence[str]) -> int:
     paths = [Path("--input", path, "input") for path in seen]
     if options.output is not None:
         paths.append(Path("--output", options.output, "output"))
+    if options.folder is not None:
+        paths.append(Path("--folder", folder_of(options.folder).path, "temp"))
     rows = [*preflight(beam_arguments, paths), *_as_the_command(options)]
     table = Table("", box=None, pad_edge=False)
     for column in ("what", "found", "fix"):

@@ -187,6 +187,13 @@ class TestCheck:
         code, out, _ = run(capsys, "check", "--runner=FlinkRunner", "--flink_master=localhost:1")
         assert code == 1 and "Flink cluster" in out
 
+    def test_the_folder_of_a_series(self, tmp_path, capsys):
+        code, out, _ = run(capsys, "check", f"--folder={tmp_path / 'f'}")
+        assert code == 0 and "--folder" in out
+        (tmp_path / "file").touch()
+        code, out, _ = run(capsys, "check", f"--folder={tmp_path / 'file' / 'f'}")
+        assert code == 1 and "correct --folder" in out
+
     def test_brackets_are_shown(self, tmp_path, capsys, monkeypatch):
         """In fixes such as dpbeam[gcs] and in names, which are no markup of the table."""
         find = importlib.util.find_spec
