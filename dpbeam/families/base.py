@@ -99,6 +99,14 @@ class Family(ABC):
     def shown(self, report: Mapping[str, Any]) -> Iterable[Shown]:
         """A report for the terminal."""
 
+    def shares_budget(self, parameters: Mapping[str, Any]) -> str:
+        """Which other releases the budget of a ledger covers besides its own, in a sentence; empty: none.
+
+        Args:
+          parameters: of the ledger.
+        """
+        return ""
+
     def beside_items(self, parameters: Mapping[str, Any]) -> tuple[int, int]:
         """How many fields come before and after the item in a line of text output.
 

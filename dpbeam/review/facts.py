@@ -16,6 +16,7 @@ from typing import Any
 from dpbeam.accounting.events import ComposedEvent, Event, leaves
 from dpbeam.accounting.ledger import ADD_REMOVE_ONE_USER, REPLACE_ONE_AGENT, Ledger
 from dpbeam.accounting.limits import release_probability_limit
+from dpbeam.families.registry import family_of
 from dpbeam.review.chart import Curve, draw, key
 from dpbeam.review.families import calibrated_anew
 from dpbeam.selection.plan import SelectionPlan
@@ -136,6 +137,12 @@ def glossary(event: ComposedEvent) -> dict[str, str]:
         text = inspect.getdoc(type(leaf)) or ""
         meanings[mechanism(leaf)] = " ".join(text.split("\n\n")[0].split()).replace("`", "")
     return meanings
+
+
+def shares_budget(ledger: Ledger) -> str:
+    """Which other releases the budget covers; empty: none."""
+    family = family_of(ledger.method)
+    return "" if family is None else family.shares_budget(ledger.parameters)
 
 
 def rounds(event: ComposedEvent) -> int:

@@ -49,6 +49,7 @@ def render(
         "statements": statements,
         "not_proved": not_proved(ledger, contents=contents),
         "number": facts.number,
+        "shares_budget": facts.shares_budget(ledger),
         "rounds": facts.rounds(ledger.events),
         "stages": facts.stages(ledger.events),
         "glossary": facts.glossary(ledger.events),

@@ -48,3 +48,9 @@ class Series(Family):
             f"all nights together: epsilon {report['epsilon']:g}, delta {report['delta']:g}; "
             f"D0 {report['max_items_per_user']}"
         )
+
+    def shares_budget(self, parameters: Mapping[str, Any]) -> str:
+        series = f"a series of {parameters.get('nights')} nights, which have this budget together, once"
+        if "night" in parameters:
+            return f"Night {parameters['night']} of {series}."
+        return f"The window of {series}. Each night has a ledger of its own; items of this one were known before."

@@ -15,6 +15,7 @@ from dpbeam.review import facts
 from dpbeam.review.page import known_weaknesses, render
 from dpbeam.review.verification import check_ledger
 from dpbeam.selectors.registry import selectors
+from dpbeam.series.config import SeriesConfig, plan_series, series_ledger
 from dpbeam.topk.config import TopKConfig, plan_topk
 from tests.support.examples import ROOT
 from tests.support.releases import RELEASE, ledger_of
@@ -299,6 +300,18 @@ class TestContents:
         assert all(verdicts.values()) and 'role="img"' in page and "Peeling" in page
         other = replace(ledger, parameters={**parameters, "k": 11})
         assert 'role="img"' not in page_of(other), "a curve of other noise than the ledger's"
+
+
+def test_pages_of_a_series_say_what_has_the_budget():
+    """The window's and each night's state the whole budget: who signs thirty of them must see that it is one."""
+    plan = plan_series(SeriesConfig(1.0, 1e-6, 3, first_night="2026-11-01"))
+    window, night = (series_ledger(plan, series_id="x", fixed_key=False, night=night) for night in (None, 2))
+    series = "of a series of 3 nights, which have this budget together, once."
+    assert f"The window {series} Each night has a ledger of its own" in text_of(tree(page_of(window)))
+    assert f"Night 2026-11-02 {series}" in text_of(tree(page_of(night)))
+    forged = replace(night, parameters={**night.parameters, "night": HOSTILE, "nights": [HOSTILE]})
+    page = page_of(json.dumps(json.loads(forged.to_json())))
+    assert "<script" not in page and not re.search("[\x00-\x08\x0b-\x1f\u202e\ud800]", page)
 
 
 def test_known_weaknesses_are_those_of_the_documents():
