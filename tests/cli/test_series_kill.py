@@ -71,6 +71,17 @@ def test_a_night_on_an_engine_killed_at_every_step_is_made_once(tmp_path):
     assert len(killed) > 100
 
 
+@pytest.mark.engines  # some hundred processes
+def test_a_night_on_an_engine_that_goes_on_from_parts_killed_at_each_kind_of_step_is_made_once(tmp_path):
+    """Its output is put in place as that of a night in one process, which is killed at every step above."""
+    killed = steps(tmp_path, "engine", "kinds", "third")
+    check(killed)
+    assert stages(killed, 4)[:2] == ["before the state", "between state and output"]
+    kinds = {step["step"] for step in killed}
+    assert {"os.remove f/part-N-block-N", "os.remove f/part-N-shard-N", "os.link f/new-N"} <= kinds
+    assert len(killed) == len(kinds) > 40
+
+
 @pytest.mark.slow
 def test_of_two_runs_of_a_night_one_makes_it_wherever_the_other_stands(tmp_path):
     paused = steps(tmp_path, "paused")

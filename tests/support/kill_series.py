@@ -1,22 +1,27 @@
 """`dpbeam series`, each command killed with SIGKILL at every step that others can see, and then given again.
 
-    python -m tests.support.kill_series FOLDER [engine] paused|COMMAND...
+    python -m tests.support.kill_series FOLDER [engine] [kinds] paused|COMMAND...
 
 With `engine` the nights are made on one, in threads of the command's process. A step is whatever changes a file or a
-folder, as the interpreter's audit events tell, and the rounds of a night in one process. Prints a JSON list with what
-was there after each. `paused` stops the process of a night there instead, while another one makes the same night.
+folder, as the interpreter's audit events tell, and the rounds of a night in one process. With `kinds` a command is
+killed at the first step of each kind alone in the series' folder: a kind is an event and a name without its numbers,
+and all that goes with a folder that is removed is one. Prints a JSON list with what was there after each. `paused`
+stops the process of a night there instead, while another one makes the same night.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +32,8 @@ from dpbeam.series import window as window_module
 from tests.support.kill_at import in_child
 
 _CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
+_NUMBER = re.compile(r"[0-9a-f]{8,}|\d+")  # of attempts, temporary files, parts, rounds
+_REMOVALS = ("os.remove", "os.rmdir")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _ACCOUNT = ["--budget=acc.db", "--dataset=logs", "--release_id=november", "--charge_test_key"]
 _WINDOW = [
@@ -55,28 +62,52 @@ LOST = "out/items-1-00000-of-00001.parquet"
 
 def at_step(step: int, moment: Callable[[], None]) -> None:
     """From now on `moment` happens before the `step`-th step of this process."""
-    seen, here = [0], os.getcwd()
+    numbers = itertools.count(1)
+    watch(lambda _: moment() if next(numbers) == step else None)
 
-    def count() -> None:
-        seen[0] += 1
-        if seen[0] == step:
-            moment()
+
+def watch(look: Callable[[str], None]) -> None:
+    """From now on `look` gets the kind of every step of this process, before it happens."""
+    here = os.getcwd()
 
     def audited(event: str, arguments: tuple[Any, ...]) -> None:
         changes = event in _CHANGES or (event == "open" and arguments[2] & _WRITES)
         if changes and isinstance(arguments[0], str) and os.path.abspath(arguments[0]).startswith(here):
-            count()
+            inside = event in _REMOVALS and arguments[-1] != -1  # relative to a folder that is removed
+            name = "f/..." if inside else os.path.relpath(arguments[0], here)
+            look(f"{event} {_NUMBER.sub('N', name)}")
 
     rounds = window_module.run_kept
 
     def run_kept(*arguments: Any) -> Any:
-        count()
+        look("rounds")
         made = rounds(*arguments)
-        count()
+        look("rounds are made")
         return made
 
     window_module.run_kept = run_kept
     sys.addaudithook(audited)
+
+
+def die_at(step: int | str) -> None:
+    """This process is killed before a step: one by its number, or the first of a kind."""
+    if isinstance(step, int):
+        at_step(step, killed)
+    else:
+        watch(lambda kind: killed() if kind == step else None)
+
+
+def kinds_of(name: str) -> list[str]:
+    """The kinds of steps of a command in the series' folder, in the order of their first."""
+    with tempfile.TemporaryFile() as seen:
+        assert run(name, lambda: watch(lambda kind: _add(seen.fileno(), kind))) == 0
+        seen.seek(0)
+        kinds = dict.fromkeys(seen.read().decode().splitlines())
+        return [kind for kind in kinds if " f/" in kind]
+
+
+def _add(file: int, line: str) -> None:
+    os.write(file, f"{line}\n".encode())
 
 
 def killed() -> None:
@@ -155,8 +186,8 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return sorted(names) + ["charged"] * (one["charged"] != other["charged"])
 
 
-def kills(wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """Every step of these commands."""
+def kills(wanted: Sequence[str], *, by_kind: bool) -> list[dict[str, Any]]:
+    """Every step of these commands, or the first of each kind."""
     steps: list[dict[str, Any]] = []
     save("before-open")
     for name in COMMANDS:  # undisturbed
@@ -168,12 +199,11 @@ def kills(wanted: Sequence[str]) -> list[dict[str, Any]]:
         undisturbed = look()
         if name == "open" or name not in wanted:
             continue
-        step = 0
-        while True:
-            step += 1
+        restore(f"before-{name}")
+        for step in kinds_of(name) if by_kind else itertools.count(1):
             restore(f"before-{name}")
-            code = run(name, functools.partial(at_step, step, killed))
-            if code >= 0:
+            code = run(name, functools.partial(die_at, step))
+            if code >= 0 and not by_kind:
                 assert code == 0
                 break
             after = look()
@@ -282,4 +312,8 @@ if __name__ == "__main__":
         words = words[1:]
         for command in COMMANDS.values():
             command.extend(ENGINE if command[0] == "run" else [])
-    print(json.dumps(pauses() if words == ["paused"] else kills(words)))
+    if words == ["paused"]:
+        print(json.dumps(pauses()))
+    else:
+        by_kind = words[0] == "kinds"
+        print(json.dumps(kills(words[by_kind:], by_kind=by_kind)))
