@@ -36,7 +36,7 @@ def places(day: str) -> tuple[str, str]:
 
 
 def open_window(day: str) -> None:
-    """Open the window of a day's month; from its second night on this says that it is open."""
+    """Open the window of a day's month; where it is open already, this says so."""
     folder, prefix = places(day)
     month, nights = day[:7], calendar.monthrange(*map(int, day.split("-")[:2]))[1]
     first, last = date.fromisoformat(f"{month}-01"), date.fromisoformat(f"{month}-{nights}")
@@ -85,9 +85,11 @@ BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     deps=[dg.AssetDep("series_night", partition_mapping=BEFORE)],
 )
 def series_night(context: dg.AssetExecutionContext) -> None:
+    window = ""
     for day in sorted(context.partition_keys):
         check_complete(day)
-        open_window(day)
+        if window != (window := day[:7]):
+            open_window(day)
         context.add_asset_metadata(shown(make_night(day)), partition_key=day)
 
 

@@ -14,14 +14,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
+from datetime import date
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dpbeam
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
-from tests.support.examples import ROOT
+from dpbeam.randomness import RunKey
+from dpbeam.series.window import SeriesWindow
+from tests.support.examples import ROOT, blocks
 
 SECONDS = 1500
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
@@ -38,33 +44,22 @@ pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
 
 class Place:
-    """Input of some days, an account for so many releases, and dpbeam as an installation of its own."""
+    """An account for so many releases, or none yet, and dpbeam as an installation of its own."""
 
-    def __init__(self, folder: pathlib.Path, releases: int, months: int = 0):
+    def __init__(self, folder: pathlib.Path, releases: int = 0, months: int = 0):
         self.folder, self.budget = folder, str(folder / "budget.db")
-        with gzip.open(ROOT / "dpbeam/data/wordnet_glosses.txt.gz", "rb") as sample:
-            lines = list(itertools.islice(sample, 4_000))
-        for number, day in enumerate((*DAYS, MORE)):
-            (folder / "input" / day).mkdir(parents=True)
-            part = b"".join(lines[number * 1_000 : (number + 1) * 1_000])
-            (folder / "input" / day / "lines.txt.gz").write_bytes(gzip.compress(part, 1))
-            if day in (DAYS[0], DAYS[2]):  # for the series; on the second day nothing comes
-                pairs = {
-                    "user": [f"u{u}" for u in range(800)],
-                    "item": [f"{number} {u % 4}" for u in range(800)],
-                }
-                pq.write_table(pa.table(pairs), folder / "input" / day / "pairs.parquet")
-            (folder / "input" / day / "_SUCCESS").touch()
         for name in ("bin", "temp"):
             (folder / name).mkdir()
         for name, module in {"python": "", "dpbeam": " -m dpbeam.cli"}.items():
             (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
             (folder / "bin" / name).chmod(0o755)
-        limit = [f"--epsilon={releases * EPSILON + months * MONTH}", "--delta=1e-6", "--quiet"]
-        assert main(["budget", "create", f"--budget={self.budget}", "--dataset=logs", *limit]) == 0
+        if epsilon := releases * EPSILON + months * MONTH:
+            limit = [f"--epsilon={epsilon}", "--delta=1e-6", "--quiet"]
+            assert main(["budget", "create", f"--budget={self.budget}", "--dataset=logs", *limit]) == 0
         self.environment = {
             **os.environ,
             "TMPDIR": str(folder / "temp"),  # what is killed leaves its private folder
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
             "DPBEAM_BIN": str(folder / "bin"),
             "DPBEAM_PIPELINES": str(ROOT / "pipelines"),
             "DPBEAM_CONFIGS": str(ROOT / "configs" / "nightly"),
@@ -79,9 +74,16 @@ class Place:
 
     def run(self, *argv: str) -> str:
         """A script of the sources; its output."""
+        return self._run([str(ROOT / "scripts" / argv[0]), *argv[1:]], self.folder)
+
+    def follow(self, code: str) -> str:
+        """A block of commands of the documents, given where the sources are; its output."""
+        return self._run(["bash", "-euo", "pipefail", "-c", code], ROOT)
+
+    def _run(self, argv: list[str], folder: pathlib.Path) -> str:
         done = subprocess.run(
-            [str(ROOT / "scripts" / argv[0]), *argv[1:]],
-            cwd=self.folder,
+            argv,
+            cwd=folder,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -90,6 +92,12 @@ class Place:
         )
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
         return done.stdout
+
+    def day(self, day: str) -> pathlib.Path:
+        """The folder of a day's input."""
+        folder = self.folder / "input" / day
+        folder.mkdir(parents=True)
+        return folder
 
     def account(self):
         return BudgetStore(self.budget).account("logs")
@@ -113,6 +121,24 @@ class Place:
         return False
 
 
+def write_days(place: Place) -> None:
+    """Lines of four days, and pairs of the first and the third; on the second none come."""
+    with gzip.open(ROOT / "dpbeam/data/wordnet_glosses.txt.gz", "rb") as sample:
+        lines = list(itertools.islice(sample, 4_000))
+    for number, day in enumerate((*DAYS, MORE)):
+        folder = place.day(day)
+        part = b"".join(lines[number * 1_000 : (number + 1) * 1_000])
+        (folder / "lines.txt.gz").write_bytes(gzip.compress(part, 1))
+        if day in (DAYS[0], DAYS[2]):
+            users = range(800)
+            write_pairs(folder / "pairs.parquet", users, [f"{number} {u % 4}" for u in users])
+        (folder / "_SUCCESS").touch()
+
+
+def write_pairs(path: pathlib.Path, users: Iterable[int], items: Iterable[str]) -> None:
+    pq.write_table(pa.table({"user": [f"u{user}" for user in users], "item": list(items)}), path)
+
+
 def fetch(script: str) -> None:
     done = subprocess.run(
         [str(ROOT / "scripts" / script), "fetch"],
@@ -131,6 +157,7 @@ def test_airflow(tmp_path):
     again; a day that no budget is left for."""
     fetch("airflow")
     place = Place(tmp_path, releases=6, months=1)
+    write_days(place)
     killed = {f"{PLAIN}.select.{DAYS[1]}", f"{BEAM}.top_k.{DAYS[0]}"}
     stop, kills = threading.Event(), []
     threads = [
@@ -204,14 +231,9 @@ def check_series(place: Place, runs) -> None:
     nights = [run["tasks"]["night"]["returned"] for run in runs]
     assert [night["status"] for night in nights] == ["released"] * 3 + ["already_released"]
     assert nights[3] == {**nights[0], "status": "already_released"} and set(nights[0]) == PUBLIC
-    check_window(place, f"{SERIES}.2026-11", place.folder / "out" / SERIES / "2026-11")
-
-
-def check_window(place: Place, release_id: str, output: pathlib.Path) -> None:
-    """One charge for all nights, and their output, which grows."""
-    assert place.kinds(release_id) == ["reserve", "publish", "commit"]
-    charge = place.account().releases[release_id].charge
-    assert float(charge.amounts("basic")["epsilon"]) == MONTH
+    output, window = place.folder / "out" / SERIES / "2026-11", f"{SERIES}.2026-11"
+    assert place.kinds(window) == ["reserve", "publish", "commit"]
+    assert float(place.account().releases[window].charge.amounts("basic")["epsilon"]) == MONTH
     so_far = pq.read_table(output / f"items-{DAYS[2]}.released.parquet").to_pydict()
     new = [pq.read_table(output / f"items-{day}-00000-of-00001.parquet")["item"].to_pylist() for day in DAYS]
     assert so_far["item"] == [item for items in new for item in items]
@@ -223,6 +245,7 @@ def test_dagster(tmp_path):
     """One day, and again; then a day that no budget is left for."""
     fetch("dagster")
     place = Place(tmp_path, releases=2)
+    write_days(place)
     argv = [
         "dagster",
         "run",
@@ -245,29 +268,94 @@ def test_dagster(tmp_path):
     assert len(place.account().releases) == 2
 
 
-def test_dagster_series(tmp_path):
-    """Three nights of a window, the second without data; a backfill in order; a night again; a night out of order."""
+def month() -> dict[str, tuple[np.ndarray, list[str]]]:
+    """Users and items of a September: 500 who come on most nights, on fewer at the weekend; some who come once; 80 who
+    come three nights of ten and bring much; one with 5,000 items that nobody else has."""
+    rng, days = np.random.default_rng(28), {}
+    for number in range(30):
+        day = date(2026, 9, 1 + number)
+        weekend = day.weekday() >= 5
+        often = np.flatnonzero(rng.random(500) < (0.6 if weekend else 0.95))
+        once = 1_000 + 100 * number + np.arange(30 if weekend else 100)
+        bursts = 5_000 + np.flatnonzero((np.arange(80) + number) % 10 < 3)
+        users = np.concatenate([np.repeat(often, 3), np.repeat(once, 5), np.repeat(bursts, 25)])
+        items = [f"query {query}" for query in (600 ** rng.random(len(users))).astype(int)]
+        days[str(day)] = users, items
+    users, items = days["2026-09-12"]
+    hostile = [f"mine {n}" for n in range(5_000)]
+    days["2026-09-12"] = np.append(users, np.full(len(hostile), 9_999)), items + hostile
+    return days
+
+
+def test_a_month_of_a_series_from_the_account_to_the_signed_report(tmp_path, monkeypatch):
+    """What docs/how-to/schedule.md says of a month, block by block: a backfill, a day whose input is late and the day
+    after it, pairs of a day that come with the next one, a day on which nothing comes, days given again."""
     fetch("dagster")
-    place = Place(tmp_path, releases=0, months=1)
-    folder = ROOT / "configs/dagster"
-    argv = [
-        *("dagster", "run", "asset", "materialize", "-f", str(folder / "series.py"), "-d", str(folder)),
-        *("--select", "*", "--partition"),
+    place, days = Place(tmp_path), month()
+    empty, late = "2026-09-15", "2026-09-10"
+    days[empty] = np.array([], int), []
+    # A tenth of September 20 comes with September 21.
+    (users, items), (more_users, more_items) = days["2026-09-20"], days["2026-09-21"]
+    tenth = len(items) // 10
+    days["2026-09-20"] = users[tenth:], items[tenth:]
+    days["2026-09-21"] = np.append(more_users, users[:tenth]), more_items + items[:tenth]
+    for day, (users, items) in days.items():
+        folder = place.day(day)
+        if day != empty:
+            half = len(items) // 2
+            write_pairs(folder / "part-0.parquet", users[:half], items[:half])
+            write_pairs(folder / "part-1.parquet", users[half:], items[half:])
+        if day != late:
+            (folder / "_SUCCESS").touch()
+
+    account, first_days, one_day, the_rest, the_end = [
+        block.code
+        for block in blocks((ROOT / "docs/how-to/schedule.md").read_text().partition("## A month")[2])
     ]
-    place.run(*argv, DAYS[0])
+    output = tmp_path / "out/dagster_series/2026-09"
+    place.follow(account)
+    place.follow(first_days)
+    assert place.kinds("dagster.series.2026-09") == ["reserve", "publish", "commit"]
+    with pytest.raises(AssertionError, match=f"the input of {late} is not complete"):
+        place.follow(one_day)
     with pytest.raises(AssertionError, match="dpbeam ended with 2; its log says why"):
-        place.run(*argv, DAYS[2])  # it has three retries, and takes none
-    place.run(
-        *argv[:-1], "--partition-range", f"{DAYS[0]}...{DAYS[2]}"
-    )  # a backfill, of which one night is out
+        place.follow(one_day.replace(late, "2026-09-11"))  # it has three retries, and takes none
+    assert len(list(output.glob("items-*.released.parquet"))) == 9
+    (tmp_path / "input" / late / "_SUCCESS").touch()
+    place.follow(one_day)
     before = place.files()
-    place.run(*argv, DAYS[0])
-    output = tmp_path / "out/dagster_series/2026-11"
-    assert place.files() == before
-    results = [json.loads((output / f"items-{day}.result.json").read_text()) for day in DAYS]
-    assert [result["status"] for result in results] == ["already_released", "released", "released"]
-    starts = [
-        json.loads((output / f"items-{day}.ledger.json").read_text())["release"]["started"] for day in DAYS
-    ]
-    assert starts == sorted(starts)
-    check_window(place, "dagster.series.2026-11", output)
+    place.follow(the_rest)  # the late day is out, and in it
+    assert before.items() <= place.files().items()
+
+    folder = tmp_path / "series/dagster/2026-09"
+    secret = SeriesWindow.load(str(folder)).key.secret_bytes()
+    held = sum(path.stat().st_size for path in folder.iterdir())
+    before = place.files()
+    place.follow(the_end)
+    assert held > 10 * sum(path.stat().st_size for path in folder.iterdir())
+    page = (output / "items.report.html").read_text()
+    assert (
+        "Ada Example" in page and "The window of a series of 30 nights" in page and "NOT PRIVATE" not in page
+    )
+    assert f"Night {late} of a series of 30 nights" in (output / f"items-{late}.report.html").read_text()
+
+    # The same nights in memory, under the window's key.
+    monkeypatch.setattr("dpbeam.in_memory.series.run_key", lambda _: RunKey(secret, insecure=True))
+    series = dpbeam.Series(nights=30, epsilon=MONTH, delta=1e-8, first_night="2026-09-01")
+    known: list[tuple[str, str]] = []
+    for day, (users, items) in days.items():
+        new = series.run({"user": [f"u{user}" for user in users], "item": items}).items
+        out = pq.read_table(output / f"items-{day}-00000-of-00001.parquet")["item"].to_pylist()
+        assert out == new
+        known += [(item, day) for item in new]
+        so_far = pq.read_table(output / f"items-{day}.released.parquet").to_pylist()
+        assert [(row["item"], row["night"]) for row in so_far] == known
+    counts = [sum(night <= day for _, night in known) for day in ("2026-09-07", "2026-09-20", "2026-09-30")]
+    assert 0 < counts[0] < counts[1] < counts[2]
+    assert not any(item.startswith("mine") for item, _ in known)
+
+    assert place.kinds("dagster.series.2026-09") == ["reserve", "publish", "commit"]
+    (charged,) = place.account().releases.values()
+    (standing,) = place.account().touched(charged.charge)
+    assert standing.left["epsilon"] == standing.left["delta"] == 0
+    assert before.items() <= place.files().items() and len(place.files()) == len(before) + 1
