@@ -50,7 +50,7 @@ class Series(Family):
         )
 
     def shares_budget(self, parameters: Mapping[str, Any]) -> str:
-        series = f"a series of {parameters.get('nights')} nights, which have this budget together, once"
+        series = f"a series of {parameters.get('nights')} nights, all under this one budget"
         if "night" in parameters:
             return f"Night {parameters['night']} of {series}."
         return f"The window of {series}. Each night has a ledger of its own; items of this one were known before."

@@ -306,7 +306,7 @@ def test_pages_of_a_series_say_what_has_the_budget():
     """The window's and each night's state the whole budget: who signs thirty of them must see that it is one."""
     plan = plan_series(SeriesConfig(1.0, 1e-6, 3, first_night="2026-11-01"))
     window, night = (series_ledger(plan, series_id="x", fixed_key=False, night=night) for night in (None, 2))
-    series = "of a series of 3 nights, which have this budget together, once."
+    series = "of a series of 3 nights, all under this one budget."
     assert f"The window {series} Each night has a ledger of its own" in text_of(tree(page_of(window)))
     assert f"Night 2026-11-02 {series}" in text_of(tree(page_of(night)))
     forged = replace(night, parameters={**night.parameters, "night": HOSTILE, "nights": [HOSTILE]})
