@@ -27,4 +27,7 @@ def keep_freed_memory() -> bool:
         return False
     tell = getattr(ctypes.CDLL(None), "mallopt", None)
     settings = {_MMAP_THRESHOLD: _FROM_KERNEL, _TRIM_THRESHOLD: _KEPT, _ARENA_MAX: 1}
-    return tell is not None and all([tell(*setting) == 1 for setting in settings.items()])
+    if tell is None:
+        return False
+    taken = [tell(*setting) == 1 for setting in settings.items()]
+    return all(taken)

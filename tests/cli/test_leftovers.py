@@ -138,7 +138,6 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
         select_command(large_pairs, out / "x", temp), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
 
-
     def are_marked():
         """Each says whose it is, which it does not in the moment after it is made."""
         states = [owner.state_of(str(folder)) for folder in out.glob("*")]
