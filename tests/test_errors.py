@@ -19,17 +19,17 @@ from dpbeam.topk.config import TopKConfig, plan_topk
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PAIRS = (["a", "b", "c"], ["x", "x", "y"])
-KINDS = pytest.mark.parametrize("kind", [InputError, UnavailableError])
+OF_EACH_KIND = pytest.mark.parametrize("kind", [InputError, UnavailableError])
 
 
-@KINDS
+@OF_EACH_KIND
 def test_an_error_names_flags_and_its_arguments_have_no_dashes(kind):
     error = kind(f"{param('folder')}: '/data/a--b' is taken; see {param('k')}")
     assert str(error) == "--folder: '/data/a--b' is taken; see --k"
     assert error.of_arguments() == "folder: '/data/a--b' is taken; see k"
 
 
-@KINDS
+@OF_EACH_KIND
 def test_an_error_survives_a_pickle(kind):
     error = pickle.loads(pickle.dumps(kind(f"{param('k')} is in '/a--b'")))
     assert type(error) is kind
@@ -56,7 +56,7 @@ def test_every_error_of_the_product_is_made_of_its_text():
         assert str(pickle.loads(pickle.dumps(kind("a file")))) == "a file"
 
 
-@KINDS
+@OF_EACH_KIND
 def test_a_refusal_keeps_its_class_when_it_names_arguments(kind):
     class OwnError(kind):
         pass
@@ -68,7 +68,7 @@ def test_a_refusal_keeps_its_class_when_it_names_arguments(kind):
         assert str(caught.value) == caught.value.of_arguments() == "folder: '--b' is taken"
 
 
-@KINDS
+@OF_EACH_KIND
 def test_a_quoted_error_keeps_its_names(kind):
     quoted = kind(f"no table for {param('k')}")
     error = InputError(f"{param('supplies')}: {template_of(quoted)}")

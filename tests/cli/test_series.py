@@ -35,8 +35,8 @@ def place(tmp_path, monkeypatch, own_temp):
 
 
 def run(night: int, *more: str, files: str | None = None) -> int:
-    given = [f"--input={files or f'n{night}.csv'}", *COLUMNS] if files != "" else ["--empty"]
-    return main(["series", "run", "--folder=f", f"--night=2026-11-0{night}", "--quiet", *given, *more])
+    data = [f"--input={files or f'n{night}.csv'}", *COLUMNS] if files != "" else ["--empty"]
+    return main(["series", "run", "--folder=f", f"--night=2026-11-0{night}", "--quiet", *data, *more])
 
 
 def refused(capsys, *argv: str) -> str:

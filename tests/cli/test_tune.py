@@ -43,24 +43,24 @@ def test_a_model_gives_a_file_that_select_takes_as_it_is(tmp_path, pairs, capsys
     assert "no data were read" in out and "NOT PRIVATE" not in out and "pick" in out
     text = job.read_text()
     assert "# from a model; no data were read\n" in text
-    given = yaml.safe_load(text)
-    assert (given["epsilon"], given["delta"], given["max_items_per_user"]) == (1, 1e-4, 20)
+    flags = yaml.safe_load(text)
+    assert (flags["epsilon"], flags["delta"], flags["max_items_per_user"]) == (1, 1e-4, 20)
     released = tmp_path / "out"
     assert main(["select", f"--config={job}", *columns(pairs), f"--output={released}", "--quiet"]) == 0
     ledger = json.loads((tmp_path / "out.ledger.json").read_text())
-    assert ledger["method"] == given["method"] == "gsu"
-    assert ledger["parameters"]["rounds"] == given["rounds"]
+    assert ledger["method"] == flags["method"] == "gsu"
+    assert ledger["parameters"]["rounds"] == flags["rounds"]
     assert pq.read_table(f"{released}-00000-of-00001.parquet").num_rows > 0
 
 
 def test_choices_come_back_from_their_files(tmp_path):
     job = tmp_path / "job.yaml"
-    found = choices(1.0, 1e-5)
-    for choice in found[::3]:
+    candidates = choices(1.0, 1e-5)
+    for choice in candidates[::3]:
         job.write_text(yaml.safe_dump(choice.flags(1.0, 1e-5)))
         options, _ = select.make_parser().parse([f"--config={job}"])
         assert make_plan(selection_config(options)).config == choice.plan.config, choice.title
-    assert {choice.method for choice in found[::3]} == set(selectors())
+    assert {choice.method for choice in candidates[::3]} == set(selectors())
 
 
 def test_data_are_not_private_and_say_so_everywhere(tmp_path, pairs, capsys):
@@ -197,5 +197,5 @@ def test_little_time_is_said(capsys, tmp_path):
     code, out, err = run(capsys, *short)
     assert code == 0 and late in out and err.count(late) == 1 and f"# 29 of 30 {late}" in job.read_text()
     code, out, _ = run(capsys, *short, "--overwrite", "--json")
-    found = json.loads(out)
-    assert found["methods_not_run"] in (["gsu"], ["basic"]) and found["not_run"] == 29
+    printed = json.loads(out)
+    assert printed["methods_not_run"] in (["gsu"], ["basic"]) and printed["not_run"] == 29

@@ -143,7 +143,7 @@ class Stateful(Old):
 class Computed(Old):
     @property
     def more(self):
-        return self.given
+        return self.borrowed
 
 
 def test_states_and_timers_are_those_of_beam():
@@ -155,9 +155,9 @@ def test_states_and_timers_are_those_of_beam():
         assert recall(New()) == (set(), set())
     assert len(reads) == 2
     own, computed = New(), Computed()
-    own.more = computed.given = Stateful().process
+    own.more = computed.borrowed = Stateful().process
     assert recall(own)[0] == recall(computed)[0] == {STATE}
-    computed.given = None
+    computed.borrowed = None
     assert recall(computed)[0] == set()
 
 

@@ -23,7 +23,7 @@ from dpbeam.series.window import SeriesWindow
 from tests.series.streams import arrays, random_nights, released
 from tests.support import memory_store
 
-KINDS = Kinds("string", ("string",)).metadata()
+STRINGS = Kinds("string", ("string",)).metadata()
 UNEVEN = Schedule((1, 2, 2, 2, 3, 4), (0.1, 0.1, 0.1, 0.1, 0.2, 0.4), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5))
 
 
@@ -33,13 +33,13 @@ def config(**more) -> SeriesConfig:
 
 def batches(pairs, size=50):
     users, items = arrays(pairs)
-    schema = pa.schema([("user", users.type), ("item", items.type)], metadata=KINDS)
+    schema = pa.schema([("user", users.type), ("item", items.type)], metadata=STRINGS)
     whole = pa.RecordBatch.from_arrays([users, items], schema=schema)
     return [whole.slice(start, size) for start in range(0, len(users), size)]
 
 
 def in_process(window, number, pairs):
-    return window.run(number, *arrays(pairs), KINDS[METADATA_KEY])
+    return window.run(number, *arrays(pairs), STRINGS[METADATA_KEY])
 
 
 def on_engine(folder, number, pairs, *, num_blocks=3, num_shards=2, commit=True):

@@ -28,7 +28,7 @@ CONFIG = SeriesConfig(
     max_items_per_user=20,
 )
 NIGHTS = random_nights(5)
-KINDS = b"strings"
+STRINGS = b"strings"
 
 
 def opened(folder, seed=1) -> SeriesWindow:
@@ -36,7 +36,7 @@ def opened(folder, seed=1) -> SeriesWindow:
 
 
 def run(window, night, pairs=None):
-    return window.run(night, *arrays(NIGHTS[night - 1] if pairs is None else pairs), KINDS)
+    return window.run(night, *arrays(NIGHTS[night - 1] if pairs is None else pairs), STRINGS)
 
 
 def in_memory():

@@ -58,10 +58,10 @@ class TestModel:
     def test_rare_items_are_those_of_a_draw_and_give_the_exponent(self, drawn):
         rare = drawn.holders[drawn.holders < RARE_USERS].sum() / drawn.users
         assert MODEL.rare_items_per_user() == pytest.approx(rare, rel=0.05)
-        found = Model.of_rare_items(MODEL.users, 8.0, MODEL.rare_items_per_user(), 1.5)
-        assert found.item_exponent == pytest.approx(MODEL.item_exponent, abs=0.01)
-        assert (found.users, found.mean_items_per_user, found.set_size_spread) == (20_000, 8.0, 1.5)
-        assert Model.of_rare_items(20_000, 8.0, 2.0).item_exponent > found.item_exponent
+        model = Model.of_rare_items(MODEL.users, 8.0, MODEL.rare_items_per_user(), 1.5)
+        assert model.item_exponent == pytest.approx(MODEL.item_exponent, abs=0.01)
+        assert (model.users, model.mean_items_per_user, model.set_size_spread) == (20_000, 8.0, 1.5)
+        assert Model.of_rare_items(20_000, 8.0, 2.0).item_exponent > model.item_exponent
 
     @pytest.mark.parametrize("users,rare", [(20_000, 8.5), (20_000, 1e-6), (50, 3.0)])
     def test_rare_items_that_no_model_has_are_refused(self, users, rare):

@@ -177,10 +177,10 @@ def test_basic_releases_with_the_chances_of_the_curve():
     sets = sets_of([[item] for item in range(items) for _ in range(users)])
     chance = float(stages(1.0, 1e-5).last.at(np.array([float(users)]))[0])
     assert 0.02 < chance < 0.5
-    found = uniform_bits(sets, items, 1.0, 1e-5, rng=np.random.default_rng(1)).sum()
-    assert abs(found - items * chance) < 5.4 * math.sqrt(items * chance * (1 - chance))
+    released = uniform_bits(sets, items, 1.0, 1e-5, rng=np.random.default_rng(1)).sum()
+    assert abs(released - items * chance) < 5.4 * math.sqrt(items * chance * (1 - chance))
     sips = uniform_bits(sets, items, 1.0, 1e-5, rng=np.random.default_rng(1), budget_split=(0.3, 0.7))
-    assert 0 < sips.sum() < found  # users of one item gain nothing by rounds
+    assert 0 < sips.sum() < released  # users of one item gain nothing by rounds
 
 
 @given(
@@ -211,11 +211,11 @@ def test_mad2r_gives_more_where_a_heavy_item_takes_weight():
     """Users of one item that all hold and two of 300; means of three keys, as in docs/reference/results.md."""
     rng = np.random.default_rng(3)
     sets = sets_of([[0, *sorted(1 + rng.choice(300, 2, replace=False))] for _ in range(4000)])
-    found = {
+    released = {
         method: sum(method(sets, 301, 1.0, 1e-5, rng=np.random.default_rng(key)).sum() for key in range(3))
         for method in (mad2r_bits, uniform_bits)
     }
-    assert found[mad2r_bits] > found[uniform_bits] > 0
+    assert released[mad2r_bits] > released[uniform_bits] > 0
 
 
 def test_the_weight_of_a_chance():

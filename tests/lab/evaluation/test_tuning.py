@@ -151,7 +151,7 @@ class TestRace:
 
 
 def test_rivals_are_other_methods_near_the_pick():
-    found = choices(1.0, 1e-5, ["gsu", "vote", "laplace", "basic"])
+    candidates = choices(1.0, 1e-5, ["gsu", "vote", "laplace", "basic"])
     means = {"gsu": 100, "vote": 90, "laplace": 79, "basic": 81}
     seen: dict[str, int] = {}
 
@@ -161,7 +161,7 @@ def test_rivals_are_other_methods_near_the_pick():
             # The largest of each method is its first; the others are less.
             yield place, Figures(means[choice.method] - (seen[choice.method] > 1), 0.5, 0.0)
 
-    outcome = tune(lambda number: None, found, repetitions=1, tolerance=0.0, runs=runs)
+    outcome = tune(lambda number: None, candidates, repetitions=1, tolerance=0.0, runs=runs)
     assert outcome.chosen.choice.method == "gsu"
     assert outcome.rivals(1.25) == {"vote": 90.0, "basic": 81.0}
     assert list(outcome.rivals(2)) == ["vote", "basic", "laplace"] and outcome.rivals(1.0) == {}
