@@ -27,7 +27,7 @@ def test_blocks_and_shards_leave_no_trace(name, data):
     chosen = program(name)
     wanted = outcome(release(chosen, data, key("d")))
     assert len(wanted) >= 5
-    for blocks, shards in ((1, 64), (7, 1), (200, 13)):
+    for blocks, shards in ((1, 64), (80, 1)):  # of which some have nothing
         assert outcome(release(chosen, data, key("d"), num_blocks=blocks, num_shards=shards)) == wanted
 
 

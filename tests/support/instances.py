@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,11 @@ Pair = tuple[str, str]
 
 def random_pairs(seed: int, *, users: int = 60, items: int = 40, max_degree: int = 12) -> list[Pair]:
     """Skewed data: item popularity falls like 1/rank, degrees are geometric up to `max_degree`, all users distinct."""
+    return list(_random_pairs(seed, users, items, max_degree))
+
+
+@functools.lru_cache(maxsize=64)  # every variant of a selector runs on the same ones
+def _random_pairs(seed: int, users: int, items: int, max_degree: int) -> tuple[Pair, ...]:
     rng = np.random.default_rng(seed)
     share = 1.0 / np.arange(1, items + 1)
     share /= share.sum()
@@ -24,7 +30,7 @@ def random_pairs(seed: int, *, users: int = 60, items: int = 40, max_degree: int
         degree = min(max_degree, items, int(rng.geometric(0.35)))
         for item in rng.choice(items, degree, replace=False, p=share):
             pairs.append((f"user {user}", f"item {item}"))
-    return pairs
+    return tuple(pairs)
 
 
 def to_arrays(pairs: Sequence[Pair], kind: pa.DataType | None = None) -> tuple[pa.Array, pa.Array]:

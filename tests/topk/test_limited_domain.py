@@ -45,10 +45,10 @@ def hockey_stick(p, q, epsilon):
 
 @pytest.mark.parametrize("kbar", [2, 3, None])
 def test_samples_follow_the_closed_form(tools, kbar):
-    """6,000 keys, false alarm 1e-7; a gap shorter by 1 or noise times 0.8, 1.25 fails."""
+    """3,000 keys, false alarm 1e-7; a gap shorter by 1 or noise times 0.8, 1.25 fails."""
     counts, fp = np.array([9, 6, 3, 2, 0]), np.zeros((5, 2), np.uint64)
     fp[:, 0] = np.arange(5)
-    got = tools.count_outcomes(lambda key: limited_domain(counts, fp, 2, 0.5, 3.0, key, kbar), 6000)
+    got = tools.count_outcomes(lambda key: limited_domain(counts, fp, 2, 0.5, 3.0, key, kbar), 3000)
 
     def p_value(epsilon0, gap):
         return tools.chi_square_p(got, exact_distribution(counts, kbar, 2, epsilon0, gap))

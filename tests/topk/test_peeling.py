@@ -54,9 +54,9 @@ COUNTS = np.array([2, 7, 2, 5])
 
 
 def test_cdp_peel_is_a_product_of_exponential_mechanisms(tools):
-    """6,000 keys over 24 sequences, false alarm 1e-7; a scale times 0.8 or 1.25 fails."""
+    """3,000 keys over 24 sequences, false alarm 1e-7; a scale times 0.8 or 1.25 fails."""
     fp = tools.fingerprints_of(4)
-    got = tools.count_outcomes(lambda key: cdp_peel(COUNTS, fp, 3, 0.5, key), 6000)
+    got = tools.count_outcomes(lambda key: cdp_peel(COUNTS, fp, 3, 0.5, key), 3000)
 
     def p_value(epsilon0):
         return tools.chi_square_p(got, peel_distribution(COUNTS, 3, exponential_mechanism(epsilon0)))
@@ -66,12 +66,12 @@ def test_cdp_peel_is_a_product_of_exponential_mechanisms(tools):
 
 
 def test_pnf_peel_is_permute_and_flip_in_rounds(tools):
-    """5,000 keys over 24 sequences at 0.5 per round, false alarm 1e-7.
+    """2,500 keys over 24 sequences at 0.5 per round, false alarm 1e-7.
 
     A scale times 0.8 or 1.25 fails, and so does the exponential mechanism in its place.
     """
     fp = tools.fingerprints_of(4)
-    got = tools.count_outcomes(lambda key: pnf_peel(COUNTS, fp, 3, 1.5, key), 5000)
+    got = tools.count_outcomes(lambda key: pnf_peel(COUNTS, fp, 3, 1.5, key), 2500)
 
     def p_value(choose):
         return tools.chi_square_p(got, peel_distribution(COUNTS, 3, choose))

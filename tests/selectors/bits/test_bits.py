@@ -199,12 +199,16 @@ def test_an_item_that_no_sample_of_a_round_holds_is_never_released():
 # Calibration.
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-15])
-@pytest.mark.parametrize("items", [(1,), (7,), (50, 50), (5000,)])
-def test_the_budget_is_used_up_and_not_exceeded(epsilon, delta, items):
-    if items == (5000,):
-        epsilon = max(epsilon, 1.0)  # long tables, as tight
+@pytest.mark.parametrize(
+    "items,epsilon,delta",
+    [
+        *(((1,), epsilon, delta) for epsilon in (0.05, 1.0, 10.0) for delta in (1e-3, 1e-15)),
+        *(((7,), 0.05, 1e-15), ((7,), 1.0, 1e-3), ((7,), 10.0, 1e-15)),
+        *(((50, 50), 0.05, 1e-3), ((50, 50), 1.0, 1e-15), ((50, 50), 10.0, 1e-3)),
+        *(((5000,), 1.0, 1e-15), ((5000,), 10.0, 1e-3)),  # at less epsilon tables are long, and as tight
+    ],
+)
+def test_the_budget_is_used_up_and_not_exceeded(items, epsilon, delta):
     shares = (0.3, 0.7) if len(items) == 2 else (1.0,)
     chosen = plan(epsilon, delta, budget_split=shares, round_items=items)
     spent = account(chosen.event, epsilon)

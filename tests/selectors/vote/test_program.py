@@ -39,8 +39,7 @@ def moved(before: Counter, after: Counter) -> dict[str, int]:
     return {item: after[item] - before[item] for item in after | before if after[item] != before[item]}
 
 
-@pytest.mark.parametrize("quota", [1, 3, 5])
-@pytest.mark.parametrize("trips", [1, 2, 3, 9])
+@pytest.mark.parametrize("quota,trips", [(1, 2), (1, 9), (3, 1), (3, 3), (5, 2), (5, 9)])
 def test_program_equals_slow_reference(quota, trips):
     transferred = 0
     for seed in range(5):
