@@ -3,6 +3,7 @@
 Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `--engines`, and are left out otherwise.
 """
 
+import gc
 import sys
 
 import pytest
@@ -62,3 +63,9 @@ def pytest_collection_modifyitems(config, items) -> None:
     items[:] = [item for item in items if (item.get_closest_marker("engines") is not None) == wanted]
     several = hasattr(config, "workerinput")
     items.sort(key=_place if wanted else lambda item: (item.get_closest_marker("slow") is None) == several)
+
+
+def pytest_collection_finish(session) -> None:
+    """Modules and tests stay to the end: no collection of garbage has to look through them."""
+    gc.collect()
+    gc.freeze()

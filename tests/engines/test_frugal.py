@@ -7,6 +7,7 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
 from apache_beam.transforms import core, userstate
+from apache_beam.typehints.decorators import IOTypeHints
 
 from dpbeam.runners.frugal import (
     own_formatter,
@@ -14,6 +15,7 @@ from dpbeam.runners.frugal import (
     remembering_flags,
     remembering_source,
     remembering_specs,
+    without_stack,
 )
 
 
@@ -208,3 +210,14 @@ def test_views_of_flags_are_as_before(monkeypatch):
     with pytest.raises(ValueError, match="not a single string"):
         PipelineOptions("--runner=x")
     assert PipelineOptions([]).view_as(DebugOptions).experiments is None
+
+
+def test_type_hints_are_as_before_without_the_stack(monkeypatch):
+    make = beams_own(IOTypeHints._make_origin)
+    made = []
+    for origin in (make, without_stack(make)):
+        monkeypatch.setattr(IOTypeHints, "_make_origin", origin)
+        assert IOTypeHints._make_origin([], msg=["said"])[0] == "said"
+        made.append(IOTypeHints.empty().with_input_types(int).with_output_types(str))
+    assert made[0] == made[1] and repr(made[0]) == repr(made[1])
+    assert any(__file__ in line for line in made[0].origin) and made[1].origin == []
