@@ -176,7 +176,8 @@ def test_our_own_output_reads_back(format, extension, weights, pairs, reference,
     code, told, _ = run(capsys, *base, f"--output_format={format}", *weights, f"--output={out}")
     assert code == 0 and f"{len(reference)} items" in told and f"{out}-00000-of-00001.{extension}" in told
     evaluate = ["evaluate", f"--input={pairs}", *COLUMNS, f"--ledger={out}.ledger.json"]
-    for released in (f"{out}-00000-of-00001.{extension}", f"{out}-*", out):
+    every_name = (f"{out}-00000-of-00001.{extension}", f"{out}-*", out)
+    for released in every_name if format == "parquet" else every_name[2:]:
         assert run(capsys, *evaluate, f"--released={released}")[0] == 0
         assert compared.pop() == sorted(reference)
     # And as the public items of the next run.

@@ -501,7 +501,7 @@ def files_of(folder: str) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("more", [[], ["--noisy_counts"], ["--encrypt_intermediates"]])
+@pytest.mark.parametrize("more", [[], ["--noisy_counts", "--encrypt_intermediates"]])
 def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, more):
     monkeypatch.setenv(FOLDER_KEY, "ab" * 32)
     opening = ["series", *OPEN, "--insecure_test_key=ab", *more]

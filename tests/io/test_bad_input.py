@@ -538,7 +538,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(LINES, st.sampled_from([None, 3, 11]))
 def test_no_line_of_csv_changes_how_others_are_read(tmp_path_factory, lines, split):
     """Whatever the lines: each is a row of its own, a bad row, or the file is refused."""

@@ -76,8 +76,7 @@ def write_parquet(tmp_path, columns, rows=2, **options):
     return path
 
 
-@pytest.mark.parametrize("split", [None, 50, 1])
-@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("use_dictionary,split", [(True, None), (True, 50), (False, 1)])
 @pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
 def test_parquet_pairs(read, tmp_path, type, use_dictionary, split):
     columns = {"other": [[1]] * len(USERS), "user": pa.array(USERS, type), "item": pa.array(ITEMS, type)}

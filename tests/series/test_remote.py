@@ -73,12 +73,14 @@ def test_wherever_a_night_ends_the_series_goes_on_with_the_same_result(store, ni
     """Killed, or refused one request, or all from one on: the state before stands or the state after."""
     error = KilledError() if way == "killed" else OSError(UNAVAILABLE, "the store does not answer")
     expected, number, done = released(in_memory()), 0, False
+    opened()
+    for earlier in range(1, night):
+        run(loaded(), earlier)
+    before = dict(store.objects)
     while not done:
         number += 1
         store.objects.clear()
-        opened()
-        for earlier in range(1, night):
-            run(loaded(), earlier)
+        store.objects.update(before)
         left = from_request(store, number, error, on=way != "fails")
         try:
             run(loaded(), night)

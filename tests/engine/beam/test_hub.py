@@ -156,13 +156,12 @@ def test_the_hub_speaks_where_there_is_nobody(one_step, tmp_path):
 
 
 @pytest.mark.parametrize("name", selectors())
-def test_one_step_releases_what_the_engine_releases(name, tmp_path):
+def test_one_step_releases_what_the_in_process_run_releases(name, tmp_path):
     program = make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
     pairs = random_pairs(5, users=200)
     expected = in_process(program, pairs)
     assert len(expected) > 3
     assert on_beam(program, pairs, str(tmp_path), one_step=True) == expected
-    assert on_beam(program, pairs, str(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -259,7 +258,7 @@ def chained(name):
 
 @pytest.mark.parametrize(
     "name, trips_per_job",
-    [*itertools.product(PROGRAMS, (1, 3, 32)), *((name, 3) for name in selectors())],
+    [*itertools.product(PROGRAMS, (1, 32)), *((name, 3) for name in selectors())],
 )
 def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path):
     program, out = chained(name), str(tmp_path / "out")

@@ -26,7 +26,7 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selectors.registry import defaults, variants
+from dpbeam.selectors.registry import variants
 from tests.support.objects import STORE
 
 KEY = "stages"
@@ -122,7 +122,7 @@ def test_beam_releases_what_the_in_process_run_releases(name, tmp_path):
     assert released_by_beam(plan, batches_of(users, items), str(tmp_path), 5, 4) == expected
 
 
-@pytest.mark.parametrize("name", defaults())
+@pytest.mark.parametrize("name", ["mad2r", "gsu8", "vote", "bits"])  # each sends what no other does
 def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     """Every message large: all shuffles carry references alone."""
     monkeypatch.setattr(messages, "INLINE_BYTES", 0)
@@ -132,8 +132,7 @@ def test_messages_through_files_are_the_same(name, tmp_path, monkeypatch):
     assert released == in_process(plan, users, items)
 
 
-@pytest.mark.parametrize("groups", [4, 20])
-@pytest.mark.parametrize("inline_bytes", [0, messages.INLINE_BYTES])
+@pytest.mark.parametrize("groups,inline_bytes", [(4, 0), (20, messages.INLINE_BYTES)])
 def test_many_blocks_are_split_in_two_steps(groups, inline_bytes, tmp_path, monkeypatch):
     """Groups of 5 of 20 blocks, or of one each, worked on in pieces; few users are above the cap."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
@@ -182,7 +181,7 @@ def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
     assert len(set().union(*attempts[0].values())) == (num_blocks if num_blocks <= 19 else 4)
 
 
-@pytest.mark.parametrize("inline_bytes", [0, 1_500, messages.INLINE_BYTES])
+@pytest.mark.parametrize("inline_bytes", [1_500, messages.INLINE_BYTES])
 def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypatch):
     """Short reads, and no renaming onto an object: a retry finds the block that the first attempt stored."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
@@ -199,7 +198,7 @@ def test_the_runs_folder_may_be_an_object_store(inline_bytes, tmp_path, monkeypa
     assert STORE == {}
 
 
-@pytest.mark.parametrize("num_blocks,num_shards", [(1, 1), (1, 7), (16, 1), (13, 11)])
+@pytest.mark.parametrize("num_blocks,num_shards", [(1, 7), (16, 1)])
 def test_blocks_and_shards_do_not_matter(num_blocks, num_shards, tmp_path):
     users, items = sample_pairs(2)
     plan = plan_of("mad2r")

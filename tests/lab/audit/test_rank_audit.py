@@ -45,4 +45,5 @@ def test_a_planted_fault_is_refuted_and_its_inputs_do_not_refute_the_product(nam
             fault.case, trials=fault.trials, alpha=ALPHA, build=fault.build, keys=fault.keys
         )
     assert not shown.passed
-    assert audit_ranking(fault.case, trials=200, alpha=ALPHA).passed
+    if fault.case not in CASES.values():  # those are audited above
+        assert audit_ranking(fault.case, trials=200, alpha=ALPHA).passed
