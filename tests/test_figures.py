@@ -32,12 +32,14 @@ def test_all_tables_of_numbers_are_compared():
 def test_the_plan_prints_the_numbers_of_the_page(flags, table, capsys):
     """Each cell is the number of users for an even chance, as `dpbeam plan --json` prints it."""
     (_, *columns), *rows = cells(table)
+    if flags.endswith("--degrees {column}"):
+        columns = [",".join(columns)]  # one plan has all
     for name, *row in rows:
-        for column, cell in zip(columns, row, strict=True):
-            argv = flags.format(row=name, column=column).split()
-            assert main(["plan", "--json", *argv]) == 0
-            (needed,) = json.loads(capsys.readouterr().out)["users_needed"]
-            assert cell == str(needed["users_0.5"]), (name, column)
+        needed = []
+        for column in columns:
+            assert main(["plan", "--json", *flags.format(row=name, column=column).split()]) == 0
+            needed += json.loads(capsys.readouterr().out)["users_needed"]
+        assert row == [str(users["users_0.5"]) for users in needed], name
 
 
 def results() -> dict[str, dict[str, str]]:
