@@ -2,7 +2,8 @@
 
 The contract of an event class:
 
-- It derives from `Event`, is frozen, checks its values when made, and is registered with `@event`. The registry is
+- It derives from `Event`, is frozen, checks its values when made (those whose names all events share, `Event` checks;
+  the others are named in `CHECKED`, or the class is refused), and is registered with `@event`. The registry is
   exact: subclasses and strangers are refused wherever events are composed, written or read (fail closed).
 - It says what it costs by the methods of `Event`; each answers None where it has no such cost, and the accountant
   refuses a composition that needs it. Costs are rounded up.
@@ -52,8 +53,16 @@ class InconsistentEventError(ValueError):
 EVENT_TYPES: dict[str, type] = {}
 
 
-def event(cls: type) -> type:
-    """Class decorator: registers an event class under its name."""
+def event(cls: type[Event]) -> type[Event]:
+    """Class decorator: registers an event class under its name.
+
+    Raises:
+      TypeError: nobody checks a field: its name is none that means the same in every event, and not in `CHECKED`.
+    """
+    known = {*_POSITIVE, *_COUNTS, "delta", "label", *cls.CHECKED}
+    unchecked = [item.name for item in fields(cls) if item.name not in known]
+    if unchecked:
+        raise TypeError(f"{cls.__name__} must check {', '.join(unchecked)}, and say so in CHECKED")
     EVENT_TYPES[cls.__name__] = cls
     return cls
 
@@ -76,6 +85,7 @@ class Event:
     """
 
     LATER: ClassVar[tuple[str, ...]] = ()  # fields that early ledgers lack
+    CHECKED: ClassVar[tuple[str, ...]] = ()  # fields that the class checks itself, in `__post_init__`
 
     def __post_init__(self) -> None:
         """Check values by the names of their fields, and make them plain numbers and texts."""
@@ -315,6 +325,8 @@ class CountEvent(Event):
     those of an epsilon-DP mechanism (Kairouz, Oh and Viswanath 2015), which composes as such.
     """
 
+    CHECKED: ClassVar[tuple[str, ...]] = ("epsilon",)
+
     epsilon: float
     delta: float
     round: int = 1
@@ -394,6 +406,7 @@ class BernoulliEvent(_Coins):
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("start", "moves")
+    CHECKED: ClassVar[tuple[str, ...]] = ("corners", "start", "moves")
 
     corners: tuple[tuple[float, float], ...]
     max_items: int
@@ -427,6 +440,8 @@ class WeightedBernoulliEvent(_Coins):
     `moves` lists pairs (n, s): a user moves, for one of them, at most n weights by s steps each. The first s is a
     weight of 1.
     """
+
+    CHECKED: ClassVar[tuple[str, ...]] = ("knots", "grid", "outside", "moves")
 
     knots: tuple[tuple[int, float], ...]
     grid: int
@@ -477,6 +492,7 @@ class ThresholdEvent(_Threshold):
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("novel_power",)
+    CHECKED: ClassVar[tuple[str, ...]] = ("threshold", "novel_linf", "novel_power")
 
     threshold: float
     delta: float
@@ -527,6 +543,8 @@ class ThresholdEvent(_Threshold):
 
 class _Checkpoints(_Threshold):
     """Thresholds of sums over all rounds so far: of a checkpoint each, None where nothing is tested."""
+
+    CHECKED: ClassVar[tuple[str, ...]] = ("thresholds", "coefficients")
 
     thresholds: tuple[float | None, ...]
     coefficients: tuple[float, ...]
@@ -580,6 +598,7 @@ class CumulativeThresholdEvent(_Checkpoints):
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("caps",)
+    CHECKED: ClassVar[tuple[str, ...]] = (*_Checkpoints.CHECKED, "caps")
 
     thresholds: tuple[float | None, ...]
     coefficients: tuple[float, ...]
@@ -619,6 +638,8 @@ class RankedThresholdEvent(_Checkpoints):
     that user: at most caps[j - 1] on the item of rank j, for ranks 1..len(caps), whatever its other items are
     (docs/explanation/series.md). delta bounds the sum of all ranks' crossing probabilities.
     """
+
+    CHECKED: ClassVar[tuple[str, ...]] = (*_Checkpoints.CHECKED, "caps")
 
     thresholds: tuple[float | None, ...]
     coefficients: tuple[float, ...]
@@ -681,6 +702,8 @@ class FirstHitEvent(_Choices):
     costs; `first_hit.py` has what they cost beside Gaussian noise, whatever `rounds` is.
     """
 
+    CHECKED: ClassVar[tuple[str, ...]] = ("rate",)
+
     epsilon0: float
     rounds: int
     rate: float = 1.0
@@ -729,6 +752,8 @@ class LimitedDomainEvent(_Choices):
 class PureEvent(Event):
     """An epsilon-DP mechanism."""
 
+    CHECKED: ClassVar[tuple[str, ...]] = ("epsilon",)
+
     epsilon: float
     label: str = ""
 
@@ -760,6 +785,8 @@ class ComposedEvent(Event):
     `epsilon` is where the delta of a gaussian or zcdp composition is taken; it is required for a part of a
     basic composition, optional at the root and refused elsewhere.
     """
+
+    CHECKED: ClassVar[tuple[str, ...]] = ("kind", "parts", "epsilon")
 
     kind: str
     parts: tuple

@@ -16,6 +16,7 @@ from dpbeam.accounting.events import (
     ComposedEvent,
     CorrelatedGaussianEvent,
     CumulativeThresholdEvent,
+    Event,
     GaussianEvent,
     InconsistentEventError,
     LimitedDomainEvent,
@@ -24,6 +25,7 @@ from dpbeam.accounting.events import (
     ThresholdEvent,
     UnknownEventError,
     ZCDPEvent,
+    event,
     event_from_dict,
     event_to_dict,
 )
@@ -33,6 +35,19 @@ from dpbeam.accounting.threshold import novel_threshold
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
 D0 = 100
+
+
+def test_a_field_that_nobody_checks_is_refused_where_its_event_is_defined():
+    @dataclass(frozen=True)
+    class TiltedEvent(Event):
+        sigma: float
+        tilt: float
+        label: str = ""
+
+    with pytest.raises(TypeError, match="TiltedEvent must check tilt, and say so in CHECKED"):
+        event(TiltedEvent)
+    with pytest.raises(UnknownEventError):
+        event_from_dict({"event": "TiltedEvent", "sigma": 1.0, "tilt": 0.0, "label": ""})
 
 
 def threshold_event(sigma, delta, b=1.0, round=1):
