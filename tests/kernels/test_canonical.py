@@ -24,7 +24,7 @@ def _columns(draw):
     return kinds, rows
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_columns(), st.integers(0, 5))
 def test_round_trip_and_injective(columns, skip):
     kinds, rows = columns
