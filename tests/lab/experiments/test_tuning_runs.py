@@ -12,7 +12,7 @@ from dpbeam.lab.experiments.tuning_runs import ParallelRuns
 from dpbeam.selectors.registry import selectors
 
 MODEL = Model(users=400, mean_items_per_user=6.0, item_exponent=1.0)
-METHODS = list(selectors())[::4]
+METHODS = list(selectors())[::2]
 
 
 def population(number: int):
