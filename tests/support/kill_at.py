@@ -34,7 +34,7 @@ _STEPS = [
     (BudgetStore, "change"),
     *((running, name) for name in ("run_and_wait", "count_released")),
     (output.OutputTarget, "stage"),
-    *((output, name) for name in ("write_atomically", "rename", "delete", "delete_quietly")),
+    *((output, name) for name in ("write_atomically", "rename", "delete", "delete_quietly", "remove_folder")),
 ]
 
 
