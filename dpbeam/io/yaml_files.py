@@ -17,6 +17,7 @@ from dpbeam.errors import InputError
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
+_TOO_DEEP = f"lists and mappings are nested more than {MAX_DEPTH} deep"
 _MAX_DIGITS = 400
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -60,6 +61,8 @@ def load(path: str, flag: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
+        if "nesting depth" in str(error.problem):  # libyaml has a bound of its own, and reads ahead
+            raise InputError(f"{path}:{mark.line + 1 if mark else 1}: {_TOO_DEEP}") from None
         raise InputError(f"{flag}: '{path}' is not valid YAML{line}: {error.problem}") from None
     except (yaml.YAMLError, UnicodeError):
         raise InputError(
@@ -120,7 +123,7 @@ class _Builder:
         if is_key:
             self._refuse(line, "a key must be a name")
         if depth >= MAX_DEPTH:
-            self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} deep")
+            self._refuse(line, _TOO_DEEP)
         if isinstance(event, yaml.MappingStartEvent):
             return self._entries(events, depth)
         values = []
