@@ -14,6 +14,10 @@ its process takes 0.21 s instead of 0.23 s (the least of five times four runs, i
 - The stack where each type hint was written, with the state of each file on it, for the text of an error.
 
 All but the last are functions of what they are asked for, so no answer changes. Beam has no option for any of them.
+
+And a bundle ends when it has ended: at the end of each Beam waits for the thread that looks, every 200 ms in the end,
+what the worker does. With 5 ms `mad2r` on 7 million pairs took 1.75 s in place of 2.04, on others in random order 4.7
+in place of 5.4 (medians of four runs each, in turns).
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from types import MethodType
 from typing import Any
 
 from apache_beam.options import pipeline_options
+from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import IOTypeHints
 
 Answer = tuple[list[str], list[Any]]
 Specs = tuple[set[Any], set[Any]]
+SAMPLING_MS = 5
 
 
 @functools.cache
@@ -48,6 +54,13 @@ def compute_once() -> None:
         (IOTypeHints, "_make_origin", without_stack(IOTypeHints._make_origin)),
     ):
         setattr(place, name, new)
+    sample_often()
+
+
+@functools.cache
+def sample_often() -> None:
+    """Let no bundle of this process wait longer than SAMPLING_MS for its sampler; for workers as well."""
+    statesampler.StateSampler.__init__.__defaults__ = (SAMPLING_MS,)
 
 
 def remembering(read: Callable[[Any], Answer]) -> Callable[[Any], Answer]:

@@ -42,6 +42,8 @@ from apache_beam.runners.portability import artifact_service
 from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from google.protobuf import json_format, text_format
 
+from dpbeam.runners.frugal import sample_often
+
 PROVISION_SECONDS = 60  # a cluster that starts on a loaded machine answers within seconds
 LOGGING_SECONDS = 10
 POLL_SECONDS = 1.0
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pool_port is not None:
         from dpbeam.runners.pool import serve
 
-        return serve(args.pool_port, [sys.executable, "-m", "dpbeam.runners.worker"])
+        return serve(args.pool_port, [sys.executable, "-m", "dpbeam.runners"])
     if args.id is None or args.provision_endpoint is None:
         print("dpbeam worker: started by hand; an engine starts it with --id and --provision_endpoint")
         return 2
@@ -82,6 +84,7 @@ def made_ready(args: argparse.Namespace, folder: str, watch: Watch) -> ModuleTyp
         os.environ.update(harness_environment(args, info, folder))
         watch.control = args.control_endpoint or info.control_endpoint.url
         tune_data_plane()
+        sample_often()
         from apache_beam.runners.worker import sdk_worker_main  # reads the environment
     except Exception as error:
         tell_engine(error, logging_endpoint, args.id)
@@ -258,7 +261,3 @@ def _refused(address: str) -> bool:
     except OSError:
         pass
     return False
-
-
-if __name__ == "__main__":
-    sys.exit(main())

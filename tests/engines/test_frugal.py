@@ -6,15 +6,18 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import IOTypeHints
 
 from dpbeam.runners.frugal import (
+    SAMPLING_MS,
     own_formatter,
     remembering,
     remembering_flags,
     remembering_source,
     remembering_specs,
+    sample_often,
     without_stack,
 )
 
@@ -221,3 +224,18 @@ def test_type_hints_are_as_before_without_the_stack(monkeypatch):
         made.append(IOTypeHints.empty().with_input_types(int).with_output_types(str))
     assert made[0] == made[1] and repr(made[0]) == repr(made[1])
     assert any(__file__ in line for line in made[0].origin) and made[1].origin == []
+
+
+class _Period(beam.DoFn):
+    """The sampling period of the bundle that it runs in."""
+
+    def process(self, element):
+        yield statesampler.get_current_tracker().sampling_period_ms
+
+
+def test_no_bundle_waits_long_for_its_sampler(tmp_path):
+    sample_often()
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        periods = pipeline | beam.Create([None]) | beam.ParDo(_Period())
+        periods | beam.Map(str) | beam.io.WriteToText(f"{tmp_path}/period", shard_name_template="")
+    assert (tmp_path / "period").read_text().split() == [str(SAMPLING_MS)]

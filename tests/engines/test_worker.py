@@ -134,7 +134,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
     """The worker waits for a service that never answers; its parent is killed and cannot clean up."""
     program = (
         "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-m', 'dpbeam.runners.worker', '--id=w', "
+        "child = subprocess.Popen([sys.executable, '-m', 'dpbeam.runners', '--id=w', "
         "'--provision_endpoint=127.0.0.1:9'])\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -237,7 +237,7 @@ def test_a_worker_that_cannot_begin_says_why_in_the_engines_log(services):
     provision.info.artifact_endpoint.url = "127.0.0.1:1"  # nobody is there
     provision.info.logging_endpoint.url = place
     try:
-        argv = [sys.executable, "-m", "dpbeam.runners.worker", "--id=w-3", f"--provision_endpoint={address}"]
+        argv = [sys.executable, "-m", "dpbeam.runners", "--id=w-3", f"--provision_endpoint={address}"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     finally:
         server.stop(None).wait()

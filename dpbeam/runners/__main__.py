@@ -1,0 +1,17 @@
+"""`dpbeam-worker`, also as `python -m dpbeam.runners`: what numpy is told comes before Beam, which imports numpy."""
+
+import sys
+
+from dpbeam.runners.instructions import sort_without_slow_stores
+
+
+def main() -> int:
+    """Run one worker; returns the exit code."""
+    sort_without_slow_stores()
+    from dpbeam.runners.worker import main as work
+
+    return work()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
