@@ -89,6 +89,6 @@ def _alike(one: Any, other: Any) -> bool:
         return math.isclose(one, other, rel_tol=_TOLERANCE)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_alike, one, other))
     return bool(one == other)

@@ -107,13 +107,13 @@ def calibrate_series(
     delta_gauss, delta_threshold = split_delta(delta, delta_gauss_share)
     sigma = gaussian_sigma(epsilon, delta_gauss)
 
-    raw = np.array(schedule.nights, np.float64) ** rise
+    # Powers of Python's: numpy's differ by the processor in the last bit, and a window may go on on another one.
+    raw = np.array([float(night) ** rise for night in schedule.nights])
     a = raw / math.sqrt(math.fsum(raw * raw * f))
     G, V = np.cumsum(a * f), np.cumsum(a * a * f)
     V[-1] = 1.0
     deviations = sigma * np.sqrt(V)
-    ranks = np.arange(1, max_items + 1, dtype=np.float64)
-    growth = (max_items / ranks) ** rank_power
+    growth = np.array([(max_items / rank) ** rank_power for rank in range(1, max_items + 1)])
     thresholds, caps = _fit(shares, delta_threshold * SLACK, growth, c0, G, deviations)
     arrays = {
         "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
