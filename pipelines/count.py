@@ -3,10 +3,10 @@
 import sys
 
 from dpbeam.cli.count import main
-from dpbeam.cli.loading import leave_out_unused
+from dpbeam.cli.loading import be_a_command
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    leave_out_unused()
+    be_a_command()
     sys.exit(main())

@@ -2,11 +2,11 @@
 
 import sys
 
-from dpbeam.cli.loading import leave_out_unused
+from dpbeam.cli.loading import be_a_command
 from dpbeam.cli.select import main
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    leave_out_unused()
+    be_a_command()
     sys.exit(main())

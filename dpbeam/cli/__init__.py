@@ -7,10 +7,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from dpbeam.cli.loading import leave_out_unused
+from dpbeam.cli.loading import be_a_command
 from dpbeam.families.registry import families
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.runners.instructions import sort_without_slow_stores
 from dpbeam.version import __version__
 
 # Subcommand -> (module with main(argv), one line of help).
@@ -36,8 +35,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console command; returns the exit code."""
     if argv is None:
-        leave_out_unused()
-        sort_without_slow_stores()
+        be_a_command()
         if not sys.warnoptions:  # a library's word about a number is no message of ours
             warnings.simplefilter("ignore")
     argv = list(sys.argv[1:] if argv is None else argv)

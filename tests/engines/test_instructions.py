@@ -82,6 +82,7 @@ print(said[0], [name for name in {names!r}.split() if _multiarray_umath.__cpu_fe
     "module,argv",
     [
         ("dpbeam.cli", ["dpbeam", "plan", "--method=mad", "--epsilon=1", "--delta=1e-5"]),
+        ("pipelines.select_items", ["select_items", "--method=mad", "--epsilon=-1"]),
         ("dpbeam.runners", ["dpbeam-worker"]),
     ],
 )
