@@ -26,8 +26,12 @@ def _of_libraries() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _DISTRIBUTIONS}
 
 
+@functools.cache
 def code_revision() -> str:
-    """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown."""
+    """The commit of dpbeam that runs, "+modified" appended where files differ from it; empty if unknown.
+
+    As it is when it is first asked for: later changes of the files are not in the modules of this process.
+    """
     root = Path(__file__).resolve().parents[1]  # dpbeam
     if (root.parent / ".git").exists():
         commit = _git(root.parent, "rev-parse", "HEAD")

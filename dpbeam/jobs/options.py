@@ -11,6 +11,7 @@ parser of a command (`dpbeam.cli.flags`) is made from its class.
 from __future__ import annotations
 
 import argparse
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -130,7 +131,7 @@ class Options:
     @classmethod
     def own_flags(cls) -> Iterator[Flag]:
         """The flags that this class itself declares, with what their annotations say of their type."""
-        hints = typing.get_type_hints(cls) if any(isinstance(f, Flag) for f in vars(cls).values()) else {}
+        hints = _hints(cls) if any(isinstance(f, Flag) for f in vars(cls).values()) else {}
         for name, field in vars(cls).items():
             if isinstance(field, Flag):
                 yield Flag(field.help, field.metavar, field.value, {**_how(hints[name]), **field.how}, name)
@@ -142,6 +143,11 @@ class Options:
             if issubclass(base, Options):
                 yield from base.parts()
         yield cls
+
+
+@functools.cache
+def _hints(options: type[Options]) -> dict[str, Any]:
+    return typing.get_type_hints(options)
 
 
 def _how(hint: Any) -> dict[str, Any]:
