@@ -131,7 +131,8 @@ class Options:
     @classmethod
     def own_flags(cls) -> Iterator[Flag]:
         """The flags that this class itself declares, with what their annotations say of their type."""
-        hints = _hints(cls) if any(isinstance(f, Flag) for f in vars(cls).values()) else {}
+        has_flags = any(isinstance(field, Flag) for field in vars(cls).values())
+        hints = _hints(cls) if has_flags else {}  # type: ignore[arg-type]  # mypy: hash of a class
         for name, field in vars(cls).items():
             if isinstance(field, Flag):
                 yield Flag(field.help, field.metavar, field.value, {**_how(hints[name]), **field.how}, name)

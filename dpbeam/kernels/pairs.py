@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
@@ -248,6 +247,16 @@ def _sort_words(words: np.ndarray, bits: int, *, runs: bool = False) -> tuple[np
     return order, words
 
 
+def _distinct_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct words (n,) uint64 below 2^bits, ascending, and the first row of each; overwrites them."""
+    free = 64 - bits - max(len(words) - 1, 1).bit_length()
+    if free < 0:  # no room for the row
+        return np.unique(words, return_index=True)
+    order, leading = _sort_words(words, bits)
+    new = np.flatnonzero(np.diff(leading, prepend=~leading[:1]))
+    return leading[new] >> np.uint64(free), order[new]
+
+
 def rows_at(pairs: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """pairs[rows] of an (n, 2) array; eight times as fast."""
     return pairs.take(rows, axis=0)
@@ -440,10 +449,12 @@ def _cap_heavy(
     rows = segment_rows(offsets[heavy], lengths)
     _, rank, distinct_fp = distinct_fingerprints(item_fp)
     user = np.repeat(np.arange(len(heavy)), lengths).astype(np.uint64)
-    pair = (user << np.uint64(32)) | rank[item[rows]].astype(np.uint64)
-    pair, representative = np.unique(pair, return_index=True)
-    links = (pair & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    distinct = offsets_of(pair >> np.uint64(32), len(heavy))
+    width = np.uint64(max(len(distinct_fp) - 1, 1).bit_length())
+    pair, representative = _distinct_words(
+        (user << width) | rank[item[rows]].view(np.uint64), int(width) + len(heavy).bit_length()
+    )
+    links = (pair & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
+    distinct = offsets_of(pair >> width, len(heavy))
     chosen = bottom_sample(distinct, rows_at(user_fp, heavy), distinct_fp, links, keys.sample, cap)
     keep[rows] = False
     keep[rows[representative[chosen]]] = True
@@ -584,14 +595,16 @@ def _assemble(
 def _distinct_pairs(
     user: np.ndarray, item: np.ndarray, num_users: int, num_items: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct pairs by user, a user's items ascending: offsets (users + 1,) int64, links (pairs,) int32.
-
-    A counting sort by user and short sorts within, of scipy's sparse matrices: two and a half times as fast as one sort
-    of words.
-    """
-    marks = np.ones(len(user), np.int8)
-    matrix = sparse.coo_array((marks, (user, item)), shape=(num_users, num_items)).tocsr()  # sums duplicates
-    return matrix.indptr.astype(np.int64), matrix.indices
+    """The distinct pairs by user, a user's items ascending: offsets (users + 1,) int64, links (pairs,) int32."""
+    width = np.uint64(max(num_items - 1, 1).bit_length())
+    words = user.astype(np.uint64)
+    words <<= width
+    words |= item.view(np.uint64)
+    words.sort()  # 8 to 17 ns a row, where scipy's sparse matrices take 16 to 37 to bring these in order
+    words = words[np.diff(words, prepend=~words[:1]) != 0]
+    offsets = offsets_of(words >> width, num_users)
+    words &= (np.uint64(1) << width) - np.uint64(1)
+    return offsets, words.astype(np.int32)
 
 
 def offsets_of(sorted_ids: np.ndarray, count: int) -> np.ndarray:

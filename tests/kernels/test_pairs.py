@@ -481,6 +481,27 @@ def test_fingerprints_that_agree_in_their_leading_bits_are_sorted_exactly(equal_
         assert np.array_equal(distinct[inverse], values)
 
 
+@pytest.mark.parametrize("bits", [1, 9, 40, 55, 56, 64])
+def test_distinct_words_and_their_first_rows(bits):
+    """Of 500 rows, whose numbers take 9 bits: up to 55 bits there is room for them in a word."""
+    rng = np.random.default_rng(bits)
+    words = rng.integers(0, 2 ** min(bits, 7), 500, dtype=np.uint64) << np.uint64(max(bits - 7, 0))
+    first = {}
+    for row, word in enumerate(words.tolist()):
+        first.setdefault(word, row)
+    distinct, rows = pairs_module._distinct_words(words.copy(), bits)
+    assert distinct.tolist() == sorted(first) and rows.tolist() == [first[word] for word in sorted(first)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=1), st.integers(7, 9))
+def test_distinct_pairs_are_a_set_by_user(rows, num_items):
+    user, item = (np.array(column, np.int64) for column in zip(*rows))
+    offsets, links = pairs_module._distinct_pairs(user, item, 5, num_items)
+    expected = [sorted({i for u, i in rows if u == one}) for one in range(5)]
+    assert [links[a:b].tolist() for a, b in itertools.pairwise(offsets)] == expected
+    assert links.dtype == np.int32 and offsets.dtype == np.int64
+
+
 def test_a_message_in_fewer_bytes_keeps_every_bit():
     """The users of 2 million rows in one of 300 blocks: 14 bytes each, in place of 16, and a bit for a single pair."""
     rng = np.random.default_rng(5)
