@@ -261,3 +261,7 @@ def _refused(address: str) -> bool:
     except OSError:
         pass
     return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
