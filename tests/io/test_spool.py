@@ -70,10 +70,11 @@ def spec(*patterns, format="csv", **options):
 @pytest.mark.parametrize("name", ["pipe", "pipe.csv", "pipe.csv.gz"])
 def test_a_named_pipe(fifo, compress, name, tmp_path):
     """Compressed or not, whatever its name says: only the bytes know."""
-    summary = preflight(spec(fifo(name, compress(CSV))), temp_location=str(tmp_path))
+    data = compress(CSV)
+    summary = preflight(spec(fifo(name, data)), temp_location=str(tmp_path))
     (file,) = summary.files
     with open(file.path, "rb") as copy:
-        assert copy.read() == compress(CSV)
+        assert copy.read() == data
     assert os.path.dirname(os.path.dirname(file.path)) == str(tmp_path)
     assert stat.S_IMODE(os.stat(os.path.dirname(file.path)).st_mode) == 0o700
     assert read(spec(file.path))[0] == {("u", "i"): 1, ("v", "j"): 1}
