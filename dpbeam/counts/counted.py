@@ -73,7 +73,7 @@ class CountedProgram(Forwarding):
         if trip == 0:
             full = Csr(block.offsets, block.links)
             listed = self._listed(block, keys)
-            rows = full if listed is None else full.restrict(~listed[full.links])
+            rows = full if listed is None else full.restrict(~listed.take(full.links))
             keep = bottom_sample(
                 rows.offsets, block.user_fp, block.item_fp, rows.links, keys.pairs.sample, self.inner.cap
             )

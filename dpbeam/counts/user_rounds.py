@@ -80,7 +80,7 @@ class UserRounds(Extended):
         if self.is_first(trip):
             return super().weigh(trip, block, reply, keys)
         if trip < self.trips - 1:
-            rows = Csr(block.offsets, block.links).restrict(reply[_DOMAIN][block.links] > 0)
+            rows = Csr(block.offsets, block.links).restrict(reply[_DOMAIN].take(block.links) > 0)
             return {}, rows.to_state(_DOMAIN)
         rows, way = Csr.from_state(block.state, _DOMAIN), int(block.broadcast[WAY][0])
         if way <= 0:

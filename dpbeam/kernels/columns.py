@@ -107,7 +107,7 @@ def pack(name: str, values: np.ndarray, default: float = 0) -> Columns:
     count = int(np.count_nonzero(kept))
     if count == len(values):
         return {f"{name}.length": length, f"{name}.values": narrow(values)}
-    columns: Columns = {f"{name}.length": length, f"{name}.values": narrow(values[kept])}
+    columns: Columns = {f"{name}.length": length, f"{name}.values": narrow(np.compress(kept, values))}
     if count:
         columns[f"{name}.bits"] = np.packbits(kept)
     return columns
@@ -124,7 +124,7 @@ def unpack(
     result: np.ndarray = np.full(length, default, dtype)
     if len(values):
         kept = np.unpackbits(columns[f"{name}.bits"], count=length).view(bool)
-        result[kept] = values
+        result[np.flatnonzero(kept)] = values
     return result
 
 
@@ -165,7 +165,7 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> Columns:
             kept = values != 0
             if not kept.all():
                 columns[f"{_KEPT}:{number}"] = np.packbits(kept)
-                values = values[kept]
+                values = np.compress(kept, values)
             least = np.array([values.min(initial=0)])
             columns[f"{_LEAST}:{number}:{name}"] = least
             # Differences of 64 bits wrap around, and back.
@@ -191,7 +191,7 @@ def unpack_arrays(columns: Mapping[str, np.ndarray | pa.Array], length: int) -> 
             bits = columns.get(f"{_KEPT}:{number}")
             if bits is not None:
                 arrays[name] = np.zeros(length, np.int64)
-                arrays[name][np.unpackbits(bits, count=length).view(bool)] = values
+                arrays[name][np.flatnonzero(np.unpackbits(bits, count=length))] = values
     return arrays
 
 

@@ -11,9 +11,12 @@ import math
 
 import numpy as np
 
+from dpbeam.kernels.csr import integer_row_sums
+
 UNIT_BITS = 30
 UNITS = 1 << UNIT_BITS  # units in a weight of one
 NORM_UNITS = 1 << (2 * UNIT_BITS)  # squared l2 norm of one, in squared units
+_TOO_LARGE = "a row's l2 norm is above one"
 
 
 def uniform_l2_units(max_degree: int) -> np.ndarray:
@@ -76,15 +79,14 @@ def floor_to_unit_norm(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     if not (weights.min() >= 0.0 and weights.max() <= 1.0 + 1e-9):  # also false for NaN
         raise ValueError("weights must be numbers in [0, 1]")
     units = np.floor(weights * UNITS).astype(np.int64)
-    starts = offsets[:-1]
-    squares = np.add.reduceat(np.square(units.astype(np.float64)), starts)
-    if squares.max() > NORM_UNITS * (1.0 + 1e-8):
-        raise ValueError("a row's l2 norm is above one")
-    # Below 2^60 (1 + 1e-8) nothing overflows, so the integer sums are exact.
-    over = np.flatnonzero(np.add.reduceat(units * units, starts) > NORM_UNITS)
-    while len(over):
-        inside = np.zeros(len(starts), bool)
-        inside[over] = True
+    squares = units * units
+    # Sums of their upper halves do not wrap around. Where they are below 2^30, neither do the sums of the squares.
+    if integer_row_sums(squares >> 32, offsets).max() >= 1 << 30:
+        raise ValueError(_TOO_LARGE)
+    norms = integer_row_sums(squares, offsets)
+    if norms.max() > NORM_UNITS * (1.0 + 1e-8):
+        raise ValueError(_TOO_LARGE)
+    while (inside := norms > NORM_UNITS).any():
         units = np.maximum(units - np.repeat(inside, np.diff(offsets)), 0)
-        over = np.flatnonzero(np.add.reduceat(units * units, starts) > NORM_UNITS)
+        norms = integer_row_sums(units * units, offsets)
     return units

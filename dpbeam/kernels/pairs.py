@@ -23,6 +23,10 @@ from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
 _FEW = 16  # a dictionary this many times longer than the rows is not walked through
+# Rows that share a dictionary: a hash table of more leaves the processor's cache, and takes twice the time a row to
+# find a sixth more of the repetitions, where most values are rare.
+TABLE_ROWS = 1 << 17
+_PAIRS_AT_ONCE = 1 << 16  # of users that are sampled: as many as the cache holds
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ def distinct_fingerprints(fp: np.ndarray, *, runs: bool = False) -> tuple[np.nda
     order, new, ordered = _sort_and_mark(fp, runs=runs)
     inverse = np.empty(len(fp), np.int64)
     inverse[order] = np.cumsum(new) - 1
-    return order[new], inverse, _rows_where(ordered, new)
+    return np.compress(new, order), inverse, _rows_where(ordered, new)
 
 
 def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -208,8 +212,7 @@ def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, n
     span = int(high.max() - low_end)
     prefix = (high - low_end) << np.uint64(64 - max(span.bit_length(), 1))
     order, prefix = _sort_words(prefix, 64, runs=runs)
-    new_prefix = np.ones(n, bool)
-    np.not_equal(prefix[1:], prefix[:-1], out=new_prefix[1:])
+    new_prefix = _begins(prefix)
     ordered = rows_at(fp, order)
     if new_prefix.all():
         return order, new_prefix, ordered
@@ -253,12 +256,15 @@ def _distinct_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarra
     if free < 0:  # no room for the row
         return np.unique(words, return_index=True)
     order, leading = _sort_words(words, bits)
-    new = np.flatnonzero(np.diff(leading, prepend=~leading[:1]))
-    return leading[new] >> np.uint64(free), order[new]
+    new = np.flatnonzero(_begins(leading))
+    return leading.take(new) >> np.uint64(free), order.take(new)
 
 
 def rows_at(pairs: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """pairs[rows] of an (n, 2) array; eight times as fast."""
+    """pairs[rows] of an (n, 2) array; eight times as fast.
+
+    Columns too are taken, not indexed: by scattered rows or by a mask that changes often, in a third of the time.
+    """
     return pairs.take(rows, axis=0)
 
 
@@ -268,10 +274,10 @@ def _rows_where(pairs: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _begins(ordered: np.ndarray) -> np.ndarray:
-    """(n,) bool: where a run of equal rows begins."""
+    """(n,) bool: where a run of equal words, or of equal rows of two words, begins."""
     new = np.ones(len(ordered), bool)
     differs = ordered[1:] != ordered[:-1]
-    np.logical_or(differs[:, 0], differs[:, 1], out=new[1:])
+    new[1:] = differs if differs.ndim == 1 else differs[:, 0] | differs[:, 1]
     return new
 
 
@@ -316,9 +322,9 @@ def partition_again(
             lengths=np.concatenate([message["rows"] for message in messages]).astype(np.int64),
         )
         index, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
-        distinct, dictionary = encode_dictionary(dictionary)
+        distinct, dictionary = encode_dictionary(as_dictionary(dictionary, len(dictionary)))
         yield from _partition(
-            rows, distinct[index], dictionary, keys, num_blocks, cap, common_kinds(messages), 1
+            rows, distinct.take(index), dictionary, keys, num_blocks, cap, common_kinds(messages), 1
         )
 
 
@@ -333,12 +339,12 @@ def _partition(
     group: int,
 ) -> Iterator[tuple[int, Columns]]:
     order, offsets, user_fp = _by_user(rows)
-    item = index[order]
+    item = index.take(order)
     heavy = np.flatnonzero(np.diff(offsets) > cap)
     if len(heavy):
         keep = _cap_heavy(offsets, user_fp, heavy, item, fingerprints(keys.item, dictionary), keys, cap)
         offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
-        item = item[keep]
+        item = np.compress(keep, item)
     bucket = range_bucket(user_fp, num_blocks) // group
     bounds = [0, *(np.flatnonzero(bucket[1:] != bucket[:-1]) + 1).tolist(), len(bucket)]
     for start, stop in itertools.pairwise(bounds):
@@ -396,28 +402,45 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number[order] = np.cumsum(new) - 1
         distinct_fp = _rows_where(ordered, new)
         order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
-        ranked = number[rows.entry[order]]
-        starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] + np.uint64(1)))
-        user_fp = rows_at(distinct_fp, ranked[starts].view(np.int64))
+        ranked = number.take(rows.entry.take(order))
+        starts = np.flatnonzero(_begins(ranked))
+        user_fp = rows_at(distinct_fp, ranked.take(starts).view(np.int64))
     if rows.lengths is None:
         return order, np.append(starts, len(order)), user_fp
-    lengths = rows.lengths[order]
+    lengths = rows.lengths.take(order)
     ends = np.cumsum(lengths)
     begins = np.cumsum(rows.lengths) - rows.lengths
     offsets = np.append((ends - lengths)[starts], ends[-1])
-    return segment_rows(begins[order], lengths), offsets, user_fp
+    return segment_rows(begins.take(order), lengths), offsets, user_fp
 
 
 def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary indices (int32) and distinct values (large_binary) of an array without nulls."""
-    if isinstance(items, pa.ChunkedArray):
-        items = items.combine_chunks()
-    if not pa.types.is_dictionary(items.type):
-        items = items.dictionary_encode()
+    """Dictionary indices (int32) and values (large_binary) of an array without nulls."""
+    items = as_dictionary(items)
     dictionary = items.dictionary
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
         dictionary = dictionary.cast(pa.large_string())
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
+
+
+def as_dictionary(items: pa.Array, rows: int = TABLE_ROWS) -> pa.DictionaryArray:
+    """An array without nulls as a dictionary that has a value once for each so many rows; a dictionary as it is."""
+    if isinstance(items, pa.ChunkedArray):
+        items = items.combine_chunks()
+    if pa.types.is_dictionary(items.type):
+        return items
+    starts = range(0, max(len(items), 1), max(rows, 1))
+    return join_dictionaries([items.slice(start, rows).dictionary_encode() for start in starts])
+
+
+def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """One array without nulls of several of one type, with the entries of all dictionaries."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(len(part.dictionary) for part in parts)])
+    indices = [part.indices.to_numpy() + start for part, start in zip(parts, starts.astype(np.int32))]
+    dictionary = pa.concat_arrays([part.dictionary for part in parts])
+    return pa.DictionaryArray.from_arrays(pa.array(np.concatenate(indices)), dictionary)
 
 
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
@@ -431,7 +454,7 @@ def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Ar
     count = int(np.count_nonzero(used))
     rank = np.cumsum(used, dtype=np.int32) - 1
     kind = np.uint16 if count <= 1 << 16 else np.int32
-    return rank.astype(kind)[index], dictionary.take(pa.array(np.flatnonzero(used)))
+    return rank.astype(kind).take(index), dictionary.take(pa.array(np.flatnonzero(used)))
 
 
 def _cap_heavy(
@@ -445,19 +468,20 @@ def _cap_heavy(
 ) -> np.ndarray:
     """Mask of the rows that stay: all of other users, the distinct bottom sample of the heavy ones."""
     keep = np.ones(int(offsets[-1]), bool)
-    lengths = np.diff(offsets)[heavy]
-    rows = segment_rows(offsets[heavy], lengths)
     _, rank, distinct_fp = distinct_fingerprints(item_fp)
-    user = np.repeat(np.arange(len(heavy)), lengths).astype(np.uint64)
     width = np.uint64(max(len(distinct_fp) - 1, 1).bit_length())
-    pair, representative = _distinct_words(
-        (user << width) | rank[item[rows]].view(np.uint64), int(width) + len(heavy).bit_length()
-    )
-    links = (pair & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
-    distinct = offsets_of(pair >> width, len(heavy))
-    chosen = bottom_sample(distinct, rows_at(user_fp, heavy), distinct_fp, links, keys.sample, cap)
-    keep[rows] = False
-    keep[rows[representative[chosen]]] = True
+    for users in _users_at_once(np.diff(offsets)[heavy]):
+        some = heavy[users]
+        lengths = np.diff(offsets)[some]
+        rows = segment_rows(offsets[some], lengths)
+        words = np.repeat(np.arange(len(some), dtype=np.uint64) << width, lengths)
+        words |= rank.take(item.take(rows)).view(np.uint64)
+        pair, representative = _distinct_words(words, int(width) + len(some).bit_length())
+        links = (pair & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
+        distinct = offsets_of(pair >> width, len(some))
+        chosen = bottom_sample(distinct, rows_at(user_fp, some), distinct_fp, links, keys.sample, cap)
+        keep[rows] = False
+        keep[rows.take(np.compress(chosen, representative))] = True
     return keep
 
 
@@ -484,33 +508,58 @@ def bottom_sample(
     degrees = np.diff(offsets)
     keep = np.ones(int(offsets[-1]), bool)
     heavy = np.flatnonzero(degrees > cap)
-    if not len(heavy):
-        return keep
-    lengths = degrees[heavy]
-    rows = segment_rows(offsets[heavy], lengths)
-    user = np.repeat(np.arange(len(heavy)), lengths)
-    bits = pair_bits(sample_key, rows_at(user_fp, heavy[user]), rows_at(item_fp, links[rows]))
+    for users in _users_at_once(degrees[heavy]):
+        some = heavy[users]
+        rows = segment_rows(offsets[some], degrees[some])
+        keep[rows] = _bottom(
+            degrees[some], rows_at(user_fp, some), item_fp, links.take(rows), sample_key, cap
+        )
+    return keep
+
+
+def _bottom(
+    lengths: np.ndarray,
+    user_fp: np.ndarray,
+    item_fp: np.ndarray,
+    links: np.ndarray,
+    sample_key: bytes,
+    cap: int,
+) -> np.ndarray:
+    """`bottom_sample` for users with more than `cap` items: `lengths` (users,) of them."""
+    user = np.repeat(np.arange(len(lengths)), lengths)
+    bits = pair_bits(sample_key, user_fp, item_fp, user, links)
     # Sort by (user, leading PRF bits) in one word; the cap-th value of a user is its bar.
-    width = len(heavy).bit_length()
+    width = len(lengths).bit_length()
     leading = (bits[:, 0] >> np.uint64(width)) | (user.astype(np.uint64) << np.uint64(64 - width))
     ends = np.cumsum(lengths)
     bar = np.sort(leading)[ends - lengths + cap - 1]
-    kept = leading <= bar[user]
-    keep[rows[~kept]] = False
+    kept: np.ndarray = leading <= bar.take(user)
     # Where the leading bits tie at the bar, decide by all bits.
     tied = np.flatnonzero(np.add.reduceat(kept, ends - lengths, dtype=np.int64) > cap)
     for u in tied:
         part = slice(ends[u] - lengths[u], ends[u])
         order = np.lexsort((bits[part, 1], bits[part, 0]))
-        keep[rows[part]] = False
-        keep[rows[part][order[:cap]]] = True
-    return keep
+        kept[part] = False
+        kept[part][order[:cap]] = True
+    return kept
+
+
+def _users_at_once(lengths: np.ndarray) -> Iterator[slice]:
+    """Consecutive users, of `lengths` (users,) pairs, that have about _PAIRS_AT_ONCE together, or one that has more."""
+    if len(lengths):
+        part = np.cumsum(lengths) // _PAIRS_AT_ONCE
+        bounds = [0, *(np.flatnonzero(part[1:] != part[:-1]) + 1).tolist(), len(lengths)]
+        yield from itertools.starmap(slice, itertools.pairwise(bounds))
 
 
 def segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1."""
+    """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1, (n,) int64; lengths of at least one."""
     ends = np.cumsum(lengths)
-    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
+    # Running sums of steps: of one inside a range, and from the last row of one to the first of the next.
+    rows = np.ones(int(ends[-1]), np.int64)
+    rows[0] = starts[0]
+    rows[ends[:-1]] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    return np.cumsum(rows, out=rows)
 
 
 def build_block(
@@ -570,16 +619,16 @@ def _assemble(
     if not len(user):
         return None
     first, rank, item_fp = distinct_fingerprints(fingerprints(keys.item, dictionary))
-    offsets, links = _distinct_pairs(user, rank[item], len(user_fp), len(first))
+    offsets, links = _distinct_pairs(user, rank.take(item), len(user_fp), len(first))
     keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
     if not keep.all():
         offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
-        links = links[keep]
+        links = np.compress(keep, links)
     used = np.zeros(len(item_fp), bool)
     used[links] = True
     if not used.all():
-        links = (np.cumsum(used) - 1)[links]
-        item_fp, first = rows_at(item_fp, np.flatnonzero(used)), first[used]
+        links = (np.cumsum(used) - 1).take(links)
+        item_fp, first = rows_at(item_fp, np.flatnonzero(used)), np.compress(used, first)
     return Block(
         id=block_id,
         offsets=offsets,
@@ -601,7 +650,7 @@ def _distinct_pairs(
     words <<= width
     words |= item.view(np.uint64)
     words.sort()  # 8 to 17 ns a row, where scipy's sparse matrices take 16 to 37 to bring these in order
-    words = words[np.diff(words, prepend=~words[:1]) != 0]
+    words = np.compress(_begins(words), words)
     offsets = offsets_of(words >> width, num_users)
     words &= (np.uint64(1) << width) - np.uint64(1)
     return offsets, words.astype(np.int32)

@@ -192,7 +192,8 @@ def sum_messages(
     for position, block in enumerate(shard.block_ids):
         slots = shard.links_of(position)
         for name in names:
-            sums[name][slots] += messages[int(block)][name]  # a block's links are distinct items
+            # A block's links are distinct items, but to add in one pass takes a third of reading and writing.
+            np.add.at(sums[name], slots, messages[int(block)][name])
     return sums
 
 

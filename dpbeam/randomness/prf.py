@@ -30,7 +30,10 @@ KEY_BYTES = 32
 _LONG = 1024
 # Strings at once: temporary arrays then stay in the processor's cache, for half of the time.
 _AT_ONCE = 1 << 16
-_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(8)] + [2**64 - 1], dtype=np.uint64)
+_BLOCK = 16  # bytes
+_FIRST = 12  # bytes of a string in its first block, whose other four hold its length
+# (17, 2): the leading n bytes of a block.
+_MASKS = np.array([[(1 << 8 * min(n, 8)) - 1, (1 << 8 * max(n - 8, 0)) - 1] for n in range(17)], dtype="<u8")
 
 
 class RunKey:
@@ -123,12 +126,34 @@ def prf_bits(key: bytes, fingerprint: np.ndarray) -> np.ndarray:
     return _encrypt(key, fingerprint)
 
 
-def pair_bits(key: bytes, user: np.ndarray, item: np.ndarray) -> np.ndarray:
-    """128 pseudo-random bits for each (user, item): CBC-MAC over the two fingerprints, (n, 2) uint64 each.
+def pair_bits(
+    key: bytes,
+    user: np.ndarray,
+    item: np.ndarray,
+    of_user: np.ndarray | None = None,
+    of_item: np.ndarray | None = None,
+) -> np.ndarray:
+    """128 pseudo-random bits for each (user, item): CBC-MAC over the two fingerprints.
 
     Messages have the fixed length of two blocks, for which CBC-MAC is a PRF (Bellare, Kilian, Rogaway 2000).
+
+    Args:
+      user, item: (users, 2) and (items, 2) uint64.
+      of_user, of_item: (n,) their rows for each pair; None: pair i is user i with item i.
+
+    Returns:
+      (n, 2) uint64.
     """
-    return _encrypt(key, _encrypt(key, user) ^ item)
+    state = _encrypt(key, user)
+    if of_user is None or of_item is None:
+        return _encrypt(key, state ^ item)
+    result = np.empty((len(of_user), 2), np.uint64)
+    for start in range(0, len(of_user), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        blocks = state.take(of_user[part], axis=0)
+        blocks ^= item.take(of_item[part], axis=0)
+        result[part] = _encrypt(key, blocks)
+    return result
 
 
 def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
@@ -149,29 +174,22 @@ def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
 
 
 def _fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
-    n = len(values)
-    start, length, words = _string_views(values)
-    first = np.empty((n, 2), np.uint64)
-    first[:, 0] = words[start] & _MASKS[np.minimum(length, 8)]
-    rest = np.clip(length - 8, 0, 4)
-    first[:, 1] = (words[start + np.minimum(length, 8)] & _MASKS[rest]) | (
-        length.astype(np.uint64) << np.uint64(32)
-    )
+    start, length, windows = _string_views(values)
+    first = _leading(windows[start], np.minimum(length, _FIRST))
+    first[:, 1] |= length.astype(np.uint64) << np.uint64(32)
     state = _encrypt(key, first)
-    done = 12
+    done = _FIRST
     active = np.flatnonzero(length > done)
     long = length > _LONG
     if long.any():
         active = active[~long[active]]
     while len(active):
-        at = start[active] + done
         left = length[active] - done
-        block = np.empty((len(active), 2), np.uint64)
-        block[:, 0] = words[at] & _MASKS[np.minimum(left, 8)]
-        block[:, 1] = words[at + np.minimum(left, 8)] & _MASKS[np.clip(left - 8, 0, 8)]
-        state[active] = _encrypt(key, state[active] ^ block)
-        done += 16
-        active = active[left > 16]
+        block = _leading(windows[start[active] + done], np.minimum(left, _BLOCK))
+        block ^= state.take(active, axis=0)
+        _whole(state)[active] = _whole(_encrypt(key, block))
+        done += _BLOCK
+        active = active[left > _BLOCK]
     long_key = hmac.new(key, b"long strings", hashlib.sha256).digest()
     for i in np.flatnonzero(long):
         text = values[int(i)].as_py()
@@ -181,16 +199,28 @@ def _fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
     return state
 
 
+def _leading(windows: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The leading `count` bytes of each window, the others zero, (n, 2) uint64."""
+    blocks: np.ndarray = windows.view("<u8").reshape(-1, 2)
+    blocks &= _MASKS.take(count, axis=0)
+    return blocks
+
+
+def _whole(blocks: np.ndarray) -> np.ndarray:
+    """(n, 2) uint64 as (n,) blocks, which numpy moves ten times as fast as rows; a view."""
+    return blocks.view(f"V{_BLOCK}").reshape(-1)
+
+
 def _string_views(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start (int64), length (int64) of each string, and a view of the bytes as overlapping 8-byte words."""
+    """Start (int64) and length (int64) of each string, and the bytes as windows: one from each byte on."""
     offsets, data = string_buffers(values)
     begin, end = int(offsets[0]), int(offsets[-1])
-    raw = np.zeros(end - begin + 16, np.uint8)  # padding: words may be read past the last byte
+    raw = np.zeros(end - begin + _BLOCK, np.uint8)  # padding: windows may reach past the last byte
     if data is not None and end > begin:
         raw[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
-    words = np.ndarray(shape=(len(raw) - 7,), dtype="<u8", buffer=raw, strides=(1,))
+    windows = np.ndarray(shape=(end - begin + 1,), dtype=f"V{_BLOCK}", buffer=raw, strides=(1,))
     starts = offsets[:-1].astype(np.int64) - begin
-    return starts, np.diff(offsets).astype(np.int64), words
+    return starts, np.diff(offsets).astype(np.int64), windows
 
 
 def string_buffers(values: pa.Array) -> tuple[np.ndarray, pa.Buffer | None]:

@@ -82,10 +82,10 @@ class SeriesProgram(GsuProgram):
         if trip == 0:
             score = np.ones(len(rows.links))
         else:
-            units = reply["score"][rows.links]
+            units = reply["score"].take(rows.links)
             open_pairs = units > 0
-            rows, ranks = rows.restrict(open_pairs), ranks[open_pairs]
-            score = units[open_pairs] * (1.0 / SCORE_ONE)
+            rows, ranks = rows.restrict(open_pairs), np.compress(open_pairs, ranks)
+            score = np.compress(open_pairs, units) * (1.0 / SCORE_ONE)
         return {"weight": rows.item_sums(fill_to(rows, score, self.caps[ranks]), block.num_items)}, None
 
     def _scores(self, trip: int, shard: Shard) -> np.ndarray:

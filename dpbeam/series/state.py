@@ -402,8 +402,8 @@ def pairs_digest(key: bytes, night: Block | None) -> np.ndarray:
     """
     if night is None:
         return np.zeros(3, np.uint64)
-    users = rows_at(night.user_fp, np.repeat(np.arange(len(night.user_fp)), np.diff(night.offsets)))
-    bits = pair_bits(key, users, rows_at(night.item_fp, night.links))
+    user = np.repeat(np.arange(len(night.user_fp)), np.diff(night.offsets))
+    bits = pair_bits(key, night.user_fp, night.item_fp, user, night.links)
     return np.append(bits.sum(axis=0, dtype=np.uint64), np.uint64(len(bits)))
 
 
@@ -446,7 +446,7 @@ def _next_ranks(
 ) -> np.ndarray:
     """Rank of every new pair, 0 where its user has none left. (pairs,) int32."""
     user, item = (words >> np.uint64(32)).astype(np.int64), (words & _LOW).astype(np.int64)
-    bits = pair_bits(sample_key, rows_at(user_fp, user), rows_at(item_fp, item))
+    bits = pair_bits(sample_key, user_fp, item_fp, user, item)
     order = np.lexsort((item, bits[:, 1], bits[:, 0], user))
     counts = np.bincount(user, minlength=len(used))
     counts = counts[counts > 0]

@@ -338,12 +338,18 @@ def test_parquet_without_rows(read, tmp_path):
 
 
 def test_dictionary_items_reach_the_output(tmp_path):
-    """What makes Parquet fast: distinct items are decoded once per row group."""
-    path = write_parquet(tmp_path, {"user": USERS, "item": ITEMS})
-    unit = WorkUnit((Piece(path, 0, 1 << 30),))
-    batches = list(read_scattered(unit, pairs_spec(path), Kinds("string", ("string",)), Counts()))
-    assert len(batches) == 1  # row groups are gathered
-    assert batches[0].schema.field("item").type == pa.dictionary(pa.int32(), pa.large_binary())
+    """What makes Parquet fast: items that are stored as a dictionary are decoded once per row group."""
+    pairs = [(f"u{i % 7}", f"a long and frequent item {i % 3}") for i in range(1000)]
+    encoded = pa.dictionary(pa.int32(), pa.large_binary())
+    for stored, kind in ((True, encoded), (False, pa.large_binary())):
+        table = pa.table({"user": [u for u, _ in pairs], "item": [i for _, i in pairs]})
+        path = str(tmp_path / f"{stored}.parquet")
+        pq.write_table(table, path, use_dictionary=stored, row_group_size=300)
+        unit = WorkUnit((Piece(path, 0, 1 << 30),))
+        batches = list(read_scattered(unit, pairs_spec(path), Kinds("string", ("string",)), Counts()))
+        assert len(batches) == 1  # row groups are gathered
+        assert batches[0].schema.field("item").type == kind
+        assert [row["item"].decode() for row in batches[0].to_pylist()] == [item for _, item in pairs]
 
 
 def test_parquet_lists_come_in_bounded_batches(tmp_path):

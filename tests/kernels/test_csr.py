@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, integer_row_sums
 from tests.support.instances import csr
 
 sets = st.lists(st.frozensets(st.integers(0, 9), max_size=6).map(sorted), min_size=1, max_size=12)
@@ -40,3 +40,9 @@ def test_operations_equal_lists(rows, seed):
     assert filled.links is matrix.links
     state = matrix.to_state("x")
     assert to_lists(Csr.from_state({**state, "other": keep}, "x")) == rows
+
+
+def test_row_sums_are_exact_where_running_sums_wrap_around():
+    for kind in (np.int64, np.uint64):
+        values = np.full(60, 2**60 + 1, kind)
+        assert integer_row_sums(values, np.arange(0, 61, 3)).tolist() == [3 * (2**60 + 1)] * 20

@@ -82,6 +82,9 @@ def test_weights_that_are_no_weights_are_refused(bad):
 def test_rows_far_above_norm_one_are_refused():
     with pytest.raises(ValueError, match="a row's l2 norm is above one"):
         floor_to_unit_norm(np.array([0.5, 0.9, 0.9]), np.array([0, 1, 3]))
+    for count in (8, 16, 32):  # squares of 2^60 each, whose sum wraps around to 0
+        with pytest.raises(ValueError, match="a row's l2 norm is above one"):
+            floor_to_unit_norm(np.ones(count), np.array([0, count]))
     assert len(floor_to_unit_norm(np.zeros(0), np.array([0]))) == 0
 
 

@@ -335,12 +335,38 @@ def test_heavy_users_are_cut_before_they_travel_and_sampled_alike(monkeypatch):
     assert max(map(len, light.values())) == 10
 
 
+@pytest.mark.parametrize("at_once", [1, 40, 700])
+def test_samples_do_not_depend_on_how_many_users_are_sampled_at_once(at_once, monkeypatch):
+    pairs = random_pairs(7, users=90) + [(f"heavy{u}", f"i{i}") for u in range(9) for i in range(5 + 20 * u)]
+    whole = all_sets(pairs, cap=6), sample(30, 6, KEYS.sample, users=20)
+    monkeypatch.setattr(pairs_module, "_PAIRS_AT_ONCE", at_once)
+    assert all_sets(pairs, cap=6) == whole[0]
+    assert (sample(30, 6, KEYS.sample, users=20) == whole[1]).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 5)), min_size=1, max_size=20))
+def test_segment_rows_are_ranges_end_to_end(segments):
+    starts, lengths = np.array(segments, np.int64).T
+    expected = [row for start, length in segments for row in range(start, start + length)]
+    assert pairs_module.segment_rows(starts, lengths).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 50))
+def test_dictionaries_of_few_rows_hold_the_same_items(values, rows):
+    items = pa.array([b"%d" % v for v in values], pa.large_binary())
+    encoded = pairs_module.as_dictionary(items, rows)
+    assert encoded.to_pylist() == items.to_pylist()
+    parts = [values[start : start + rows] for start in range(0, len(values), rows)]
+    assert len(encoded.dictionary) == sum(len(set(part)) for part in parts)
+    assert pairs_module.as_dictionary(encoded) is encoded
+
+
 @pytest.mark.parametrize("constant", [0, 5, 2**64 - 1])
 def test_ties_of_the_sampling_order_go_to_the_smaller_fingerprint(constant, monkeypatch):
     """A constant pseudo-random function: samples still have the cap's size, merge, and ignore the input's order."""
 
-    def flat(key, user, item):
-        return np.full((len(user), 2), constant, np.uint64)
+    def flat(key, user, item, of_user, of_item):
+        return np.full((len(of_user), 2), constant, np.uint64)
 
     monkeypatch.setattr(pairs_module, "pair_bits", flat)
     kept = sample(20, 6, KEYS.sample, users=3)
@@ -360,8 +386,8 @@ def test_ties_of_the_sampling_order_go_to_the_smaller_fingerprint(constant, monk
 def test_ties_of_the_leading_bits_are_decided_by_all_bits(monkeypatch):
     """Equal first words: the second word decides, in the batch, in the block and after merging."""
 
-    def second_word_only(key, user, item):
-        return np.stack([np.zeros(len(item), np.uint64), item[:, 1]], axis=1)
+    def second_word_only(key, user, item, of_user, of_item):
+        return np.stack([np.zeros(len(of_item), np.uint64), item[of_item, 1]], axis=1)
 
     monkeypatch.setattr(pairs_module, "pair_bits", second_word_only)
     pairs = [("a", f"i{i}") for i in range(30)]

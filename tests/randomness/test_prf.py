@@ -125,6 +125,10 @@ def test_pair_bits_are_cbc_mac_of_user_and_item():
         aes(KEY, bytes(a ^ b for a, b in zip(aes(KEY, u.tobytes()), i.tobytes()))) for u, i in zip(user, item)
     ]
     assert [row.tobytes() for row in pair_bits(KEY, user, item)] == expected
+    for count in (0, 7, 3 * 2**16 // 2):  # pairs by their rows, also more than are encrypted at once
+        of_user, of_item = rng.integers(0, 20, (2, count))
+        bits = pair_bits(KEY, user, item, of_user, of_item)
+        np.testing.assert_array_equal(bits, pair_bits(KEY, user[of_user], item[of_item]))
     assert (pair_bits(KEY, item, user) != pair_bits(KEY, user, item)).any(axis=1).all()  # roles differ
 
 

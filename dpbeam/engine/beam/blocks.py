@@ -18,9 +18,12 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import (
+    TABLE_ROWS,
     Block,
+    as_dictionary,
     build_block,
     build_complete_block,
+    join_dictionaries,
     pack_pairs,
     partition_again,
     partition_pairs,
@@ -54,24 +57,24 @@ class _PartitionPairs(RunDoFn):
         self._cap = cap
         self._group = group
         self._users: list[UserRows] = []
-        self._items: list[pa.Array] = []
+        self._items = _Items()
         self._kinds = b""
         self._rows = self._bytes = 0
 
     def start_bundle(self) -> None:
-        self._users, self._items, self._rows, self._bytes = [], [], 0, 0
+        self._users, self._items, self._rows, self._bytes = [], _Items(), 0, 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         if not batch.num_rows:
             return
         items, kinds = batch.column("item"), (batch.schema.metadata or {}).get(METADATA_KEY, b"")
-        if self._items and (items.type != self._items[0].type or kinds != self._kinds):
+        if self._rows and kinds != self._kinds:
             yield from self._flush()
         self._kinds = kinds
         # Fingerprints instead of the names: what is held is smaller, and nothing is copied to be joined.
         users = UserRows.of(batch.column("user"), self._keys.pairs.user)
         self._users.append(users)
-        self._items.append(items)
+        self._items.add(items)
         self._rows += batch.num_rows
         self._bytes += users.fp.nbytes + items.nbytes
         if self._rows >= PARTITION_ROWS or self._bytes >= PARTITION_BYTES:
@@ -85,8 +88,8 @@ class _PartitionPairs(RunDoFn):
     def _flush(self) -> Iterator[tuple[int, bytes]]:
         if not self._rows:
             return
-        users, items = UserRows.concat(self._users), _joined(self._items)
-        self._users, self._items, self._rows, self._bytes = [], [], 0, 0
+        users, items = UserRows.concat(self._users), self._items.joined()
+        self._users, self._items, self._rows, self._bytes = [], _Items(), 0, 0
         parts = partition_pairs(
             users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
         )
@@ -118,19 +121,37 @@ class _PartitionAgain(RunDoFn):
         yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts))
 
 
-def _joined(columns: list[pa.Array]) -> pa.Array:
-    """One column of columns of one type."""
-    if len(columns) == 1:
-        return columns[0]
-    if not pa.types.is_dictionary(columns[0].type):
-        return pa.concat_arrays(columns)
-    dictionaries = [column.dictionary for column in columns]
-    if _DISTINCT * sum(map(len, dictionaries)) < sum(map(len, columns)):
-        return pa.chunked_array(columns).unify_dictionaries().combine_chunks()
-    # To unify costs 0.2 us an entry, more than it saves where most entries are of one column alone.
-    starts = np.cumsum([0, *map(len, dictionaries)])
-    indices = [column.indices.to_numpy() + start for column, start in zip(columns, starts.astype(np.int32))]
-    return pa.DictionaryArray.from_arrays(pa.array(np.concatenate(indices)), pa.concat_arrays(dictionaries))
+class _Items:
+    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.DictionaryArray] = []
+        self._plain: list[pa.Array] = []
+        self._waiting = 0  # rows of these
+
+    def add(self, items: pa.Array) -> None:
+        """The items of one more batch, plain or a dictionary."""
+        if pa.types.is_dictionary(items.type):
+            self._fold()
+            self._parts.append(items)
+            return
+        self._plain.append(items)
+        self._waiting += len(items)
+        if self._waiting >= TABLE_ROWS:
+            self._fold()
+
+    def joined(self) -> pa.DictionaryArray:
+        """One column of all batches, in their order."""
+        self._fold()
+        if _DISTINCT * sum(len(part.dictionary) for part in self._parts) < sum(map(len, self._parts)):
+            return pa.chunked_array(self._parts).unify_dictionaries().combine_chunks()
+        # To unify costs 0.2 us an entry, more than it saves where most entries are of one part alone.
+        return join_dictionaries(self._parts)
+
+    def _fold(self) -> None:
+        if self._plain:
+            self._parts.append(as_dictionary(pa.concat_arrays(self._plain)))
+            self._plain, self._waiting = [], 0
 
 
 class _BuildBlocks(RunDoFn):

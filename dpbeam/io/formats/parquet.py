@@ -192,14 +192,15 @@ class ParquetInput:
         return [self._stored[name] for name in columns if name in self._stored]
 
     def _dictionary_columns(self) -> list[str]:
-        """Leaf paths of the columns to be read as dictionaries: byte strings that are not text to tokenise.
+        """Leaf paths of the columns to be read as dictionaries: byte strings that are stored so.
 
-        Of users only where they are stored so: making one of users in random order would cost more than it saves.
+        To make dictionaries of others costs less later, for fewer rows at once. Text to tokenise is read plain.
         """
         spec = self._spec
         columns = [name for name in spec.item_columns if spec.tokenizer is None and name not in spec.numbers]
-        if spec.layout == "pairs" and spec.user_column is not None and self._mostly_indices(spec.user_column):
+        if spec.layout == "pairs" and spec.user_column is not None:
             columns.append(spec.user_column)
+        columns = [name for name in columns if self._mostly_indices(name)]
         return [
             column.path
             for column in self._leaf_columns()

@@ -58,7 +58,7 @@ class BitsProgram(Program):
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
         if trip:
-            rows = rows.restrict(reply["released"][rows.links] == 0)
+            rows = rows.restrict(reply["released"].take(rows.links) == 0)
         rows = sample_rows(rows, block, keys.sample(trip + 1), self.round_items[trip])
         weights = rows.per_pair(self._units(trip, rows.degrees))
         return {"weight": rows.item_sums(weights, block.num_items)}, None

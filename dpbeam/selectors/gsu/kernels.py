@@ -41,8 +41,8 @@ def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
     scale = 1.0 / np.sqrt(rows.row_sums(squares))
     weight = score * rows.per_pair(scale)
     _settle_capped(rows, weight, score, squares, bar)
-    units = floor_to_unit_norm(np.minimum(np.minimum(weight, bar), 1.0), rows.offsets)
-    return np.minimum(units, np.floor(bar * 2.0**30).astype(np.int64))
+    # Rounded down like the weights, which are at most their bars, the bars bound the units.
+    return floor_to_unit_norm(np.minimum(np.minimum(weight, bar), 1.0), rows.offsets)
 
 
 def _settle_capped(

@@ -86,10 +86,10 @@ class GsuProgram(Program):
         if trip == 0:
             score = np.ones(len(rows.links))
         else:
-            units = reply["score"][rows.links]
+            units = reply["score"].take(rows.links)
             kept = units > 0
             rows = rows.restrict(kept)
-            score = units[kept] * (1.0 / SCORE_ONE)
+            score = np.compress(kept, units) * (1.0 / SCORE_ONE)
         return {"weight": rows.item_sums(fill_weights(rows, score, caps), block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:

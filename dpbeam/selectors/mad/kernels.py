@@ -136,7 +136,7 @@ def second_sums(
     if len(degrees) > _MOST_USERS:
         raise ValueError(f"a block has at most {_MOST_USERS} users, got {len(degrees)}")
     coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
-    returned = rows.row_sums(ratio[rows.links])
+    returned = rows.row_sums(ratio.take(rows.links))
     receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
     coefficient = tables.coefficient[degrees[receiving]]
     fine = np.zeros(len(degrees), np.int64)

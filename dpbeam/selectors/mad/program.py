@@ -186,16 +186,16 @@ class Mad2rProgram(Program):
         if trip == 2:
             bias = reply["bias"]
             rows = Csr(block.offsets, block.links)
-            kept = bias[rows.links] > 0
+            kept = bias.take(rows.links) > 0
             rows = rows.restrict(kept)
             if self.resample:
                 again = sample_mask(rows, block, keys.sample(2), self.max_items)
                 rows = rows.restrict(again)
-                kept[kept] = again
+                kept[np.flatnonzero(kept)] = again
             sums = {"initial": initial_sums(rows, self.second.tables, block.num_items)}
             return sums, {"bias": bias, **sample_state(kept)}
         rows = sampled(Csr(block.offsets, block.links), block.state)
-        bias = block.state["bias"][rows.links] * (1.0 / BIAS_ONE)
+        bias = block.state["bias"].take(rows.links) * (1.0 / BIAS_ONE)
         direct = user_weights(rows, bias, self.b_min, self.b_max)
         sums = mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items)
         return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None

@@ -68,7 +68,7 @@ class UniformProgram(Program):
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
         if trip:
-            rows = rows.restrict(reply["released"][rows.links] == 0)
+            rows = rows.restrict(reply["released"].take(rows.links) == 0)
         if self.resample:
             rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
         return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None

@@ -543,15 +543,28 @@ def test_coders_round_trip():
     np.testing.assert_array_equal(back.sums["w"], [5, 6])
 
 
+def joined(*columns):
+    items = block_stages._Items()
+    for column in columns:
+        items.add(column)
+    return items.joined()
+
+
 @pytest.mark.parametrize("rows", [3, 100], ids=["mostly distinct", "often repeated"])
-def test_dictionaries_of_several_batches_join_to_the_same_items(rows):
+def test_dictionaries_of_several_batches_join_to_the_same_items(rows, monkeypatch):
     """Joined end to end, where a value may be twice in the dictionary, or unified: the same values in order."""
     columns = [
         pa.array([b"x", b"y%d" % part, b"x"] * (rows // 3), pa.large_binary()).dictionary_encode()
         for part in range(3)
     ]
-    whole = block_stages._joined(columns)
+    whole = joined(*columns)
     assert whole.to_pylist() == [value for column in columns for value in column.to_pylist()]
     assert len(whole.dictionary) == (6 if rows == 3 else 4)
-    sliced = block_stages._joined([columns[0].slice(1), columns[1]])
+    sliced = joined(columns[0].slice(1), columns[1])
     assert sliced.to_pylist() == [*columns[0].to_pylist()[1:], *columns[1].to_pylist()]
+    plain = [column.dictionary_decode() for column in columns]
+    for mixed in (plain, [columns[0], *plain[1:]], [plain[0], columns[1], plain[2]]):
+        assert joined(*mixed).to_pylist() == whole.to_pylist()
+    assert len(joined(*plain).dictionary) == 4  # batches that come plain share a dictionary,
+    monkeypatch.setattr(block_stages, "TABLE_ROWS", 1)
+    assert len(joined(*plain).dictionary) == len(whole.dictionary)  # up to so many rows
