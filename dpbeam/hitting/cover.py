@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dpbeam.kernels.columns import Columns, narrow
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, running_sums
 from dpbeam.kernels.pairs import segment_rows, unique_fingerprints
 
 _KEEP = 0.5  # rows are moved together once fewer than this share of them are left
@@ -62,7 +62,7 @@ class Cover:
     @classmethod
     def from_columns(cls, columns: Columns) -> Cover:
         """Inverse of `to_columns`."""
-        offsets = np.concatenate(([0], np.cumsum(columns["degrees"], dtype=np.int64)))
+        offsets = running_sums(columns["degrees"])
         return cls(Csr(offsets, columns["links"]), columns["users"])
 
     def to_columns(self) -> Columns:
@@ -125,7 +125,7 @@ def merge_equal(rows: Csr) -> tuple[Csr, np.ndarray]:
     order = np.lexsort((rows.row_sums(_mixed(rows.links)), degrees))
     degrees = degrees[order]
     links = rows.links[segment_rows(rows.offsets[order], degrees)]
-    offsets = np.concatenate(([0], np.cumsum(degrees)))
+    offsets = running_sums(degrees)
     ordered = Csr(offsets, links)
     # A row is compared with the one before it, pair by pair, where both are of one length.
     before = np.arange(len(links)) - ordered.per_pair(degrees)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbeam.kernels.columns import Columns
 
@@ -62,8 +63,7 @@ class Csr:
         """The same rows with the pairs where `keep` (pairs,) is true; rows may become empty."""
         if keep.all():
             return self
-        running = np.concatenate(([0], np.cumsum(keep)))
-        return Csr(running[self.offsets], np.compress(keep, self.links))
+        return Csr(running_sums(keep).take(self.offsets), np.compress(keep, self.links))
 
     def filled(self) -> Csr:
         """The rows that are not empty; the pairs are the same."""
@@ -73,9 +73,7 @@ class Csr:
     def select_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
         """Rows where the mask `rows` is true, and the mask of their pairs."""
         pairs = self.per_pair(rows)
-        degrees = self.degrees[rows]
-        offsets = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
-        return Csr(offsets, np.compress(pairs, self.links)), pairs
+        return Csr(running_sums(self.degrees[rows]), np.compress(pairs, self.links)), pairs
 
     def to_state(self, prefix: str) -> Columns:
         return {f"{prefix}.offsets": self.offsets, f"{prefix}.links": self.links}
@@ -91,6 +89,12 @@ def integer_row_sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     Differences of running sums, a third of the time of a sum of each row: both wrap around alike, so a row's sum is
     exact where it fits the type.
     """
-    running = np.zeros(len(values) + 1, values.dtype)
-    np.cumsum(values, out=running[1:])
-    return np.diff(running.take(offsets))
+    return np.diff(running_sums(values, values.dtype).take(offsets))
+
+
+def running_sums(values: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> np.ndarray:
+    """0 and the sums of the leading values, (n + 1,): the offsets of rows of these lengths."""
+    values = np.asarray(values)
+    sums = np.zeros(len(values) + 1, dtype)
+    np.cumsum(values, out=sums[1:])
+    return sums

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
+from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
@@ -125,7 +126,7 @@ class Block:
         }
         return cls(
             id=int(columns["id"][0]),
-            offsets=np.concatenate(([0], np.cumsum(columns["degrees"], dtype=np.int64))),
+            offsets=running_sums(columns["degrees"]),
             links=unpack_words("links", columns, np.int32),
             shard_offsets=columns["shard_offsets"],
             identity=known,
@@ -343,7 +344,7 @@ def _partition(
     heavy = np.flatnonzero(np.diff(offsets) > cap)
     if len(heavy):
         keep = _cap_heavy(offsets, user_fp, heavy, item, fingerprints(keys.item, dictionary), keys, cap)
-        offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
+        offsets = running_sums(keep).take(offsets)
         item = np.compress(keep, item)
     bucket = range_bucket(user_fp, num_blocks) // group
     bounds = [0, *(np.flatnonzero(bucket[1:] != bucket[:-1]) + 1).tolist(), len(bucket)]
@@ -622,7 +623,7 @@ def _assemble(
     offsets, links = _distinct_pairs(user, rank.take(item), len(user_fp), len(first))
     keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
     if not keep.all():
-        offsets = np.concatenate(([0], np.cumsum(keep)))[offsets]
+        offsets = running_sums(keep).take(offsets)
         links = np.compress(keep, links)
     used = np.zeros(len(item_fp), bool)
     used[links] = True
@@ -659,4 +660,4 @@ def _distinct_pairs(
 def offsets_of(sorted_ids: np.ndarray, count: int) -> np.ndarray:
     """CSR offsets of ids 0..count-1 in a sorted array, (count + 1,) int64."""
     counts = np.bincount(sorted_ids.astype(np.int64), minlength=count)
-    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return running_sums(counts)

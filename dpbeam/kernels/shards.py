@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns, pack_arrays
+from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 from dpbeam.randomness import fingerprints
 
@@ -145,7 +146,7 @@ def build_shard(
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
     parts = [items[i] for i in order]
-    offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+    offsets = running_sums([len(part) for part in parts])
     fp = np.concatenate([fingerprints(item_key, part) for part in parts])
     first, slots, distinct_fp = distinct_fingerprints(fp, runs=True)
     return Shard(

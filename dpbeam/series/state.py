@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.pairs import (
     Block,
     PairKeys,
@@ -108,7 +109,10 @@ class Users:
         gone = among(self.user_fp, users)
         keep = ~np.repeat(gone, np.diff(self.offsets))
         return replace(
-            self, offsets=_kept_pairs(self.offsets, keep), links=self.links[keep], ranks=self.ranks[keep]
+            self,
+            offsets=running_sums(keep).take(self.offsets),
+            links=self.links[keep],
+            ranks=self.ranks[keep],
         )
 
     def _come(self: U, night: Block, sample_key: bytes, max_items: int) -> tuple[U, np.ndarray]:
@@ -163,7 +167,7 @@ class Users:
         return Users(
             user_fp=rows_at(self.user_fp, np.flatnonzero(keep)),
             used=self.used[keep],
-            offsets=np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
+            offsets=running_sums(degrees),
             links=self.links[pairs],
             ranks=self.ranks[pairs],
             item_fp=self.item_fp,
@@ -180,7 +184,7 @@ class Users:
         return Users(
             user_fp=self.user_fp,
             used=self.used,
-            offsets=_kept_pairs(self.offsets, pairs),
+            offsets=running_sums(pairs).take(self.offsets),
             links=(np.cumsum(held) - 1)[links].astype(np.int32),
             ranks=self.ranks[pairs],
             item_fp=rows_at(self.item_fp, rows),
@@ -344,7 +348,7 @@ class SeriesState(Users):
         keep = ~out[self.links]
         return replace(
             state,
-            offsets=_kept_pairs(self.offsets, keep),
+            offsets=running_sums(keep).take(self.offsets),
             links=(np.cumsum(~out) - 1)[self.links[keep]].astype(np.int32),
             ranks=self.ranks[keep],
             item_fp=rows_at(self.item_fp, stays),
@@ -455,11 +459,6 @@ def _next_ranks(
         position[order] = segment_rows(np.zeros(len(counts), np.int64), counts)
     rank = used[user] + 1 + position
     return np.where(rank <= max_items, rank, 0).astype(np.int32)
-
-
-def _kept_pairs(offsets: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """The users' offsets when only these pairs are left."""
-    return np.concatenate(([0], np.cumsum(keep)))[offsets]
 
 
 def _binary(array: pa.Array) -> pa.Array:
