@@ -220,10 +220,12 @@ def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, n
     new = _begins(ordered)
     mixed = np.flatnonzero(new & ~new_prefix)
     if len(mixed):
-        run = np.cumsum(new_prefix)
-        rows = np.flatnonzero(np.isin(run, run[mixed]))
+        begins = np.append(np.flatnonzero(new_prefix), n)
+        run = np.unique(np.searchsorted(begins, mixed, side="right") - 1)
+        lengths = begins[run + 1] - begins[run]
+        rows = segment_rows(begins[run], lengths)
         members = order[rows]
-        order[rows] = members[np.lexsort((fp[members, 1], fp[members, 0], run[rows]))]
+        order[rows] = members[np.lexsort((fp[members, 1], fp[members, 0], np.repeat(run, lengths)))]
         ordered[rows] = rows_at(fp, order[rows])
         new = _begins(ordered)
     return order, new, ordered
@@ -658,6 +660,6 @@ def _distinct_pairs(
 
 
 def offsets_of(sorted_ids: np.ndarray, count: int) -> np.ndarray:
-    """CSR offsets of ids 0..count-1 in a sorted array, (count + 1,) int64."""
-    counts = np.bincount(sorted_ids.astype(np.int64), minlength=count)
+    """CSR offsets of ids 0..count-1 in a sorted array of 64-bit integers, (count + 1,) int64."""
+    counts = np.bincount(sorted_ids.view(np.int64), minlength=count)
     return running_sums(counts)
