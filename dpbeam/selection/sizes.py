@@ -82,7 +82,10 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
     one_step = known and pairs <= min(PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     blocks = max(min(math.ceil(pairs / PAIRS_PER_BLOCK), BLOCKS), math.ceil(pairs / most))
-    blocks = min(max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000))), MAX_BLOCKS)
+    blocks = max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000)))
+    if MIN_PARALLELISM < blocks < BLOCKS:  # so that two or four workers end a stage together
+        blocks = math.ceil(blocks / MIN_PARALLELISM) * MIN_PARALLELISM
+    blocks = min(blocks, MAX_BLOCKS)
     if num_shards is not None:
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR

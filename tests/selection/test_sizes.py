@@ -50,6 +50,8 @@ def test_blocks_and_shards_grow_and_stay_within_bounds():
         before = sizes
     assert choose_sizes(None) == choose_sizes(DEFAULT_PAIRS)
     assert choose_sizes(40 * PAIRS_PER_BLOCK).num_blocks == 40
+    few = [choose_sizes(n * PAIRS_PER_BLOCK).num_blocks for n in range(4, 14)]
+    assert few == [4, 8, 8, 8, 8, 12, 12, 12, 12, 16]  # a whole number for each of two or four workers
 
 
 def test_the_callers_number_of_shards_is_kept():
