@@ -96,7 +96,8 @@ class TestPlan:
 
     @pytest.mark.parametrize("method", selectors())
     def test_table(self, method, capsys):
-        code, out, err = run(capsys, "plan", "--epsilon=1", "--delta=1e-8", f"--method={method}")
+        budget = ["--epsilon=1", "--delta=1e-8", "--max_items_per_user=8"]
+        code, out, err = run(capsys, "plan", *budget, f"--method={method}")
         assert (code, err) == (0, "")
         assert "limit of any algorithm" in out and method in out
 

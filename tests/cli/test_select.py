@@ -107,7 +107,7 @@ class TestOutput:
         weights = find(method).shows_weights
         flags = [
             f"--method={method}",
-            "--max_items_per_user=60",
+            "--max_items_per_user=16",
             KEY,
             *["--noisy_weights"] * weights,
             "--quiet",

@@ -25,7 +25,7 @@ from dpbeam.topk.config import TopKConfig, plan_topk
 
 
 def planned(epsilon=1.0, delta=1e-5, k=50, method="basic", share=None, **settings):
-    selection = SelectionConfig(epsilon, delta, method, max_items_per_user=20, **settings)
+    selection = SelectionConfig(epsilon, delta, method, max_items_per_user=10, **settings)
     return plan_hitting_set(HittingSetConfig(epsilon, delta, k, selection, share))
 
 

@@ -55,8 +55,8 @@ class TestEqualsTheCommand:
     @pytest.mark.parametrize("method", selectors())
     def test_items_weights_and_ledger(self, method, tmp_path):
         weights = selectors()[method].shows_weights
-        selected = select(TABLE, method=method, max_items_per_user=60, noisy_weights=weights)
-        flags = ["--max_items_per_user=60", *["--noisy_weights"] * weights]
+        selected = select(TABLE, method=method, max_items_per_user=16, noisy_weights=weights)
+        flags = ["--max_items_per_user=16", *["--noisy_weights"] * weights]
         table, ledger = command(TABLE, tmp_path, f"--method={method}", *flags)
         assert selected.table.to_pydict() == table.to_pydict() and len(selected) > 5
         mine = json.loads(selected.ledger.to_json())

@@ -33,7 +33,7 @@ SELECTORS = list(selectors())
 
 def config(epsilon=1.0, delta=1e-6, k=20, selector="basic", **more):
     """cdp-peel unless another is asked for; tests/topk/test_gauss_rank.py has the plans of the default."""
-    selection = None if selector is None else SelectionConfig(1.0, 0.5, method=selector)
+    selection = None if selector is None else SelectionConfig(1.0, 0.5, method=selector, max_items_per_user=8)
     return TopKConfig(epsilon, delta, k, **{"mechanism": "cdp-peel", "selection": selection, **more})
 
 
