@@ -501,33 +501,35 @@ def files_of(folder: str) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("more", [[], ["--noisy_counts", "--encrypt_intermediates"]])
-def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, more):
+@pytest.mark.parametrize(
+    "more, first",
+    [
+        (["--noisy_counts", "--encrypt_intermediates"], ON_ENGINE),
+        ([], ()),  # mixed: night 3 goes on from night 2 in one process
+    ],
+)
+def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, more, first):
     monkeypatch.setenv(FOLDER_KEY, "ab" * 32)
     opening = ["series", *OPEN, "--insecure_test_key=ab", *more]
     assert main(opening) == 0
     assert run(1) == run(2, files="") == run(3) == 0
     expected, before = files_of("out"), shown(capsys)["series"]
     shutil.rmtree("f"), shutil.rmtree("out")
-    for first in (ON_ENGINE, ()):  # also mixed: night 3 goes on from night 2 in one process
-        assert main(opening) == 0
-        assert run(1, *first) == run(2, *ON_ENGINE, files="") == 0
-        assert sorted(os.listdir("f"))[-1].startswith("state-") and any(
-            "-block-" in n for n in os.listdir("f")
-        )
-        assert run(3, *first) == 0
-        ours, series = files_of("out"), shown(capsys)["series"]
-        assert {n: d.replace(series.encode(), before.encode()) for n, d in ours.items()} == expected
-        # Again: nothing changes, and other pairs are refused, on the engine and here.
-        held = files_of("f")
-        for how in (ON_ENGINE, ()):
-            assert run(1, *how) == run(3, *how) == 0
-            capsys.readouterr()
-            assert run(1, *how, files="n2.csv") == 2
-            assert "was made from other pairs" in capsys.readouterr().err
-        assert files_of("f") == held and files_of("out") == ours
-        assert not any(name.startswith("work-") for name in os.listdir("f"))
-        shutil.rmtree("f"), shutil.rmtree("out")
+    assert main(opening) == 0
+    assert run(1, *first) == run(2, *ON_ENGINE, files="") == 0
+    assert sorted(os.listdir("f"))[-1].startswith("state-") and any("-block-" in n for n in os.listdir("f"))
+    assert run(3, *first) == 0
+    ours, series = files_of("out"), shown(capsys)["series"]
+    assert {n: d.replace(series.encode(), before.encode()) for n, d in ours.items()} == expected
+    # Again: nothing changes, and other pairs are refused, on the engine and here.
+    held = files_of("f")
+    for how in (ON_ENGINE, ()):
+        assert run(1, *how) == run(3, *how) == 0
+        capsys.readouterr()
+        assert run(1, *how, files="n2.csv") == 2
+        assert "was made from other pairs" in capsys.readouterr().err
+    assert files_of("f") == held and files_of("out") == ours
+    assert not any(name.startswith("work-") for name in os.listdir("f"))
 
 
 def test_what_an_engine_cannot_make_is_refused(place, capsys):

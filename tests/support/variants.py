@@ -8,6 +8,7 @@ from __future__ import annotations
 from dpbeam.engine.program import Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
+from dpbeam.selectors.registry import variants
 from tests.selectors.case import SelectorCase, cases
 
 VARIANTS: dict[str, dict] = {
@@ -15,6 +16,9 @@ VARIANTS: dict[str, dict] = {
     for method, case in cases().items()
     for name, settings in case.small.items()
 }
+
+#: Variants of the registry that run the code of another one with other numbers.
+NUMBERS_ALONE = {"gsu4", "gsu16", *(n for n in variants() if n.endswith(("published", "accounting")))}
 
 
 def case_of(name: str) -> SelectorCase:

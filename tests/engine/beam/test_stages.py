@@ -28,6 +28,7 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import defaults, variants
 from tests.support.objects import STORE
+from tests.support.variants import NUMBERS_ALONE
 
 KEY = "stages"
 METHODS = variants()
@@ -108,9 +109,6 @@ def in_process(plan, users, items, num_blocks=3, num_shards=2):
         num_shards=num_shards,
     )
     return sorted(zip(released.items.to_pylist(), released.noisy_weight.tolist()))
-
-
-NUMBERS_ALONE = ("gsu4", "gsu16", *(name for name in METHODS if name.endswith(("published", "accounting"))))
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in NUMBERS_ALONE])

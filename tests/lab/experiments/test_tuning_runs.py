@@ -20,7 +20,7 @@ def population(number: int):
 
 
 def tuned(jobs, population=population, **options):
-    tried = choices(1.0, 1e-4, METHODS, {"max_items_per_user": (20,)})
+    tried = choices(1.0, 1e-4, METHODS, {"max_items_per_user": (10,)})
     with ParallelRuns(jobs) as runs:
         tuning = tune(population, tried, repetitions=3, seed=4, runs=runs, **options)
         return tuning, runs.started
