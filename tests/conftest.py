@@ -3,7 +3,6 @@
 Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `--engines`, and are left out otherwise.
 """
 
-import functools
 import gc
 import sys
 
@@ -29,11 +28,6 @@ def frugal() -> None:
         from dpbeam.runners.frugal import compute_once
 
         compute_once()
-    if "dpbeam.series.config" in sys.modules:
-        from dpbeam.series import config
-
-        # A function of what it is given, asked by every window that a test opens or loads.
-        config.calibrate_series = functools.cache(config.calibrate_series)
 
 
 #: Files that take minutes on engines, the longest first: else one process would begin one when the other has ended.

@@ -13,6 +13,7 @@ the sum above holds. Safe side: thresholds up, caps down.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class SeriesCalibration:
         return ComposedEvent("gaussian", (*noises, tests), label="series")
 
 
+@functools.lru_cache(maxsize=64)  # a command asks more than once
 def calibrate_series(
     epsilon: float,
     delta: float,
