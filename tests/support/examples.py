@@ -117,7 +117,11 @@ def _working_in(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        with mock.patch.dict(os.environ, environment), mock.patch("tempfile.tempdir", environment["TMPDIR"]):
+        with (
+            mock.patch.dict(os.environ, environment),
+            mock.patch("tempfile.tempdir", environment["TMPDIR"]),
+            mock.patch("os.sched_getaffinity", lambda _: {0}, create=True),  # experiments start no processes
+        ):
             yield
     finally:
         os.chdir(before)
@@ -140,7 +144,7 @@ def _run_python(code: str) -> int:
 class Workspace:
     """A folder as the documents assume it: the sources' folders, `logs` and `corpus` with data, `dpbeam` on the PATH.
 
-    logs/*.parquet: columns user_id and query, 3,000 users. corpus/*.txt.gz: 5,000 lines of the bundled sample.
+    logs/*.parquet: columns user_id and query, 2,000 users. corpus/*.txt.gz: 2,000 lines of the bundled sample.
     """
 
     def __init__(self, folder: Path):
@@ -150,7 +154,7 @@ class Workspace:
         (folder / "logs").mkdir()
         (folder / "corpus").mkdir()
         rng = np.random.default_rng(9)
-        user = np.repeat(np.arange(3_000), 8)
+        user = np.repeat(np.arange(2_000), 8)
         query = (2_000 ** rng.random(len(user))).astype(int)
         for part in range(2):
             table = pa.table(
@@ -158,7 +162,7 @@ class Workspace:
             )
             pq.write_table(table, folder / "logs" / f"2026-11-0{part + 1}.parquet")
         with gzip.open(ROOT / "dpbeam" / "data" / "wordnet_glosses.txt.gz", "rb") as sample:
-            lines = sample.read().splitlines(keepends=True)[:5_000]
+            lines = sample.read().splitlines(keepends=True)[:2_000]
         (folder / "corpus" / "glosses.txt.gz").write_bytes(gzip.compress(b"".join(lines), 1))
         programs = folder / ".venv" / "bin"
         programs.mkdir(parents=True)
