@@ -9,6 +9,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+gc.disable()  # until all tests are collected: nearly half of the time of that goes into garbage that is none
+
 settings.register_profile("dpbeam", derandomize=True, deadline=None, database=None)
 settings.load_profile("dpbeam")
 
@@ -73,3 +75,4 @@ def pytest_collection_finish(session) -> None:
     """Modules and tests stay to the end: no collection of garbage has to look through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
