@@ -35,7 +35,7 @@ METHODS = variants()
 
 
 def plan_of(name, **more):
-    settings = {"max_items_per_user": 60, **METHODS[name], **more}
+    settings = {"max_items_per_user": 16, **METHODS[name], **more}
     return make_plan(SelectionConfig(epsilon=2.0, delta=1e-3, **settings))
 
 
