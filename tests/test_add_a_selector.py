@@ -76,23 +76,39 @@ def test_a_plan_refuses_what_contradicts_itself(tree):
     run(tree, "refused.py")
 
 
-def test_the_audit_passes_it_and_refutes_its_faults(tree):
-    said = run(tree, "audited.py")
-    assert said.count("| passes |") == 1 and said.count("| refuted |") >= 5, said
+PROGRAMS = """
+import runpy, sys
+from dpbeam.cli import main
+for program in ("audited.py", "tried.py"):
+    print("##", program)
+    runpy.run_path(program, run_name="__main__")
+print("## dpbeam")
+sys.exit(main(sys.argv[1:]))
+"""
 
 
-def test_it_runs(tree):
-    said = run(tree, "tried.py")
-    counts = {method: int(items) for method, items in re.findall(r"^(\S+) (\d+) items", said, re.M)}
+@pytest.fixture(scope="module")
+def said(tree) -> dict[str, str]:
+    """What the page's programs and its command print, one after another in one process."""
+    text = (ROOT / "docs" / "how-to" / "add_a_selector.md").read_text()
+    (block,) = [block for block in blocks(text) if block.language == "shell"]
+    argv = block.code.split()
+    assert argv[0] == "dpbeam"
+    parts = run(tree, "-c", PROGRAMS, *argv[1:]).split("## ")
+    return dict(part.split("\n", 1) for part in parts[1:])
+
+
+def test_the_audit_passes_it_and_refutes_its_faults(said):
+    table = said["audited.py"]
+    assert table.count("| passes |") == 1 and table.count("| refuted |") >= 5, table
+
+
+def test_it_runs(said):
+    counts = {
+        method: int(items) for method, items in re.findall(r"^(\S+) (\d+) items", said["tried.py"], re.M)
+    }
     assert counts["sift"] > 0.5 * counts["basic"] > 0, said
 
 
-def test_the_command_line_knows_it(tree):
-    (block,) = [
-        b
-        for b in blocks((ROOT / "docs" / "how-to" / "add_a_selector.md").read_text())
-        if b.language == "shell"
-    ]
-    argv = block.code.split()
-    assert argv[0] == "dpbeam"
-    assert "sift" in run(tree, "-m", "dpbeam.cli", *argv[1:])
+def test_the_command_line_knows_it(said):
+    assert "sift" in said["dpbeam"]

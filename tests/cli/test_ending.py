@@ -67,7 +67,7 @@ class TestPrinting:
         assert done.returncode == 0 and without_progress(done.stderr) == ""
         assert len(os.listdir(tmp_path / "out")) == 2
 
-    @pytest.mark.parametrize("arguments", [[*PLAN, "--json"], ["select", "--help"], ["check"]])
+    @pytest.mark.parametrize("arguments", [[*PLAN, "--json"], ["select", "--help"]])
     def test_a_reader_may_leave(self, arguments):
         done = shell('"$@" | true; exit ${PIPESTATUS[0]}', *arguments)
         assert (done.returncode, done.stderr) == (0, "")

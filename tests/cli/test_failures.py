@@ -93,7 +93,7 @@ class TestRunners:
     def test_worker_processes_keep_their_log_to_themselves(self, pairs, tmp_path):
         """And release what this process does."""
         command = ["select", "--input", pairs, *COLUMNS, *BUDGET, "--insecure_test_key=ab"]
-        flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+        flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]
         flags.append(f"--temp_location={tmp_path}")  # the machine's own may hold what a killed run left
         done = subprocess.run(
             [sys.executable, "-m", "dpbeam.cli", *command, *flags, f"--output={tmp_path / 'x'}"],

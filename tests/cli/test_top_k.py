@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-import subprocess
+import runpy
 import sys
 from collections import Counter
 from pathlib import Path
@@ -190,27 +190,15 @@ class TestOutput:
         assert [tuple(row.split("\t")) for row in rows] == [tuple(map(str, row)) for row in expected]
         assert len(rows) == 6
 
-    def test_module_is_the_same_command(self, histogram, tmp_path):
+    def test_module_is_the_same_command(self, histogram, tmp_path, monkeypatch, capsys):
         out = str(tmp_path / "top")
-        command = [
-            sys.executable,
-            "-m",
-            "pipelines.top_k",
-            "--histogram",
-            histogram,
-            *BUDGET,
-            KEY,
-            "--k=3",
-            PUBLIC,
-        ]
-        done = subprocess.run(
-            [*command, f"--output={out}", f"--temp_location={tmp_path / 'temp'}"],
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-        assert (done.returncode, without_progress(done.stderr)) == (0, KEY_WARNING)
-        assert "3 items released" in done.stdout
+        flags = ["--histogram", histogram, *BUDGET, KEY, "--k=3", PUBLIC, f"--output={out}"]
+        monkeypatch.setattr(sys, "argv", ["top_k", *flags, f"--temp_location={tmp_path / 'temp'}"])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module("pipelines.top_k", run_name="__main__", alter_sys=True)
+        told, err = capsys.readouterr()
+        assert (end.value.code, without_progress(err)) == (0, KEY_WARNING)
+        assert "3 items released" in told
 
     def test_dry_run_reads_and_writes_nothing(self, pairs, tmp_path, capsys):
         out = str(tmp_path / "top")

@@ -62,11 +62,11 @@ def test_words(argv, message, place, capsys):
     assert message in refused(capsys, *argv)
 
 
-def test_the_environment_reaches_no_terminal(place):
+def test_the_environment_reaches_no_terminal(place, capsys):
     """Escapes in a path that a message of success repeats."""
-    argv = [sys.executable, "-m", "dpbeam.cli", "select", *JOB[:-1], "--output=\x1b[31mred"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr and r"\x1b[31mred" in done.stdout
+    assert main(["select", *JOB[:-1], "--output=\x1b[31mred"]) == 0
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and r"\x1b[31mred" in out
 
 
 @pytest.mark.parametrize("made", ["text", "folder", "fifo"])

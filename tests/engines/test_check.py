@@ -190,21 +190,19 @@ def test_workers(tmp_path):
 
 def test_files_that_go_with_the_job():
     """The job server keeps them on its own disk, which workers on other machines do not see."""
-    for flag in (
-        "--save_main_session",
-        "--setup_file=setup.py",
-        "--extra_packages=a.whl",
-        "--requirements_file=r.txt",
+    flink = ["--runner=FlinkRunner", "--flink_master"]
+    spark = ["--runner=SparkRunner", "--spark_master_url"]
+    for flag, engine in (
+        ("--save_main_session", flink),
+        ("--setup_file=setup.py", spark),
+        ("--extra_packages=a.whl", flink),
+        ("--requirements_file=r.txt", spark),
     ):
-        for engine in (
-            ["--runner=FlinkRunner", "--flink_master"],
-            ["--runner=SparkRunner", "--spark_master_url"],
-        ):
-            here, far = ([engine[0], f"{engine[1]}={host}:1", flag] for host in ("localhost", "far.invalid"))
-            assert "staged files" not in rows(here)
-            assert rows(far)["staged files"].finding.startswith(flag.partition("=")[0].removesuffix("s"))
-            assert "staged files" not in rows([*far, "--artifacts_dir=/mnt/all"])
-            assert "staged files" not in rows(far[:2])
+        here, far = ([engine[0], f"{engine[1]}={host}:1", flag] for host in ("localhost", "far.invalid"))
+        assert "staged files" not in rows(here)
+        assert rows(far)["staged files"].finding.startswith(flag.partition("=")[0].removesuffix("s"))
+        assert "staged files" not in rows([*far, "--artifacts_dir=/mnt/all"])
+        assert "staged files" not in rows(far[:2])
 
 
 def test_a_local_output_with_remote_workers_is_refused(tmp_path):
