@@ -55,7 +55,7 @@ def test_a_model_gives_a_file_that_select_takes_as_it_is(tmp_path, pairs, capsys
 
 def test_choices_come_back_from_their_files(tmp_path):
     job = tmp_path / "job.yaml"
-    candidates = choices(1.0, 1e-5)
+    candidates = choices(1.0, 1e-5, tried={"max_items_per_user": (8, 16)})
     for choice in candidates[::3]:
         job.write_text(yaml.safe_dump(choice.flags(1.0, 1e-5)))
         options, _ = select.make_parser().parse([f"--config={job}"])

@@ -245,10 +245,10 @@ def test_privacy_of_neighbours(tools, epsilon):
 
 @pytest.mark.parametrize("mechanism", [joint, fast_joint])
 def test_samples_end_to_end(tools, mechanism):
-    """2,500 keys, chi-square over 12 sequences, false alarm 1e-7; epsilon times 0.8 or 1.25 fails."""
+    """2,000 keys, chi-square over 12 sequences, false alarm 1e-7; epsilon times 0.8 or 1.25 fails."""
     counts = np.array([2, 9, 0, 6])
     fp = tools.fingerprints_of(4)
-    got = tools.count_outcomes(lambda key: mechanism(counts, fp, 2, 0.6, key), 2500)
+    got = tools.count_outcomes(lambda key: mechanism(counts, fp, 2, 0.6, key), 2000)
     order = np.argsort(-counts)
 
     def p_value(epsilon):
