@@ -100,7 +100,7 @@ def test_old_ledgers(path):
 @pytest.mark.parametrize("method", selectors())
 def test_every_method(method):
     """No dearer than its ledger, but for what the accountant rounds up."""
-    ledger = ledger_of(make_plan(SelectionConfig(1.0, 1e-5, method)).event, 1.0, 1e-5)
+    ledger = ledger_of(make_plan(SelectionConfig(1.0, 1e-5, method, max_items_per_user=8)).event, 1.0, 1e-5)
     delta = exported_delta(export_event(ledger), ledger.epsilon)
     assert delta == pytest.approx(ledger.verify().delta, rel=1e-5)
 

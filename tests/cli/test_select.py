@@ -328,8 +328,8 @@ class TestEdges:
 
     def test_huge_user_and_universal_item(self, tmp_path, capsys):
         path = tmp_path / "skew.parquet"
-        many = pa.table({"user": ["huge"] * 300_000, "item": [f"own {n}" for n in range(300_000)]})
-        everybody = pa.table({"user": [f"u{n}" for n in range(50_000)], "item": ["all"] * 50_000})
+        many = pa.table({"user": ["huge"] * 100_000, "item": [f"own {n}" for n in range(100_000)]})
+        everybody = pa.table({"user": [f"u{n}" for n in range(20_000)], "item": ["all"] * 20_000})
         pq.write_table(pa.concat_tables([many, everybody]), path)
         out = str(tmp_path / "items")
         for method in ("mad2r", "gsu"):

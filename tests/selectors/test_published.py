@@ -38,7 +38,7 @@ def released() -> dict[str, int]:
     return counts
 
 
-@pytest.mark.slow
+@pytest.mark.engines  # seconds, on real data
 def test_published_settings_within_two_percent_and_gsu_of_eight_rounds():
     """In one test, as processes side by side would each release all again."""
     counts = released()

@@ -21,9 +21,11 @@ RELEASE = Release(
 )
 
 
-def ledger_of(method: str = "basic", release: Release | None = RELEASE, **changes: Any) -> Ledger:
+def ledger_of(
+    method: str = "basic", release: Release | None = RELEASE, max_items: int | None = None, **changes: Any
+) -> Ledger:
     """The ledger of a selection with epsilon 1 and delta 1e-6, as committed."""
-    plan = make_plan(SelectionConfig(1.0, 1e-6, method))
+    plan = make_plan(SelectionConfig(1.0, 1e-6, method, max_items_per_user=max_items))
     ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit=one_value_of("user"))
     shards = 1 if release is None else len(release.outputs)
     ledger.parameters["output"] = {"format": "parquet", "shards": shards}

@@ -275,7 +275,7 @@ def test_a_plan_that_states_other_coins_is_refused():
 
 
 def test_the_domain_of_top_k_composes_by_basic_composition():
-    config = SelectionConfig(1.0, 1e-5, "bits", max_items_per_user=20)
+    config = SelectionConfig(1.0, 1e-5, "bits", max_items_per_user=8)
     ranking_plan = plan_topk(TopKConfig(2.0, 1e-4, 5, selection=config))
     assert ranking_plan.composition == "basic"
     spent = account(ranking_plan.event)
