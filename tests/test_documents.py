@@ -1,5 +1,6 @@
 """What the documents list is what there is."""
 
+import functools
 import importlib
 import re
 
@@ -127,19 +128,25 @@ def test_the_readme_names_every_document(document):
     assert f"({document})" in (ROOT / "README.md").read_text()
 
 
+@functools.cache
+def texts_of_tests() -> dict[str, str]:
+    """Path without its suffix -> what stands there."""
+    return {p.with_suffix("").as_posix(): p.read_text() for p in (ROOT / "tests").rglob("test_*.py")}
+
+
 def unknown_tests(named: str) -> list[str]:
     """Of the tests that a cell names, `path::Class::test_*` or parts of it, those that do not exist."""
-    missing, files = [], sorted((ROOT / "tests").rglob("test_*.py"))
+    missing, files = [], texts_of_tests()
     for name in re.findall(r"`([^`]+)`", named):
         *place, last = re.sub(r"\[.*\]$", "", name.removeprefix("../")).split("::")
-        if not place and any(path.with_suffix("").as_posix().endswith(f"/{last}") for path in files):
+        if not place and any(path.endswith(f"/{last}") for path in files):
             continue
         if not place and (ROOT / "tests" / last).is_dir():
             continue
-        inside = [p for p in files if not place or p.with_suffix("").as_posix().endswith(f"/{place[0]}")]
+        inside = [text for path, text in files.items() if not place or path.endswith(f"/{place[0]}")]
         wanted = last.replace("*", r"\w*")
         pattern = re.compile(rf"^\s*(?:def|class) {wanted}\b", re.M)
-        if not any(pattern.search(path.read_text()) for path in inside):
+        if not any(map(pattern.search, inside)):
             missing.append(name)
     return missing
 

@@ -157,7 +157,7 @@ class TestHostile:
 
 # The audit of the whole: selection and peeling on neighbouring inputs, many keys, what comes out.
 
-TRIALS, ALPHA = 400, 1e-6
+TRIALS, ALPHA = 250, 1e-6
 EPSILON, DELTA = 1.0, 0.05
 ITEMS = [f"item {n}" for n in range(12)]
 

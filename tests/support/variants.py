@@ -18,7 +18,7 @@ VARIANTS: dict[str, dict] = {
 }
 
 #: Variants of the registry that run the code of another one with other numbers.
-NUMBERS_ALONE = {"gsu4", "gsu16", *(n for n in variants() if n.endswith(("published", "accounting")))}
+NUMBERS_ALONE = {"gsu2", "gsu4", "gsu16", *(n for n in variants() if n.endswith(("published", "accounting")))}
 
 
 def case_of(name: str) -> SelectorCase:
