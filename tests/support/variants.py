@@ -5,6 +5,11 @@ At these budgets thresholds lie between 1 and 9, so that a hundred users release
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
 from dpbeam.engine.program import Program
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
@@ -19,6 +24,12 @@ VARIANTS: dict[str, dict] = {
 
 #: Variants of the registry that run the code of another one with other numbers.
 NUMBERS_ALONE = {"gsu2", "gsu4", "gsu16", *(n for n in variants() if n.endswith(("published", "accounting")))}
+
+
+def own_code_first(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: what ends with one of NUMBERS_ALONE runs with --engines."""
+    alone = {name: name.split(", ")[-1] in NUMBERS_ALONE for name in names}
+    return [pytest.param(name, marks=pytest.mark.engines if alone[name] else ()) for name in alone]
 
 
 def case_of(name: str) -> SelectorCase:

@@ -12,7 +12,7 @@ from dpbeam.lab.audit.neighbours import Neighbours, worst_cases
 from dpbeam.selectors import base
 from dpbeam.selectors.registry import variants
 from tests.selectors.case import cases
-from tests.support.variants import NUMBERS_ALONE
+from tests.support.variants import own_code_first
 
 FAULTS = faults()
 VARIANTS = variants()
@@ -23,9 +23,7 @@ def all_novel(count: int) -> Neighbours:
     return Neighbours(*base.all_novel(count))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.engines if n in NUMBERS_ALONE else ()) for n in VARIANTS]
-)
+@pytest.mark.parametrize("name", own_code_first(VARIANTS))
 def test_selector_keeps_its_claim(name):
     """All worst cases; a correct program fails with probability at most 1e-6.
 

@@ -15,6 +15,7 @@ from dpbeam.lab.audit.faults import quiet
 from dpbeam.lab.audit.programs import programs
 from dpbeam.randomness import RunKey
 from dpbeam.selectors.registry import selectors, variants
+from tests.support.variants import own_code_first
 
 ALPHA = 1e-6  # a sound program fails one test with this probability
 PROGRAMS = programs()
@@ -44,7 +45,7 @@ def test_every_selector_and_every_family_is_there():
     assert {name.split(",")[0] for name in PROGRAMS} == {"select", "counts", "count", "top-k", "pack"}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", own_code_first(PROGRAMS))
 def test_draws_are_as_stated_and_a_scale_that_is_off_shows(name, running):
     """Noise x 0.7, of items and of the hub: every round for itself. x 1.3 shows below, in the p-value alone."""
     made = running(name)
