@@ -471,11 +471,12 @@ def _cap_heavy(
 ) -> np.ndarray:
     """Mask of the rows that stay: all of other users, the distinct bottom sample of the heavy ones."""
     keep = np.ones(int(offsets[-1]), bool)
+    degrees = np.diff(offsets)
     _, rank, distinct_fp = distinct_fingerprints(item_fp)
     width = np.uint64(max(len(distinct_fp) - 1, 1).bit_length())
-    for users in _users_at_once(np.diff(offsets)[heavy]):
+    for users in _users_at_once(degrees[heavy]):
         some = heavy[users]
-        lengths = np.diff(offsets)[some]
+        lengths = degrees[some]
         rows = segment_rows(offsets[some], lengths)
         words = np.repeat(np.arange(len(some), dtype=np.uint64) << width, lengths)
         words |= rank.take(item.take(rows)).view(np.uint64)
