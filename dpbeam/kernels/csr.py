@@ -32,7 +32,8 @@ class Csr:
     def row(self) -> np.ndarray:
         """(pairs,) int64: the row of each pair."""
         count = len(self.links)
-        return np.cumsum(np.bincount(self.offsets[1:-1], minlength=count + 1)[:count])
+        begun = np.bincount(self.offsets[1:-1], minlength=count + 1)[:count]
+        return np.cumsum(begun, out=begun)
 
     def per_pair(self, row_values: np.ndarray) -> np.ndarray:
         """Repeat one value per row along its pairs, (pairs,)."""

@@ -20,7 +20,10 @@ def fill_weights(rows: Csr, score: np.ndarray, caps: np.ndarray) -> np.ndarray:
     Args:
       caps: (rows,) float64 in (0, 1], the cap of each user's *original* degree.
     """
-    return fill_to(rows, score, rows.per_pair(caps))
+    filled = rows.filled()
+    if filled is not rows:
+        caps = np.compress(rows.degrees > 0, caps)
+    return fill_to(filled, score, filled.per_pair(caps))
 
 
 def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
