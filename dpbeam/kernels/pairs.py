@@ -325,7 +325,7 @@ def partition_again(
             lengths=np.concatenate([message["rows"] for message in messages]).astype(np.int64),
         )
         index, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
-        distinct, dictionary = encode_dictionary(as_dictionary(dictionary, len(dictionary)))
+        distinct, dictionary = encode_dictionary(dictionary.dictionary_encode())
         yield from _partition(
             rows, distinct.take(index), dictionary, keys, num_blocks, cap, common_kinds(messages), 1
         )
@@ -426,24 +426,24 @@ def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
 
 
-def as_dictionary(items: pa.Array, rows: int = TABLE_ROWS) -> pa.DictionaryArray:
-    """An array without nulls as a dictionary that has a value once for each so many rows; a dictionary as it is."""
+def as_dictionary(items: pa.Array) -> pa.DictionaryArray:
+    """An array without nulls as a dictionary that has a value once for TABLE_ROWS rows; a dictionary as it is."""
     if isinstance(items, pa.ChunkedArray):
         items = items.combine_chunks()
     if pa.types.is_dictionary(items.type):
         return items
-    starts = range(0, max(len(items), 1), max(rows, 1))
-    return join_dictionaries([items.slice(start, rows).dictionary_encode() for start in starts])
+    starts = range(0, max(len(items), 1), TABLE_ROWS)
+    return join_dictionaries([items.slice(start, TABLE_ROWS).dictionary_encode() for start in starts])
 
 
 def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     """One array without nulls of several of one type, with the entries of all dictionaries."""
     if len(parts) == 1:
         return parts[0]
-    starts = np.cumsum([0, *(len(part.dictionary) for part in parts)])
-    indices = [part.indices.to_numpy() + start for part, start in zip(parts, starts.astype(np.int32))]
-    dictionary = pa.concat_arrays([part.dictionary for part in parts])
-    return pa.DictionaryArray.from_arrays(pa.array(np.concatenate(indices)), dictionary)
+    index, dictionary = _concat_dictionaries(
+        [(part.indices.to_numpy(), part.dictionary) for part in parts], np.int32
+    )
+    return pa.DictionaryArray.from_arrays(pa.array(index), dictionary)
 
 
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
@@ -514,38 +514,25 @@ def bottom_sample(
     heavy = np.flatnonzero(degrees > cap)
     for users in _users_at_once(degrees[heavy]):
         some = heavy[users]
-        rows = segment_rows(offsets[some], degrees[some])
-        keep[rows] = _bottom(
-            degrees[some], rows_at(user_fp, some), item_fp, links.take(rows), sample_key, cap
-        )
+        lengths = degrees[some]
+        rows = segment_rows(offsets[some], lengths)
+        user = np.repeat(np.arange(len(some)), lengths)
+        bits = pair_bits(sample_key, rows_at(user_fp, some), item_fp, user, links.take(rows))
+        # Sort by (user, leading PRF bits) in one word; the cap-th value of a user is its bar.
+        width = len(some).bit_length()
+        leading = (bits[:, 0] >> np.uint64(width)) | (user.astype(np.uint64) << np.uint64(64 - width))
+        ends = np.cumsum(lengths)
+        bar = np.sort(leading)[ends - lengths + cap - 1]
+        kept = leading <= bar.take(user)
+        # Where the leading bits tie at the bar, decide by all bits.
+        tied = np.flatnonzero(np.add.reduceat(kept, ends - lengths, dtype=np.int64) > cap)
+        for u in tied:
+            part = slice(ends[u] - lengths[u], ends[u])
+            order = np.lexsort((bits[part, 1], bits[part, 0]))
+            kept[part] = False
+            kept[part][order[:cap]] = True
+        keep[rows] = kept
     return keep
-
-
-def _bottom(
-    lengths: np.ndarray,
-    user_fp: np.ndarray,
-    item_fp: np.ndarray,
-    links: np.ndarray,
-    sample_key: bytes,
-    cap: int,
-) -> np.ndarray:
-    """`bottom_sample` for users with more than `cap` items: `lengths` (users,) of them."""
-    user = np.repeat(np.arange(len(lengths)), lengths)
-    bits = pair_bits(sample_key, user_fp, item_fp, user, links)
-    # Sort by (user, leading PRF bits) in one word; the cap-th value of a user is its bar.
-    width = len(lengths).bit_length()
-    leading = (bits[:, 0] >> np.uint64(width)) | (user.astype(np.uint64) << np.uint64(64 - width))
-    ends = np.cumsum(lengths)
-    bar = np.sort(leading)[ends - lengths + cap - 1]
-    kept: np.ndarray = leading <= bar.take(user)
-    # Where the leading bits tie at the bar, decide by all bits.
-    tied = np.flatnonzero(np.add.reduceat(kept, ends - lengths, dtype=np.int64) > cap)
-    for u in tied:
-        part = slice(ends[u] - lengths[u], ends[u])
-        order = np.lexsort((bits[part, 1], bits[part, 0]))
-        kept[part] = False
-        kept[part][order[:cap]] = True
-    return kept
 
 
 def _users_at_once(lengths: np.ndarray) -> Iterator[slice]:
@@ -603,9 +590,12 @@ def build_complete_block(
     return _assemble(block_id, user, identity, item, dictionary, keys, num_shards, cap, kinds)
 
 
-def _concat_dictionaries(parts: Sequence[tuple[np.ndarray, pa.Array]]) -> tuple[np.ndarray, pa.Array]:
-    base = np.cumsum([0] + [len(dictionary) for _, dictionary in parts])
-    index = np.concatenate([item.astype(np.int64) + start for (item, _), start in zip(parts, base)])
+def _concat_dictionaries(
+    parts: Sequence[tuple[np.ndarray, pa.Array]], kind: type[np.signedinteger] = np.int64
+) -> tuple[np.ndarray, pa.Array]:
+    """Indices of `kind` and all entries, of several indices and dictionaries."""
+    base = running_sums([len(dictionary) for _, dictionary in parts]).astype(kind)
+    index = np.concatenate([item.astype(kind) + start for (item, _), start in zip(parts, base)])
     return index, pa.concat_arrays([dictionary for _, dictionary in parts])
 
 

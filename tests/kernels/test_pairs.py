@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -354,7 +355,8 @@ def test_segment_rows_are_ranges_end_to_end(segments):
 @given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 50))
 def test_dictionaries_of_few_rows_hold_the_same_items(values, rows):
     items = pa.array([b"%d" % v for v in values], pa.large_binary())
-    encoded = pairs_module.as_dictionary(items, rows)
+    with mock.patch.object(pairs_module, "TABLE_ROWS", rows):
+        encoded = pairs_module.as_dictionary(items)
     assert encoded.to_pylist() == items.to_pylist()
     parts = [values[start : start + rows] for start in range(0, len(values), rows)]
     assert len(encoded.dictionary) == sum(len(set(part)) for part in parts)

@@ -7,6 +7,7 @@ cost once per row group, where decoding and hashing every row would cost most of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -140,7 +141,7 @@ class ParquetInput:
         size, leaves = self._batch_rows(groups), self._leaves()
         try:
             file = pq.ParquetFile(
-                self._source, metadata=self._file.metadata, read_dictionary=self._dictionary_columns()
+                self._source, metadata=self._file.metadata, read_dictionary=self._dictionary_columns
             )
             if size >= self._num_rows(groups):
                 yield file.read_row_groups(groups, columns=leaves, use_threads=False)
@@ -191,6 +192,7 @@ class ParquetInput:
     def _in_file(self, columns: Iterable[str]) -> list[str]:
         return [self._stored[name] for name in columns if name in self._stored]
 
+    @functools.cached_property
     def _dictionary_columns(self) -> list[str]:
         """Leaf paths of the columns to be read as dictionaries: byte strings that are stored so.
 
