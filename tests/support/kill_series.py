@@ -252,13 +252,14 @@ def openings(expected: list[list[Any]]) -> list[dict[str, Any]]:
 
 
 def pauses() -> list[dict[str, Any]]:
-    """A night that stands still at every second step while another process makes it."""
+    """A night that stands still at every step while another process makes it."""
     steps: list[dict[str, Any]] = []
     assert run("open") == 0
     save("before-first")
     assert run("first") == 0
-    undisturbed = look()
-    for step in itertools.count(1, 2):
+    undisturbed, step = look(), 0
+    while True:
+        step += 1
         restore("before-first")
         child = os.fork()
         if child == 0:

@@ -27,16 +27,11 @@ def test_every_mechanism_and_every_way_is_there():
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_mechanism_chooses_as_stated_and_half_more_epsilon_shows(name):
-    """Half more than it states is what the mechanism draws by."""
+    """Half more, and a third less: what the mechanism draws by, not what it states."""
     made = CHOICES[name]()
     assert made.p_value(made.runs) > ALPHA
-    assert made.p_value(made.runs, plan=scaled(made.plan, 1.5)) < ALPHA
-
-
-@pytest.mark.parametrize("name", ["cdp-peel", "joint", "gauss-rank, clip"])
-def test_less_epsilon_shows(name):
-    made = CHOICES[name]()
-    assert made.p_value(made.runs, plan=scaled(made.plan, 0.6)) < ALPHA
+    for factor in (1.5, 0.6):
+        assert made.p_value(made.runs, plan=scaled(made.plan, factor)) < ALPHA
 
 
 def test_hub_noise_of_half_its_scale_shows(monkeypatch):
