@@ -30,10 +30,6 @@ def frugal() -> None:
         from dpbeam.runners.frugal import compute_once
 
         compute_once()
-        from apache_beam.runners.worker import statecache
-
-        # Of what a worker remembers: reads the globals of every module each time, of thousands in this process.
-        statecache.get_deep_size = lambda *_: 1
 
 
 #: Files that take minutes on engines, the longest first: else one process would begin one when the other has ended.

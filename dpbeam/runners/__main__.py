@@ -2,12 +2,12 @@
 
 import sys
 
-from dpbeam.runners.instructions import sort_without_slow_stores
+from dpbeam.runners.instructions import prepare_numpy
 
 
 def main() -> int:
     """Run one worker; returns the exit code."""
-    sort_without_slow_stores()
+    prepare_numpy()
     from dpbeam.runners.worker import main as work
 
     return work()

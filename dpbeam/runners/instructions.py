@@ -1,10 +1,14 @@
-"""Which vector instructions numpy sorts with, where those that it would take are slow.
+"""What numpy reads from the environment when it is imported: the instructions it sorts with, the threads of its BLAS.
+
+Processes that are started from here inherit it.
 
 AMD's fourth generation of Zen has AVX-512, but stores the chosen elements of a vector (`vpcompressq` to memory) a
 hundred times more slowly than the others do, and numpy's sorts by AVX-512 consist of such stores: 51 ns a word, and
 10 by AVX2. With AVX2 the kernels of `mad2r` took a tenth less CPU time on 7 million pairs in random order.
 
-numpy reads the variable when it is imported, and processes that are started from here inherit it.
+numpy and scipy bring an OpenBLAS each, which at its import starts a thread for every core but one. These spin for a
+tenth of a second, waiting for work that no release gives them: a `dpbeam select` of 900 pairs took 1.15 s of CPU with
+them and 0.92 s without, on two cores (medians of eight, in turns).
 """
 
 from __future__ import annotations
@@ -13,27 +17,33 @@ import os
 import sys
 
 VARIABLE = "NPY_DISABLE_CPU_FEATURES"
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 #: AVX-512 as numpy calls it from 2.4 on, and before; names that a numpy does not know are ignored.
 AVX512 = "X86_V4 AVX512_SKX AVX512_ICL"
 _CPU_INFO = "/proc/cpuinfo"
 _ENOUGH = 8192  # bytes for the first of all processors, which are alike
 
 
-def sort_without_slow_stores() -> None:
-    """Have numpy sort by AVX2 on such a processor; for a process that is a command or a worker and nothing else."""
+def prepare_numpy() -> None:
+    """Set what is missing; for a process that is a command or a worker and nothing else."""
     if "numpy" not in sys.modules:
         os.environ.update(variables())
 
 
 def variables() -> dict[str, str]:
-    """What the environment of a process that sorts should say here; nothing where it says something already."""
-    if VARIABLE in os.environ or not sys.platform.startswith("linux"):
-        return {}
+    """What the environment of such a process should say here; nothing of what it says already."""
+    chosen = {BLAS_THREADS: "1", VARIABLE: AVX512} if _is_zen4() else {BLAS_THREADS: "1"}
+    return {name: value for name, value in chosen.items() if name not in os.environ}
+
+
+def _is_zen4() -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
     try:
         with open(_CPU_INFO, encoding="ascii", errors="replace") as file:
-            return {VARIABLE: AVX512} if stores_slowly(file.read(_ENOUGH)) else {}
+            return stores_slowly(file.read(_ENOUGH))
     except OSError:
-        return {}
+        return False
 
 
 def stores_slowly(cpu_info: str) -> bool:

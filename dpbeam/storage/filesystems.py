@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.storage import azure, hdfs, s3
@@ -24,6 +25,7 @@ _OURS = {
     "hdfs": hdfs.HdfsFiles.scheme(),
     **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles.scheme()),
 }
+_LOCAL = LocalFileSystem(None)  # it has no options
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
 
@@ -45,7 +47,10 @@ class FileSystems:
     @staticmethod
     def get_filesystem(path: str) -> FileSystem:
         """The filesystem of a path. Raises ValueError, BeamIOError or ImportError if there is none."""
-        ours = _OURS.get(FileSystems.get_scheme(path) or "")
+        scheme = FileSystems.get_scheme(path)
+        if scheme is None:
+            return _LOCAL  # Beam looks through all its filesystems for it, at every call
+        ours = _OURS.get(scheme)
         return BeamFileSystems.get_filesystem(path if ours is None else f"{ours}://")
 
     @staticmethod

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.cli import main
-from dpbeam.cli.loading import UNUSED, importing
+from dpbeam.cli.loading import LATE, UNUSED, importing
 from dpbeam.signals import interrupting
 from tests.support.instances import popular_table
 
@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 from dpbeam.cli import main
 code = main()
-print(*sys.modules)
+print(*(name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"))
 sys.exit(code)
 """
 
@@ -30,9 +30,26 @@ def test_a_command_does_without_what_it_does_not_use(tmp_path):
     argv = [sys.executable, "-c", PROGRAM, "select", *flags]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0 and done.stderr == ""
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "apache_beam" in loaded and not loaded & set(UNUSED)
+    loaded = set(done.stdout.split())
+    assert "apache_beam" in loaded and not loaded & {*UNUSED, *LATE}
+    assert not {name.partition(".")[0] for name in loaded} & {"pandas", "boto3", "azure", "hdfs", "pyparsing"}
     assert (tmp_path / "out" / "x-00000-of-00001.txt").read_text()
+
+
+LATER = """
+import sys
+from dpbeam.cli.loading import LATE, be_a_command
+be_a_command()
+import numpy, scipy.special
+from apache_beam.internal import http_client
+waiting = [type(sys.modules[name]).__name__ for name in LATE]
+print(*waiting, http_client.httplib2.Http.__name__, numpy.f2py.get_include()[-3:])
+"""
+
+
+def test_what_waits_is_there_when_it_is_asked_for():
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["_LazyModule", "_LazyModule", "Http", "src"], done.stderr
 
 
 def test_a_program_that_calls_a_command_loads_what_it_likes(capsys):

@@ -1,18 +1,21 @@
 """What Beam is spared changes no answer: signatures and flags are those that it reads itself."""
 
 import functools
+import sys
 
 import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import statecache, statesampler
+from apache_beam.runners.worker.statecache import StateCache
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import IOTypeHints
 
 from dpbeam.runners.frugal import (
     SAMPLING_MS,
     own_formatter,
+    own_size,
     remembering,
     remembering_flags,
     remembering_source,
@@ -224,6 +227,17 @@ def test_type_hints_are_as_before_without_the_stack(monkeypatch):
         made.append(IOTypeHints.empty().with_input_types(int).with_output_types(str))
     assert made[0] == made[1] and repr(made[0]) == repr(made[1])
     assert any(__file__ in line for line in made[0].origin) and made[1].origin == []
+
+
+def test_a_remembered_value_weighs_its_own_bytes(monkeypatch):
+    monkeypatch.setattr(statecache, "get_deep_size", own_size)
+    cache = StateCache(1_000)
+    cache.put("small", b"x")
+    cache.put("large", bytes(900))
+    assert cache.peek("large") == bytes(900)
+    cache.put("larger", bytes(950))  # the others have to go
+    assert cache.peek("larger") == bytes(950) and cache.peek("large") is cache.peek("small") is None
+    assert own_size(len) == sys.getsizeof(len)  # and nothing of the module that it leads to
 
 
 class _Period(beam.DoFn):

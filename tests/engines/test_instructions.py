@@ -1,4 +1,5 @@
-"""numpy sorts by AVX2 where AVX-512 is slow: before it is imported, in commands and workers, unless told otherwise."""
+"""numpy sorts by AVX2 where AVX-512 is slow, and BLAS has one thread: said before numpy is imported, in commands and
+workers, unless the environment says otherwise."""
 
 import os
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from dpbeam.runners import instructions
-from dpbeam.runners.instructions import AVX512, VARIABLE, stores_slowly, variables
+from dpbeam.runners.instructions import AVX512, BLAS_THREADS, VARIABLE, stores_slowly, variables
 
 
 def described(vendor: str, family: int, *flags: str) -> str:
@@ -29,7 +30,8 @@ OTHERS = {
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    for name in (VARIABLE, BLAS_THREADS):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_one_generation_stores_slowly():
@@ -45,12 +47,16 @@ def test_what_the_user_says_stays(tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text(ZEN4)
     monkeypatch.setattr(instructions, "_CPU_INFO", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert variables() == {VARIABLE: AVX512}
+    one = {BLAS_THREADS: "1"}
+    assert variables() == {VARIABLE: AVX512, **one}
     monkeypatch.setenv(VARIABLE, "")
+    assert variables() == one
+    monkeypatch.setenv(BLAS_THREADS, "3")
     assert variables() == {}
     monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(BLAS_THREADS)
     monkeypatch.setattr(instructions, "_CPU_INFO", str(tmp_path / "missing"))
-    assert variables() == {}
+    assert variables() == one
 
 
 # At the first import of numpy, what the environment says, and whether numpy heeds it.
@@ -60,7 +66,7 @@ import importlib.abc, os, runpy, sys
 class Watch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, *_):
         if name == "numpy":
-            said.append(os.environ.get({variable!r}))
+            said.append([os.environ.get(name) for name in {variables!r}])
 
 said = []
 sys.meta_path.insert(0, Watch())
@@ -74,7 +80,7 @@ except SystemExit:
     pass
 import numpy
 from numpy._core import _multiarray_umath
-print(said[0], [name for name in {names!r}.split() if _multiarray_umath.__cpu_features__.get(name)])
+print(*said[0], [name for name in {names!r}.split() if _multiarray_umath.__cpu_features__.get(name)])
 """
 
 
@@ -89,6 +95,8 @@ print(said[0], [name for name in {names!r}.split() if _multiarray_umath.__cpu_fe
 def test_commands_and_workers_tell_numpy_before_it_is_imported(module, argv, tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text(ZEN4)
-    program = _PROGRAM.format(variable=VARIABLE, path=str(path), argv=argv, module=module, names=AVX512)
+    program = _PROGRAM.format(
+        variables=(VARIABLE, BLAS_THREADS), path=str(path), argv=argv, module=module, names=AVX512
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ})
-    assert done.stdout.splitlines()[-1] == f"{AVX512} []", done.stderr
+    assert done.stdout.splitlines()[-1] == f"{AVX512} 1 []", done.stderr
