@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(items) -> None:
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         used = set(getattr(item, "fixturenames", ()))
-        if _STORES & used or (_REAL & used and not str(name).startswith("direct")):
+        if _STORES & used or (_REAL & used and str(name) != "direct"):
             item.add_marker(pytest.mark.engines)
 
 
