@@ -32,8 +32,12 @@ def prepare_numpy() -> None:
 
 def variables() -> dict[str, str]:
     """What the environment of such a process should say here; nothing of what it says already."""
-    chosen = {BLAS_THREADS: "1", VARIABLE: AVX512} if _is_zen4() else {BLAS_THREADS: "1"}
-    return {name: value for name, value in chosen.items() if name not in os.environ}
+    chosen = {}
+    if BLAS_THREADS not in os.environ:
+        chosen[BLAS_THREADS] = "1"
+    if VARIABLE not in os.environ and _is_zen4():
+        chosen[VARIABLE] = AVX512
+    return chosen
 
 
 def _is_zen4() -> bool:

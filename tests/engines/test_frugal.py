@@ -8,7 +8,6 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
 from apache_beam.runners.worker import statecache, statesampler
-from apache_beam.runners.worker.statecache import StateCache
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import IOTypeHints
 
@@ -231,7 +230,7 @@ def test_type_hints_are_as_before_without_the_stack(monkeypatch):
 
 def test_a_remembered_value_weighs_its_own_bytes(monkeypatch):
     monkeypatch.setattr(statecache, "get_deep_size", own_size)
-    cache = StateCache(1_000)
+    cache = statecache.StateCache(1_000)
     cache.put("small", b"x")
     cache.put("large", bytes(900))
     assert cache.peek("large") == bytes(900)
