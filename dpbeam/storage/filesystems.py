@@ -45,6 +45,11 @@ class FileSystems:
         return scheme
 
     @staticmethod
+    def is_local(path: str) -> bool:
+        """Whether a path is a file's of this machine, without a scheme."""
+        return FileSystems.get_scheme(path) is None
+
+    @staticmethod
     def get_filesystem(path: str) -> FileSystem:
         """The filesystem of a path. Raises ValueError, BeamIOError or ImportError if there is none."""
         scheme = FileSystems.get_scheme(path)
@@ -82,7 +87,7 @@ class FileSystems:
     @staticmethod
     def mkdirs(path: str, *, private: bool = False) -> None:
         """Make a folder, where there are folders; `private`: for its owner alone, where the store knows owners."""
-        if private and FileSystems.get_scheme(path) is None:
+        if private and FileSystems.is_local(path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.mkdir(path, 0o700)
             return

@@ -75,7 +75,7 @@ def unmark(folder: str) -> None:
 def _write(folder: str, owner: Owner) -> None:
     text = json.dumps(asdict(owner))
     with contextlib.suppress(OSError, BeamIOError):
-        if _is_local(folder):
+        if FileSystems.is_local(folder):
             Path(folder, FILE).write_text(text, encoding="utf-8")
             return
         path = FileSystems.join(folder, FILE)
@@ -88,7 +88,7 @@ def _write(folder: str, owner: Owner) -> None:
 def owner_of(folder: str) -> Owner | None:
     """Who made a folder; None where it does not say."""
     try:
-        if _is_local(folder):
+        if FileSystems.is_local(folder):
             text = Path(folder, FILE).read_text(encoding="utf-8")
         else:
             text = FileSystems.read(FileSystems.join(folder, FILE)).decode()
@@ -110,7 +110,7 @@ def folders(parent: str, stem: str) -> list[str]:
     Raises:
       OSError, BeamIOError: a store elsewhere does not answer.
     """
-    if not _is_local(parent):
+    if not FileSystems.is_local(parent):
         return FileSystems.folders(parent, stem, FILE)
     try:
         with os.scandir(parent or ".") as entries:
@@ -122,7 +122,7 @@ def folders(parent: str, stem: str) -> list[str]:
 
 def remove(folder: str) -> bool:
     """Remove a folder with everything in it; whether it is gone."""
-    if not _is_local(folder):
+    if not FileSystems.is_local(folder):
         try:
             FileSystems.remove_folder(folder)
         except (OSError, BeamIOError):
@@ -130,10 +130,6 @@ def remove(folder: str) -> bool:
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return not os.path.lexists(folder)
-
-
-def _is_local(path: str) -> bool:
-    return FileSystems.get_scheme(path) is None
 
 
 def _host() -> str:

@@ -56,7 +56,7 @@ class RunStore:
 
     @property
     def is_local(self) -> bool:
-        return _is_local(self.path)
+        return FileSystems.is_local(self.path)
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
@@ -278,7 +278,7 @@ class NewFile:
             if self._whole:
                 return
             with contextlib.suppress(OSError):
-                if _is_local(self.path):
+                if FileSystems.is_local(self.path):
                     os.unlink(self.path)  # Beam's way takes a millisecond, for a pattern that is none
                 else:
                     FileSystems.delete([self.path])
@@ -321,7 +321,7 @@ class RunFolder:
         FileSystems.mkdirs(self.path, private=True)
         try:
             owner.mark(self.path)
-            if _is_local(self.path):
+            if FileSystems.is_local(self.path):
                 _write_private(os.path.join(self.path, _KEY_FILE), kept)
             else:
                 self.store.write_bytes(_KEY_FILE, kept)
@@ -389,7 +389,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Delete the folder with everything in it; harmless if it is gone."""
-        if _is_local(self.path):
+        if FileSystems.is_local(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             return
         key = FileSystems.join(self.path, _KEY_FILE)
@@ -407,7 +407,7 @@ class RunFolder:
 
 
 def _rename(temporary: str, final: str) -> None:
-    if _is_local(final):
+    if FileSystems.is_local(final):
         os.replace(temporary, final)
         return
     try:
@@ -421,13 +421,9 @@ def _rename(temporary: str, final: str) -> None:
 
 def _created(path: str) -> BinaryIO:
     """A new file; in a folder that is gone, an error."""
-    if _is_local(path):
+    if FileSystems.is_local(path):
         return open(path, "xb")
     return FileSystems.create(path)
-
-
-def _is_local(path: str) -> bool:
-    return FileSystems.get_scheme(path) is None
 
 
 def _write_private(path: str, data: bytes) -> None:
