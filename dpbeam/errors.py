@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-#: Stands before the name of a parameter. Unicode has no such character, so texts of users hold none.
-_MARK = "\ufdd0"
+#: Stand before the name of a parameter, and before advice. Unicode has no such characters, so texts of users hold none.
+_MARK, _ADVICE = "\ufdd0", "\ufdd1"
 
 
 def param(name: str) -> str:
@@ -18,23 +18,33 @@ def param(name: str) -> str:
     return f"{_MARK}{name}"
 
 
+def advice(text: str) -> str:
+    """The end of the message of an error, from its comma or semicolon on, that advises a flag of the input.
+
+    What is read with no such flag, as a list, leaves it out (`InputError.problem`).
+    """
+    return f"{_ADVICE}{text}"
+
+
 class _NamesParameters(Exception):
     """An error whose message names parameters as flags, or as arguments.
 
     Attributes:
-      template: the message with the marks of `param`. Another error that quotes this one quotes its template.
+      template: the message with the marks of `param` and `advice`; another error that quotes this one quotes it.
+      problem: the message without the advice.
     """
 
     def __init__(self, message: str):
         self.template = message
-        super().__init__(message.replace(_MARK, "--"))
+        self.problem = message.partition(_ADVICE)[0].replace(_MARK, "--")
+        super().__init__(message.replace(_MARK, "--").replace(_ADVICE, ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.template,), self.__dict__
 
     def of_arguments(self) -> str:
         """The message for a caller in Python: names without dashes."""
-        return self.template.replace(_MARK, "")
+        return self.template.replace(_MARK, "").replace(_ADVICE, "")
 
 
 class InputError(_NamesParameters, ValueError):

@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 import dpbeam
-from dpbeam.errors import InputError, UnavailableError, naming_arguments, param, template_of
+from dpbeam.errors import InputError, UnavailableError, advice, naming_arguments, param, template_of
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.packing.config import PackingConfig
 from dpbeam.selection.config import SelectionConfig
@@ -27,6 +27,17 @@ def test_an_error_names_flags_and_its_arguments_have_no_dashes(kind):
     error = kind(f"{param('folder')}: '/data/a--b' is taken; see {param('k')}")
     assert str(error) == "--folder: '/data/a--b' is taken; see --k"
     assert error.of_arguments() == "folder: '/data/a--b' is taken; see k"
+
+
+@OF_EACH_KIND
+def test_the_problem_of_an_error_is_its_message_without_the_advice(kind):
+    """Also of one that quotes another, and of one that gives none, whatever its text looks like."""
+    error = kind(f"{param('input')}: no text; remove it{advice(', or leave it out of --input')}")
+    assert str(error) == "--input: no text; remove it, or leave it out of --input"
+    assert error.of_arguments() == "input: no text; remove it, or leave it out of --input"
+    quoting = pickle.loads(pickle.dumps(kind(f"a.txt: {template_of(error)}")))
+    assert quoting.problem == "a.txt: --input: no text; remove it"
+    assert kind("b; pass --c").problem == "b; pass --c"
 
 
 @OF_EACH_KIND

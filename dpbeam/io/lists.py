@@ -6,7 +6,6 @@ fault is an error. So what a format advises about flags of the input is left out
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import INT, STRING, Kinds
 
 HISTOGRAM = "--histogram"
-_ADVICE = re.compile(r"(?:[;:]|, or) (?:pass|leave it out of) [^;]*--[\w=';|\\]+(?: or \w+)*$")
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ def faults_of(flag: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        problem = str(error).removeprefix(f"{flag}: ").removeprefix("--input_format: ")
-        raise InputError(f"{flag}: {_ADVICE.sub('', problem)}") from None
+        problem = error.problem.removeprefix(f"{flag}: ").removeprefix("--input_format: ")
+        raise InputError(f"{flag}: {problem}") from None
 
 
 def list_kinds(spec: ListSpec) -> Kinds:

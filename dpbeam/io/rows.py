@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, advice
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
@@ -118,13 +118,16 @@ class PairMaker:
             # A tokeniser's empty tokens are no fault of the data.
             what = "null" if fault == NULL_ROWS else "empty item"
             raise InputError(
-                f"{rows.where(row)}: {what} in column '{column}'; pass --on_null=drop to drop such rows"
+                f"{rows.where(row)}: {what} in column '{column}'"
+                + advice("; pass --on_null=drop to drop such rows")
             )
 
 
 def not_utf8(where: str) -> InputError:
     """The error for a row or file that is not UTF-8."""
-    return InputError(f"{where}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip")
+    return InputError(
+        f"{where}: not valid UTF-8; convert the input to UTF-8{advice(', or pass --on_bad_row=skip')}"
+    )
 
 
 def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
@@ -151,7 +154,9 @@ def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -
                 "use --input_layout=pairs for one item per row"
             )
     elif is_list(stored):
-        raise InputError(f"{where} is a list column; pass --input_layout=grouped for one user per row")
+        raise InputError(
+            f"{where} is a list column{advice('; pass --input_layout=grouped for one user per row')}"
+        )
     kind = canonical.kind_of(stored, where)
     if spec.tokenizer is not None and name in spec.item_columns and kind not in (canonical.STRING, None):
         raise InputError(f"{where} has type {stored}, but --tokenizer needs a string column")

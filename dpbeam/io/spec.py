@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, advice
 from dpbeam.io.formats import find, formats
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
@@ -236,7 +236,7 @@ class InputSpec:
         if set(missing) <= set(self.defaulted):
             flags += " is required" if len(missing) == 1 else " are required"
             if self.user_column in missing and not hint:
-                hint = "; pass --input_layout=grouped if every row is one user"
+                hint = advice("; pass --input_layout=grouped if every row is one user")
         return InputError(f"{flags}: {path} has no {what} {listed}{there}{hint}")
 
     @property

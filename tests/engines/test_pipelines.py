@@ -173,9 +173,11 @@ def test_bad_input_is_one_line_and_exit_code_two(name, engine, tmp_path):
     assert_left_nothing(tmp_path)
 
 
-def in_rounds(folder) -> None:
+def in_rounds(folder, stored="block-*") -> None:
     """Wait until a job has stored blocks of private data, made of messages that it also stored."""
-    wait_until(lambda: glob.glob(f"{folder}/temp/dpbeam-run-*/block-*"), 120, "blocks in the run's folder")
+    wait_until(
+        lambda: glob.glob(f"{folder}/temp/dpbeam-run-*/{stored}"), 120, f"{stored} in the run's folder"
+    )
     assert glob.glob(f"{folder}/temp/dpbeam-run-*/{FILE_PREFIX}*"), "no message was large"
 
 
@@ -187,12 +189,16 @@ def kill_one(processes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["flink-cluster", "pyspark-cluster"])
-def test_a_killed_worker_does_not_change_the_release(name, engine, pairs, released, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [("flink-cluster", "block-*"), ("flink-cluster", "pairs-gone"), ("pyspark-cluster", "pairs-gone")],
+)
+def test_a_killed_worker_does_not_change_the_release(name, stored, engine, pairs, released, tmp_path):
+    """Also one that dies once the pairs that blocks are made of were let go."""
     on = engine(name)
     before = set(on.python_workers())
     process = on.start(command(pairs, tmp_path, "mad2r", 4), tmp_path / "log")
-    in_rounds(tmp_path)
+    in_rounds(tmp_path, stored)
     wait_until(lambda: kill_one(on.python_workers().keys() - before), 30, "a Python worker of the job")
     assert_done(on.finish(process, tmp_path / "log"), tmp_path, released("mad2r"))
 

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
-from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.messages import FILE_PREFIX, PAIRS_GONE, PAIRS_PREFIX, pairs_gone, receive, send
 from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.beam.trips import built_block
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import (
@@ -51,11 +53,12 @@ class _PartitionPairs(RunDoFn):
     would else lose pairs.
     """
 
-    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int):
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int, prefix: str):
         super().__init__(store)
         self._num_blocks = num_blocks
         self._cap = cap
         self._group = group
+        self._prefix = prefix
         self._users: list[UserRows] = []
         self._items = _Items()
         self._kinds = b""
@@ -93,21 +96,33 @@ class _PartitionPairs(RunDoFn):
         parts = partition_pairs(
             users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
         )
-        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts))
+        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts), self._prefix)
 
 
 class _PartitionAgain(RunDoFn):
     """(group of blocks, messages) -> (block, message)."""
 
-    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int, prefix: str):
         super().__init__(store)
         self._num_blocks = num_blocks
         self._cap = cap
+        self._group = group
+        self._prefix = prefix
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        number, messages = element
+        try:
+            yield from self._split(messages)
+        except (OSError, BeamIOError):
+            if not pairs_gone(self._store):
+                raise
+            blocks = range(number * self._group, min((number + 1) * self._group, self._num_blocks))
+            yield from ((block, PAIRS_GONE) for block in blocks)
+
+    def _split(self, messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         held: list[Columns] = []
         rows = size = 0
-        for message in map(unpack_pairs, receive(self._store, element[1])):
+        for message in map(unpack_pairs, receive(self._store, messages)):
             held.append(message)
             rows += len(message["item"])
             size += message["dictionary"].nbytes
@@ -118,7 +133,7 @@ class _PartitionAgain(RunDoFn):
 
     def _flush(self, messages: list[Columns]) -> Iterator[tuple[int, bytes]]:
         parts = partition_again(messages, self._keys.pairs, self._num_blocks, self._cap)
-        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts))
+        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts), self._prefix)
 
 
 class _Items:
@@ -155,7 +170,10 @@ class _Items:
 
 
 class _BuildBlocks(RunDoFn):
-    """(block, messages) -> (block, Block): distinct pairs and each user's sample."""
+    """(block, messages) -> (block, Block): distinct pairs and each user's sample.
+
+    Messages that can be read decide, so that other data meet other sums, not a block of before.
+    """
 
     def __init__(self, store: RunStore, num_shards: int, cap: int):
         super().__init__(store)
@@ -164,8 +182,13 @@ class _BuildBlocks(RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
-        parts = map(unpack_pairs, receive(self._store, messages))
-        block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
+        try:
+            parts = map(unpack_pairs, receive(self._store, messages))
+            block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
+        except (OSError, BeamIOError):
+            if not pairs_gone(self._store):
+                raise
+            block = built_block(self._store, number, self._keys)
         if block is not None:
             yield number, block
 
@@ -213,20 +236,23 @@ class PartitionByUser(beam.PTransform):
 
     Args:
       cap: items of a user that are needed at most.
+      stored: who receives the pairs takes a stored block where they are gone: they may go once all blocks are stored.
     """
 
-    def __init__(self, store: RunStore, num_blocks: int, cap: int):
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, *, stored: bool = False):
         super().__init__()
         self._store, self._num_blocks, self._cap = store, num_blocks, cap
+        self._prefix = PAIRS_PREFIX if stored else FILE_PREFIX
 
     def expand(self, pcoll):
         group = 1
         if self._num_blocks > FANOUT:
             group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
-        partition = _PartitionPairs(self._store, self._num_blocks, self._cap, group)
+        sizes = self._store, self._num_blocks, self._cap, group, self._prefix
+        partition = _PartitionPairs(*sizes)
         parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
         if self._num_blocks > FANOUT:
-            again = _PartitionAgain(self._store, self._num_blocks, self._cap)
+            again = _PartitionAgain(*sizes)
             parts = (
                 parts
                 | "GroupByBlocks" >> beam.GroupByKey()
@@ -269,7 +295,7 @@ class SubsamplePerUser(beam.PTransform):
             whole = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(whole).with_output_types(tuple[int, Block])
         # In place, so that its steps keep their names.
-        parts = PartitionByUser(self._store, self._num_blocks, self._cap).expand(pcoll)
+        parts = PartitionByUser(self._store, self._num_blocks, self._cap, stored=True).expand(pcoll)
         build = _BuildBlocks(self._store, self._num_shards, self._cap)
         return (
             parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
@@ -22,12 +23,11 @@ from dpbeam.engine.beam.trips import (
     Threshold,
     WeightPerUser,
     broadcast_name,
+    built_block,
     inbox_name,
-    items_name,
     keep_block,
     keep_ending,
     sliced,
-    stored_block,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
@@ -193,7 +193,7 @@ class _KeepBlock(TripDoFn):
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
-        keep_block(self._store, self._program, block, first_trip=True)
+        keep_block(self._store, self._program, block)
         yield number
 
 
@@ -213,9 +213,9 @@ class _LoadBlock(TripDoFn):
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
         number, _ = element
-        block = stored_block(self._store, number, self._keys)
-        if self._program.sum_names(0):
-            block.items = self._store.read(items_name(number))["items"]
+        block = built_block(self._store, number, self._keys)
+        if block is None:
+            raise FileNotFoundError(errno.ENOENT, "a block is gone from the run's folder", self._store.path)
         yield number, block
 
 

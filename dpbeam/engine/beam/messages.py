@@ -7,11 +7,14 @@ place: memory then is that of the group at work, whatever the size of the shuffl
 
 A file has a name of its own for every attempt to send, and is complete before a reference to it leaves: a retry
 repeats the messages and never touches what an earlier attempt has sent. Files stay until the end of the run, for the
-retries of those who read them.
+retries of those who read them; but the pairs on their way to blocks, a third of a folder, go once all blocks are stored
+(`let_pairs_go`): who reads them again takes the stored block.
 """
 
 from __future__ import annotations
 
+import errno
+import functools
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +29,10 @@ INLINE_BYTES = 1 << 16
 #: inline messages of a trip three times over: with 10^9 pairs they are 25,000 of about 50 kB.
 LOCAL_INLINE_BYTES = 1 << 14
 FILE_PREFIX = "sent-"
+PAIRS_PREFIX = f"{FILE_PREFIX}pairs-"
+#: Stands for pairs that were let go before they could be sent on.
+PAIRS_GONE = b"\x00gone"
+_PAIRS_GONE_FILE = "pairs-gone"
 _REFERENCE = b"\x00file "  # a message begins with the mark of a map
 _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
 
@@ -35,9 +42,15 @@ def inline_bytes(store: RunStore) -> int:
     return min(INLINE_BYTES, LOCAL_INLINE_BYTES) if store.is_local else INLINE_BYTES
 
 
-def send(store: RunStore, messages: Iterable[tuple[int, Columns]]) -> Iterator[tuple[int, bytes]]:
-    """Encode (receiver, columns) messages as elements for a shuffle; large ones come last, as references."""
-    name = FILE_PREFIX + uuid.uuid4().hex
+def send(
+    store: RunStore, messages: Iterable[tuple[int, Columns]], prefix: str = FILE_PREFIX
+) -> Iterator[tuple[int, bytes]]:
+    """Encode (receiver, columns) messages as elements for a shuffle; large ones come last, as references.
+
+    Args:
+      prefix: how their file is called, before a name of its own.
+    """
+    name = prefix + uuid.uuid4().hex
     references = []
     limit = inline_bytes(store)
     with store.create(name) as file:
@@ -70,7 +83,29 @@ def receive(store: RunStore, elements: Iterable[bytes]) -> Iterator[Columns]:
             yield waiting.popleft().result()
 
 
+def let_pairs_go(store: RunStore) -> None:
+    """Remove the pairs that were sent to blocks: every block of the run is stored."""
+    _let_pairs_go_once(store.path, store.encrypted)
+
+
+@functools.lru_cache(maxsize=4)
+def _let_pairs_go_once(path: str, encrypted: bool) -> None:
+    """A worker lists the folder once, not for every shard: what a retry sends later on stays."""
+    store = RunStore(path, encrypted=encrypted)
+    sent = store.names(PAIRS_PREFIX)
+    if sent:
+        store.write(_PAIRS_GONE_FILE, {})  # before: what cannot be read is then known to be needed by nobody
+        store.remove(sent)
+
+
+def pairs_gone(store: RunStore) -> bool:
+    """Whether pairs were let go: every block is stored."""
+    return store.exists(_PAIRS_GONE_FILE)
+
+
 def _open(store: RunStore, element: bytes) -> Columns:
+    if element == PAIRS_GONE:
+        raise FileNotFoundError(errno.ENOENT, "the pairs were let go", store.path)
     if element.startswith(_REFERENCE):
         offset, size, name = element[len(_REFERENCE) :].decode().split(" ")
         element = store.read_range(name, int(offset), int(size))

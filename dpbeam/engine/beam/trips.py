@@ -17,7 +17,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.messages import let_pairs_go, receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
@@ -134,19 +134,21 @@ def messages_of_sums(
         yield receiver, message
 
 
-def keep_block(store: RunStore, program: Program, block: Block, *, first_trip: bool = False) -> None:
-    """Store a block for later trips; its items only where the first trip does not send them.
+def keep_block(store: RunStore, program: Program, block: Block) -> None:
+    """Store a block as it was built.
 
-    Args:
-      first_trip: the first trip is still to come. Its items are kept then, and tell who they are; otherwise their
-        fingerprints are, in the same file.
+    Where the first trip sends its items, they lie in a file of their own, which no later trip reads but to learn who
+    they are; otherwise they are part of the block, and that file has their fingerprints.
     """
-    sends = bool(program.sum_names(0))
-    store.write(block_name(block.id), block.to_columns(with_items=not sends, with_identity=False))
-    identity: Columns = {"item_fp": block.item_fp}
-    if first_trip and sends and block.items is not None:
-        identity = {"items": block.items}
-    store.write(items_name(block.id), identity)
+    apart = bool(program.sum_names(0)) and block.items is not None
+    # Who sees the block's own file finds the other one too.
+    store.write(items_name(block.id), {"items": block.items} if apart else {"item_fp": block.item_fp})
+    store.write(block_name(block.id), block.to_columns(with_items=not apart, with_identity=False))
+
+
+def keeps_blocks(program: Program) -> bool:
+    """Whether the first trip stores the blocks: somebody will read them."""
+    return program.trips > 1 or program.output == "blocks"
 
 
 class _FirstWeights(_BlockDoFn):
@@ -158,7 +160,7 @@ class _FirstWeights(_BlockDoFn):
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
         block = element[1]
-        if not self._kept and (self._program.trips > 1 or self._program.output == "blocks"):
+        if not self._kept and keeps_blocks(self._program):
             keep_block(self._store, self._program, block)
         self._reply = {}
         yield from self._send(block, first=True)
@@ -253,6 +255,16 @@ def stored_block(store: RunStore, number: int, keys: Keys) -> Block:
     return Block.from_columns(store.read(block_name(number)), identity)
 
 
+def built_block(store: RunStore, number: int, keys: Keys) -> Block | None:
+    """A stored block with its items, for its first trip; None: nobody's pairs were in it."""
+    if not store.exists(block_name(number)):
+        return None
+    block = stored_block(store, number, keys)
+    if block.items is None:
+        block.items = store.read(items_name(number))["items"]
+    return block
+
+
 def load_block(store: RunStore, program: Program, number: int, trip: int, keys: Keys) -> Block:
     """A stored block with the state and the broadcast that `trip` needs."""
     read = trip == program.trips or program.reads_block(trip)  # after the last trip: to finish
@@ -296,6 +308,8 @@ class _SumByItem(TripDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Shard]]:
         number, encoded = element
+        if self._trip == 0 and keeps_blocks(self._program):
+            let_pairs_go(self._store)  # every block has sent, and so is stored
         messages = gathered(f"shard {number}", self._trip, receive(self._store, encoded))
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, advice
 from dpbeam.io.paths import COMPRESSIONS, compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
@@ -177,7 +177,7 @@ class Format(ABC):
     def no_header(self, path: str) -> InputError:
         """The error for a file without a byte, or without a line, where the format needs them."""
         return InputError(
-            f"{path}: an empty file, without even a {self.lacks}; remove it, or leave it out of --input"
+            f"{path}: an empty file, without even a {self.lacks}; remove it{advice(', or leave it out of --input')}"
         )
 
     def check_head(self, path: str) -> None:
@@ -192,7 +192,7 @@ class Format(ABC):
         if others:
             names = " or ".join(format.name for format in others)
             raise InputError(
-                f"{path}: is {others[0].title} file, not {self.name}; pass --input_format={names}"
+                f"{path}: is {others[0].title} file, not {self.name}{advice(f'; pass --input_format={names}')}"
             )
         for compression in COMPRESSIONS:
             if compression.begins(head):

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import Counts, Rows
@@ -276,7 +276,8 @@ def _well_formed(records: _Records, spec: InputSpec, counts: Counts, form: _Deli
     if form.quoted and (quotes & 1).any():
         first = int((quotes & 1).argmax())
         raise InputError(
-            f"{records.where(first)}: {_UNEVEN}; fix the line, or pass --csv_multiline if values hold line breaks"
+            f"{records.where(first)}: {_UNEVEN}; fix the line"
+            + advice(", or pass --csv_multiline if values hold line breaks")
         )
     unsure = records.count(_RETURN) > 0
     if form.quoted:
@@ -409,5 +410,7 @@ def _hint(header: list[str], spec: InputSpec, form: _Delimited) -> str:
     if form.quoted and len(header) == 1:
         for mark, shown in ((";", ";"), ("\t", "\\t"), ("|", "|")):
             if {name.strip() for name in header[0].split(mark)} & set(spec.columns):
-                return f"; its fields seem to be separated by '{shown}': pass --csv_delimiter='{shown}'"
+                return f"; its fields seem to be separated by '{shown}'" + advice(
+                    f": pass --csv_delimiter='{shown}'"
+                )
     return f"; the first line must be a header of {form.name} column names"

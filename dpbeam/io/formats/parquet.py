@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_kinds, schema_kinds
 from dpbeam.io.spec import InputSpec
@@ -268,7 +268,7 @@ def complaint(file: BinaryIO, error: BaseException) -> str:
     except (OSError, ValueError):
         return f"cannot be read: {type(error).__name__}"
     if head != _MAGIC:
-        return "not a Parquet file; pass the right --input_format"
+        return "not a Parquet file" + advice("; pass the right --input_format")
     if tail != _MAGIC:
         return "truncated Parquet file"
     return "damaged Parquet file"

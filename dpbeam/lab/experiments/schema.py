@@ -1,7 +1,8 @@
 """What an experiment file says: datasets, methods, budgets, sweeps, tables, plots; and the cells that follow from it.
 
 A *cell* is one run: a dataset, a method with all its settings, a budget, a repetition. Everything that can be checked
-without data is checked here; messages name the file and the key.
+without data is checked here; messages name the file and the key. A library of schemas would take the place of `_Reader`
+alone: all else is names that other keys, the registries or the data must know.
 """
 
 from __future__ import annotations
