@@ -299,7 +299,9 @@ class ProgramCommand(ReleaseCommand):
         def write(released: PCollection) -> None:
             _ = released | "Write" >> writer
 
-        return ProgramRun(program, read, write, one_step=sizes.one_step, relays=sizes.relays)
+        return ProgramRun(
+            program, read, write, one_step=sizes.one_step, threads=job.threads, relays=sizes.relays
+        )
 
     @abstractmethod
     def writer(self, plan: Any, job: Job[Any], columns: OutputColumns) -> beam.PTransform:

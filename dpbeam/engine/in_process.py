@@ -6,7 +6,9 @@ fixed key it releases the identical items as any runner, for any number of block
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,9 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, one_kind, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
+
+# Below it threads are of no use: kernels on small arrays hold the interpreter most of the time.
+LINKS_FOR_THREADS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -104,22 +109,34 @@ def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
     return _collect(program, run_trips(program, blocks, keys).shards)
 
 
-def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
-    """Run all trips on built blocks."""
+def run_trips(program: Program, blocks: list[Block], keys: Keys, *, threads: int = 1) -> Finished:
+    """Run all trips on built blocks.
+
+    Args:
+      threads: blocks, or shards, at work at once; one where they are so small that threads would wait for each other.
+    """
     check_trips(program)
-    shards, hub, broadcast = link_shards(blocks, keys), {}, {}
+    if threads == 1 or sum(block.num_items for block in blocks) < LINKS_FOR_THREADS:
+        return _run_trips(program, blocks, keys, map)
+    with ThreadPoolExecutor(threads) as pool:
+        return _run_trips(program, blocks, keys, pool.map)
+
+
+def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable[..., Iterable]) -> Finished:
+    shards, hub, broadcast = link_shards(blocks, keys, each), {}, {}
     spent: tuple[float, ...] = ()
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):
         sent: dict[int, dict[int, dict[str, np.ndarray]]] = {shard.id: {} for shard in shards}
-        for block in blocks:
-            sums, state = program.weigh(trip, block, replies[block.id], keys)
+        weighed = each(lambda block, trip=trip: program.weigh(trip, block, replies[block.id], keys), blocks)
+        for block, (sums, state) in zip(blocks, weighed, strict=True):
             if state is not None:
                 block.state = state
             for shard, part in shard_slices(block):
                 sent[shard][block.id] = {name: values[part] for name, values in sums.items()}
         if program.sum_names(trip):
-            shards = [shard_trip(program, trip, shard, sent[shard.id], keys) for shard in shards]
+            add_up = functools.partial(shard_trip, program, trip, keys=keys)
+            shards = list(each(add_up, shards, [sent[shard.id] for shard in shards]))
         if program.meets(trip) is not None:
             parts = blocks if program.meets(trip) == "blocks" else shards
             hub, broadcast, spent = _meet(program, trip, parts, hub, keys, spent)
@@ -128,7 +145,7 @@ def run_trips(program: Program, blocks: list[Block], keys: Keys) -> Finished:
             if program.may_end and program.done(trip, broadcast):
                 break
         if trip in program.reply_columns:
-            shards = _return(program, trip, shards, blocks, replies)
+            shards = _return(program, trip, shards, blocks, replies, each)
     return Finished(list(blocks), shards, hub, trip, broadcast)
 
 
@@ -173,7 +190,7 @@ def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
     )
 
 
-def link_shards(blocks: list[Block], keys: Keys) -> list[Shard]:
+def link_shards(blocks: list[Block], keys: Keys, each: Callable[..., Iterable] = map) -> list[Shard]:
     """The shards of all items that the blocks hold."""
     kinds = one_kind(block.kinds for block in blocks)
     parts: dict[int, list[tuple[int, pa.Array]]] = {}
@@ -181,10 +198,12 @@ def link_shards(blocks: list[Block], keys: Keys) -> list[Shard]:
         for shard, part in shard_slices(block):
             items = block.items[part.start : part.stop]
             parts.setdefault(shard, []).append((block.id, items))
-    return [
-        build_shard(shard, [b for b, _ in parts[shard]], [i for _, i in parts[shard]], keys.pairs.item, kinds)
-        for shard in sorted(parts)
-    ]
+
+    def linked(shard: int) -> Shard:
+        ids, items = zip(*parts[shard], strict=True)
+        return build_shard(shard, ids, items, keys.pairs.item, kinds)
+
+    return list(each(linked, sorted(parts)))
 
 
 def shard_trip(
@@ -205,21 +224,23 @@ def _return(
     shards: list[Shard],
     blocks: list[Block],
     replies: dict[int, dict[str, np.ndarray]],
+    each: Callable[..., Iterable],
 ) -> list[Shard]:
     columns = program.reply_columns[trip]
     by_id = {block.id: block for block in blocks}
     for block in blocks:
         replies[block.id] = {n: np.full(block.num_items, c.default, c.dtype) for n, c in columns.items()}
-    after = []
-    for shard in shards:
+
+    def reply(shard: Shard) -> Shard:
         shard, values = program.reply(trip, shard)
         for position, block_id in enumerate(shard.block_ids):
             bounds = by_id[int(block_id)].shard_offsets
             part = slice(int(bounds[shard.id]), int(bounds[shard.id + 1]))
             for name, column in columns.items():
                 replies[int(block_id)][name][part] = reply_to(shard, position, values[name], column)
-        after.append(shard)
-    return after
+        return shard
+
+    return list(each(reply, shards))
 
 
 def _collect(program: Program, shards: list[Shard]) -> Released:

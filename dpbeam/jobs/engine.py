@@ -95,6 +95,14 @@ def is_local(arguments: list[str]) -> bool:
     return read_engine_flags(arguments).runner == DEFAULT_RUNNER
 
 
+def local_threads(arguments: list[str]) -> int:
+    """Bundles at once that these flags give the in-process runner; 1 on other runners."""
+    flags = read_engine_flags(arguments)
+    if flags.runner != DEFAULT_RUNNER:
+        return 1
+    return int(flags.direct_num_workers or 1) or os.cpu_count() or 1
+
+
 def threads(pairs: int) -> int:
     """Bundles at once on the in-process runner: the kernels let go of the interpreter for most of their time."""
     if pairs < PAIRS_FOR_THREADS:

@@ -26,7 +26,7 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.console import tell
-from dpbeam.jobs.engine import check_runner, threads, use_stores
+from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
 from dpbeam.jobs.options import InputOptions, ReleaseOptions
 from dpbeam.jobs.result import files_of
 from dpbeam.jobs.uncharged import Uncharged
@@ -169,7 +169,17 @@ class Job(Generic[O]):
     def sizes(self) -> Sizes:
         """How many blocks and shards."""
         _, summary = self.reading
-        return choose_sizes(self.pairs_estimate, self.options.num_shards, summary.item_bytes)
+        return choose_sizes(
+            self.pairs_estimate,
+            self.options.num_shards,
+            summary.item_bytes,
+            in_process=is_local(self.beam_arguments),
+        )
+
+    @property
+    def threads(self) -> int:
+        """Threads of the in-process runner; 1 on others, whose workers have a core each."""
+        return local_threads(self.beam_arguments)
 
     @property
     def privacy_unit(self) -> str:

@@ -12,6 +12,9 @@ from dpbeam.kernels.relays import Relays
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
 LINKS_PER_PAIR = 0.25
+# The in-process runner holds all of so much data anyway; without its stages a trip takes half of the CPU.
+PAIRS_IN_PROCESS = 10_000_000
+TEXT_IN_PROCESS = 256_000_000
 # Larger data take larger blocks, which have fewer links and need no second split: a worker needs up to 600 MB.
 BLOCKS = 300
 MAX_PAIRS_PER_BLOCK = 4_000_000
@@ -66,7 +69,13 @@ def items_within(text: int, item_bytes: float | None) -> float:
     return text / max(item_bytes or 0, 1)
 
 
-def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: float | None = None) -> Sizes:
+def choose_sizes(
+    pairs: int | None,
+    num_shards: int | None = None,
+    item_bytes: float | None = None,
+    *,
+    in_process: bool = False,
+) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
 
     Memory per worker is one block or one shard. docs/reference/scaling.md says what that means for 4.3e10 and 7.8e11
@@ -76,10 +85,12 @@ def choose_sizes(pairs: int | None, num_shards: int | None = None, item_bytes: f
       num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more. The
         engine then runs every trip, however few the pairs are.
       item_bytes: bytes of an item, on average over the pairs; None: short ones.
+      in_process: the engine is Beam's in-process runner, whose worker has the memory of the whole job.
     """
     known = pairs is not None and num_shards is None
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
-    one_step = known and pairs <= min(PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
+    held, text = (PAIRS_IN_PROCESS, TEXT_IN_PROCESS) if in_process else (PAIRS_PER_BLOCK, TEXT_PER_BLOCK)
+    one_step = known and pairs <= min(held, items_within(text, item_bytes))
     most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     blocks = max(min(math.ceil(pairs / PAIRS_PER_BLOCK), BLOCKS), math.ceil(pairs / most))
     blocks = max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000)))

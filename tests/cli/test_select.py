@@ -132,8 +132,12 @@ class TestOutput:
         assert written[0] == written[1]
 
     def test_threads_follow_the_size_of_the_input(self):
-        from dpbeam.jobs.engine import MAX_THREADS, PAIRS_FOR_THREADS, threads
+        from dpbeam.jobs.engine import MAX_THREADS, PAIRS_FOR_THREADS, local_threads, threads
 
+        assert local_threads([]) == local_threads(["--direct_num_workers=1"]) == 1
+        assert local_threads(["--direct_num_workers=3"]) == 3
+        assert local_threads(["--direct_num_workers=0"]) == os.cpu_count()
+        assert local_threads(["--runner=PrismRunner", "--direct_num_workers=3"]) == 1
         assert threads(0) == threads(PAIRS_FOR_THREADS - 1) == 1
         assert 1 <= threads(PAIRS_FOR_THREADS) <= MAX_THREADS
 

@@ -1,5 +1,7 @@
 """How many blocks and shards a job gets."""
 
+from dataclasses import replace
+
 import pytest
 
 from dpbeam.selection.sizes import (
@@ -8,7 +10,9 @@ from dpbeam.selection.sizes import (
     LINKS_PER_SHARD,
     MAX_BLOCKS,
     MAX_PAIRS_PER_BLOCK,
+    PAIRS_IN_PROCESS,
     PAIRS_PER_BLOCK,
+    TEXT_IN_PROCESS,
     TEXT_PER_BLOCK,
     TEXT_PER_SHARD,
     Sizes,
@@ -77,6 +81,18 @@ def test_what_fits_one_worker_runs_in_one_step_unless_partitions_are_asked_for()
     assert not choose_sizes(None).one_step
     assert not choose_sizes(1000, num_shards=2).one_step
     assert not choose_sizes(PAIRS_PER_BLOCK, item_bytes=2 * TEXT_PER_BLOCK / PAIRS_PER_BLOCK).one_step
+
+
+def test_the_in_process_runner_takes_one_step_for_more():
+    """With the same blocks and shards."""
+    sizes = choose_sizes(PAIRS_IN_PROCESS, in_process=True)
+    assert sizes == replace(choose_sizes(PAIRS_IN_PROCESS), one_step=True)
+    assert sizes.num_blocks * PAIRS_PER_BLOCK >= PAIRS_IN_PROCESS
+    assert not choose_sizes(PAIRS_IN_PROCESS + 1, in_process=True).one_step
+    assert not choose_sizes(PAIRS_IN_PROCESS, num_shards=2, in_process=True).one_step
+    for item_bytes, one_step in ((0.99, True), (1.01, False)):
+        length = item_bytes * TEXT_IN_PROCESS / PAIRS_IN_PROCESS
+        assert choose_sizes(PAIRS_IN_PROCESS, item_bytes=length, in_process=True).one_step == one_step
 
 
 @pytest.mark.parametrize("pairs", [10**9, 43 * 10**9, 12 * 10**10])

@@ -44,7 +44,7 @@ class ProgramRun:
       program: what runs.
       read: adds the input to a pipeline: pipeline -> PCollection[(int, Block)].
       write: adds what is done with the result, PCollection[pa.RecordBatch].
-      one_step: all blocks fit one worker, which may run all trips without the engine.
+      one_step: all blocks fit one worker, which may run all trips without the engine, with so many `threads`.
       relays: between blocks and shards; None: they speak directly.
     """
 
@@ -52,6 +52,7 @@ class ProgramRun:
     read: Read
     write: Write
     one_step: bool = False
+    threads: int = 1
     relays: Relays | None = None
 
     @property
@@ -62,8 +63,10 @@ class ProgramRun:
     def add_to(self, pipeline: beam.Pipeline, store: RunStore) -> None:
         """The whole of it as one job."""
         blocks = self.read(pipeline)
-        program = RunProgram(store, self.program, one_step=self.one_step, relays=self.relays)
-        self.write(blocks | "Rounds" >> program)
+        rounds = RunProgram(
+            store, self.program, one_step=self.one_step, threads=self.threads, relays=self.relays
+        )
+        self.write(blocks | "Rounds" >> rounds)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ class RunProgram(beam.PTransform):
 
     Args:
       one_step: all blocks fit one worker, which runs all trips without the engine: the same kernels, the same result.
+      threads: of that worker.
       relays: between blocks and shards; None: they speak directly.
     """
 
@@ -112,10 +113,12 @@ class RunProgram(beam.PTransform):
         program: Program,
         *,
         one_step: bool = False,
+        threads: int = 1,
         relays: Relays | None = None,
     ):
         super().__init__()
         self._store, self._program, self._one_step, self._relays = store, program, one_step, relays
+        self._threads = threads
 
     def expand(self, blocks):
         stored = StoredProgram.put(self._store, self._program, self._relays, one_step=self._one_step)
@@ -129,7 +132,7 @@ class RunProgram(beam.PTransform):
             (gathered, nobody)
             | beam.Flatten()
             | "GatherBlocks" >> beam.GroupByKey()
-            | "AllTrips" >> beam.ParDo(_AllTrips(stored, 0)).with_output_types(pa.RecordBatch)
+            | "AllTrips" >> beam.ParDo(_AllTrips(stored, self._threads)).with_output_types(pa.RecordBatch)
         )
 
 
@@ -143,15 +146,18 @@ class _SendBlock(RunDoFn):
 class _AllTrips(TripDoFn):
     """(0, all blocks) -> the program's result."""
 
+    def __init__(self, stored: StoredProgram, threads: int):
+        super().__init__(stored, 0)
+        self._threads = threads
+
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
         messages = receive(self._store, (data for data in element[1] if data))
         blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
         self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
-        finished = run_trips(
-            self._program, blocks, Keys(self._store.run_key())
-        )  # which draws for these blocks alone
+        keys = Keys(self._store.run_key())  # which draw for these blocks alone
+        finished = run_trips(self._program, blocks, keys, threads=self._threads)
         del blocks
         if finished.broadcast:
             met = max(trip for trip in range(finished.trip + 1) if self._program.meets(trip) is not None)

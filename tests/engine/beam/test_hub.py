@@ -4,7 +4,9 @@ import glob
 import itertools
 import os
 import re
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
@@ -15,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.engine import in_process as in_process_engine
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.driver import Checkpoint, run_in_jobs
 from dpbeam.engine.beam.graph import RunProgram
@@ -75,11 +78,12 @@ def _save(results, path):
         file.write(repr(rows(results)))
 
 
-def on_beam(program, pairs, folder, *, one_step=False, relays=None, **sizes) -> list:
+def on_beam(program, pairs, folder, *, one_step=False, threads=1, relays=None, **sizes) -> list:
     out = os.path.join(folder, "out")
     with RunFolder(folder, key(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
         blocks = blocks_of(pipeline, run.store, program, pairs, **sizes)
-        _ = saved(blocks | RunProgram(run.store, program, one_step=one_step, relays=relays), out)
+        rounds = RunProgram(run.store, program, one_step=one_step, threads=threads, relays=relays)
+        _ = saved(blocks | rounds, out)
     with open(out) as file:
         return eval(file.read())  # literals that this test wrote
 
@@ -93,6 +97,29 @@ def test_beam_decides_what_the_in_process_run_decides(name, sizes, tmp_path):
     assert len(expected) >= 1
     assert on_beam(program, PAIRS, str(tmp_path), **sizes) == expected
     assert on_beam(program, PAIRS, str(tmp_path), one_step=True, **sizes) == expected
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *selectors()])
+def test_threads_of_one_step_do_not_matter(name, tmp_path, monkeypatch):
+    """More blocks and shards than threads; each thread is asked for at once, so that all of them work."""
+    monkeypatch.setattr(in_process_engine, "LINKS_FOR_THREADS", 0)
+    seen = set()
+
+    class Pool(ThreadPoolExecutor):
+        def map(self, work, *parts):
+            return super().map(lambda *part: (seen.add(threading.get_ident()), work(*part))[1], *parts)
+
+    monkeypatch.setattr(in_process_engine, "ThreadPoolExecutor", Pool)
+    program = PROGRAMS.get(name) or program_of(name)
+    pairs, sizes = random_pairs(5, users=200), {"num_blocks": 7, "num_shards": 5}
+    expected = in_process(program, pairs, **sizes)
+    assert not seen
+    assert on_beam(program, pairs, str(tmp_path), one_step=True, threads=3, **sizes) == expected
+    assert len(seen) == 3 or len(expected) < 4
+
+
+def program_of(name):
+    return make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
 
 
 def greedy(pairs, picks: int) -> list[str] | None:
@@ -157,8 +184,7 @@ def test_the_hub_speaks_where_there_is_nobody(one_step, tmp_path):
 
 @pytest.mark.parametrize("name", selectors())
 def test_one_step_releases_what_the_in_process_run_releases(name, tmp_path):
-    program = make_plan(SelectionConfig(2.0, 1e-2, name, max_items_per_user=8)).program
-    pairs = random_pairs(5, users=200)
+    program, pairs = program_of(name), random_pairs(5, users=200)
     expected = in_process(program, pairs)
     assert len(expected) > 3
     assert on_beam(program, pairs, str(tmp_path), one_step=True) == expected
