@@ -53,7 +53,7 @@ class _PartitionPairs(RunDoFn):
     would else lose pairs.
     """
 
-    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int, prefix: str):
+    def __init__(self, store: RunStore, num_blocks: int, cap: int, group: int, prefix: str = FILE_PREFIX):
         super().__init__(store)
         self._num_blocks = num_blocks
         self._cap = cap

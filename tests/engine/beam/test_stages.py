@@ -163,7 +163,7 @@ def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
     with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
         for rows, step in ((1_000, 1), (333, -1), (2_500, 1)):
             group = 1 if num_blocks <= 19 else num_blocks // 4
-            stage = block_stages._PartitionPairs(run.store, num_blocks, 60, group, messages.FILE_PREFIX)
+            stage = block_stages._PartitionPairs(run.store, num_blocks, 60, group)
             stage.setup()
             stage.start_bundle()
             elements = [e for batch in batches_of(users, items, rows)[::step] for e in stage.process(batch)]
