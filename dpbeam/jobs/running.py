@@ -25,7 +25,7 @@ from dpbeam.jobs.job import COUNTS, Job
 from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
 from dpbeam.jobs.result import RELEASED, describe, files_of, of_release
-from dpbeam.runners.allocator import keep_freed_memory
+from dpbeam.runners.allocator import give_back, keep_freed_memory
 from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.signals import deferring
@@ -99,7 +99,7 @@ def run_program(
                 run.program,
                 read=run.read,
                 write=run.write,
-                run=execute,
+                run=_from_little(execute),
                 trips_per_job=1 if alone else job.options.passes_per_job or TRIPS_PER_JOB,
                 blocks_first=alone,
                 relays=run.relays,
@@ -109,6 +109,16 @@ def run_program(
 
     folder = _kept(job, ledger_json, trips) if job.options.checkpoint is not None else _folder(job)
     return _publish(job, folder, work, ledger_json, report, _progress(job, trips, rounds))
+
+
+def _from_little(execute: Callable[[Build], None]) -> Callable[[Build], None]:
+    """Jobs that begin with little memory, whatever the job before has freed and kept."""
+
+    def run(build: Build) -> None:
+        give_back()
+        execute(build)
+
+    return run
 
 
 @contextlib.contextmanager
