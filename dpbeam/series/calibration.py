@@ -23,12 +23,12 @@ from scipy import special
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, RankedThresholdEvent
 from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma, split_sigma
 from dpbeam.selectors.gsu.calibration import (
-    CAP_STEPS,
     ROUND_UP,
     SLACK,
     checked_fractions,
     checked_spending,
     crossing_bound,
+    largest_weights,
     split_delta,
 )
 from dpbeam.series.schedule import Schedule
@@ -152,7 +152,8 @@ def _fit(
     step = 1e-12
     while True:
         thresholds = _thresholds(good, shares, c0, G, deviations)
-        caps = _caps(thresholds, good * growth, c0, G, deviations)
+        caps = largest_weights(thresholds, G, deviations, good * growth, c0)
+        caps = np.minimum.accumulate(caps)
         if math.fsum(crossing_bound(thresholds, G, deviations, caps).tolist()) <= target:
             return thresholds, caps
         good, step = good * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
@@ -162,20 +163,3 @@ def _thresholds(p: float, shares: np.ndarray, c0: float, G: np.ndarray, deviatio
     """rho_k, rounded up, at which drift c0 crosses in round k with probability shares_k p."""
     noise = deviations * -special.ndtri(np.minimum(0.5, shares * p))
     return c0 * G + noise + ROUND_UP * (c0 * G + np.abs(noise))
-
-
-def _caps(
-    thresholds: np.ndarray, allowed: np.ndarray, c0: float, G: np.ndarray, deviations: np.ndarray
-) -> np.ndarray:
-    """The largest caps <= 1 that cross with the allowed probabilities, rounded down; not growing."""
-
-    def fits(weight: np.ndarray) -> np.ndarray:
-        return crossing_bound(thresholds, G, deviations, weight) <= allowed
-
-    good, bad = np.full(len(allowed), c0), np.ones(len(allowed))
-    whole = fits(bad)
-    for _ in range(CAP_STEPS):
-        middle = (good + bad) / 2
-        ok = fits(middle)
-        good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
-    return np.minimum.accumulate(np.where(whole, 1.0, good))

@@ -26,8 +26,8 @@ from dpbeam.kernels.columns import Columns, decode, encode
 #: Below it, a request to an object store costs much more than the bytes; an engine queues a hundred messages.
 INLINE_BYTES = 1 << 16
 #: To read a piece of a local file takes less than an engine's work for an element. Beam's in-process runner holds all
-#: inline messages of a trip three times over: with 10^9 pairs they are 25,000 of about 50 kB.
-LOCAL_INLINE_BYTES = 1 << 14
+#: inline messages of a trip three times over: with 10^9 pairs they are 25,000, in late rounds of less than 16 kB.
+LOCAL_INLINE_BYTES = 1 << 12
 FILE_PREFIX = "sent-"
 PAIRS_PREFIX = f"{FILE_PREFIX}pairs-"
 #: Stands for pairs that were let go before they could be sent on.

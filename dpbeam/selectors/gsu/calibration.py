@@ -30,6 +30,7 @@ from dpbeam.selectors.gsu.presets import check_round_count
 SLACK = 1 - 1e-9
 ROUND_UP = 1e-13
 CAP_STEPS = 60  # halvings of an interval of length below 1
+CAPS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,22 +163,32 @@ def crossing_bound(thresholds, G, deviations, weight) -> np.ndarray:
     return total
 
 
-def _caps(thresholds, G, deviations, delta: float, max_items: int, c0: float) -> np.ndarray:
-    """cap(d) for d = 0..D0: the largest c <= 1 with P_cross(c) <= 1 - (1 - delta)^(1/d), rounded down."""
-    allowed = item_allowance(delta, np.arange(1, max_items + 1, dtype=np.float64))
+def largest_weights(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.ndarray:
+    """The largest weights c <= 1 with P_cross(c) <= allowed, rounded down: arguments of `crossing_bound`, and
 
-    def fits(weight):
-        return crossing_bound(thresholds, G, deviations, weight) <= allowed
+    Args:
+      allowed: (n,) probabilities, not growing, all of which c0 fits.
+    """
+    largest = np.empty_like(allowed)
+    for start in range(0, len(allowed), CAPS_AT_ONCE):
+        part = slice(start, start + CAPS_AT_ONCE)
+        largest[part] = _bisected(thresholds, G, deviations, allowed[part], c0)
+    return largest
 
-    # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
-    good, bad = np.full(max_items, c0), np.ones(max_items)
-    whole = fits(bad)
+
+def _bisected(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.ndarray:
+    good, bad = np.full(len(allowed), c0), np.ones(len(allowed))
+    whole = crossing_bound(thresholds, G, deviations, 1.0) <= allowed
     for _ in range(CAP_STEPS):
         middle = (good + bad) / 2
-        ok = fits(middle)
+        if ((middle == good) | (middle == bad)).all():
+            break
+        # Neighbours have the same middle for half of the steps.
+        new = np.concatenate([[True], middle[1:] != middle[:-1]])
+        crossing = crossing_bound(thresholds, G, deviations, middle[new])
+        ok = crossing.take(np.cumsum(new) - 1) <= allowed
         good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
-    caps = np.where(whole, 1.0, good)
-    return np.concatenate([[math.nan], caps])
+    return np.where(whole, 1.0, good)
 
 
 def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> tuple[float, np.ndarray]:
@@ -249,7 +260,9 @@ def calibrate_gsu(
     target = delta_threshold * SLACK
     deviations = sigma * np.sqrt(V)
     m, thresholds = _thresholds_that_admit_c0(shares, target, max_items, c0, G, deviations)
-    caps = _caps(thresholds, G, deviations, target, max_items, c0)
+    # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
+    allowed = item_allowance(target, np.arange(1, max_items + 1, dtype=np.float64))
+    caps = largest_weights(thresholds, G, deviations, allowed, c0)
     arrays = {
         "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
         "fractions": f,
@@ -257,7 +270,7 @@ def calibrate_gsu(
         "G": G,
         "V": V,
         "thresholds": thresholds,
-        "caps": caps,
+        "caps": np.concatenate([[math.nan], caps]),
     }
     for array in arrays.values():
         array.setflags(write=False)
