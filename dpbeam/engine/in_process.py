@@ -30,7 +30,7 @@ from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slice
 from dpbeam.randomness import RunKey
 
 # Below it threads are of no use: kernels on small arrays hold the interpreter most of the time.
-LINKS_FOR_THREADS = 2_000_000
+LINKS_FOR_THREADS = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ class ReplyColumn:
 
 
 class Program(ABC):
-    """One algorithm.
+    """One algorithm. Its methods are called for several blocks, or shards, at once: none may change it.
 
     Attributes:
       trips: how many times blocks send to shards.

@@ -61,25 +61,18 @@ def test_every_command_killed_at_every_step_is_done_once(tmp_path):
     assert len(killed) > 100
 
 
-@pytest.mark.engines  # some three hundred processes
-def test_a_night_on_an_engine_killed_at_every_step_is_made_once(tmp_path):
-    killed = steps(tmp_path, "engine", "first")
+@pytest.mark.engines  # some two hundred processes
+def test_nights_on_an_engine_killed_at_each_kind_of_step_are_made_once(tmp_path):
+    """One that begins, and one that goes on from parts. Their output is put in place as that of a night in one process,
+    which is killed at every step above."""
+    killed = steps(tmp_path, "engine", "kinds", "first", "third")
     check(killed)
-    assert stages(killed, 1) == [
-        *("before the state", "between state and output", "staged", "part is out", "all is out")
-    ]
-    assert len(killed) > 100
-
-
-@pytest.mark.engines  # some hundred processes
-def test_a_night_on_an_engine_that_goes_on_from_parts_killed_at_each_kind_of_step_is_made_once(tmp_path):
-    """Its output is put in place as that of a night in one process, which is killed at every step above."""
-    killed = steps(tmp_path, "engine", "kinds", "third")
-    check(killed)
-    assert stages(killed, 4)[:2] == ["before the state", "between state and output"]
-    kinds = {step["step"] for step in killed}
+    for name, night in (("first", 1), ("third", 4)):
+        steps_of_night = [step for step in killed if step["command"] == name]
+        assert stages(steps_of_night, night)[:2] == ["before the state", "between state and output"]
+        kinds = {step["step"] for step in steps_of_night}
+        assert len(steps_of_night) == len(kinds) > 30
     assert {"os.remove f/part-N-block-N", "os.remove f/part-N-shard-N", "os.link f/new-N"} <= kinds
-    assert len(killed) == len(kinds) > 40
 
 
 @pytest.mark.slow

@@ -48,7 +48,6 @@ def test_same_bytes_where_nothing_breaks(name, rounds_job, expected):
     [
         ("flink-cluster", "raise"),  # killed ones: test_pipelines
         ("spark-cluster-uncached", "raise"),
-        ("pyspark-cluster", "raise"),
     ],
 )
 def test_a_fault_of_one_worker_does_not_change_the_result(name, fault, rounds_job, expected):

@@ -162,14 +162,14 @@ def test_it_ends_when_the_engine_closes_its_control_service(tmp_path):
         service.bind(("127.0.0.1", 0))
         service.listen(64)
         program = (
-            "import sys, time\nfrom dpbeam.runners.worker import Watch\n"
-            "watch = Watch(sys.argv[1])\nwatch.control = sys.argv[2]\nwatch.start()\n"
+            "import sys, time\nfrom dpbeam.runners import worker\nworker.POLL_SECONDS = 0.1\n"
+            "watch = worker.Watch(sys.argv[1])\nwatch.control = sys.argv[2]\nwatch.start()\n"
             "print('busy', flush=True)\ntime.sleep(600)\n"
         )
         argv = [sys.executable, "-c", program, str(folder), f"127.0.0.1:{service.getsockname()[1]}"]
         busy = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert busy.stdout.readline() == "busy\n"
-        time.sleep(2 * worker.POLL_SECONDS)
+        time.sleep(2 * 0.1 * worker.GONE_SIGNS)
         assert busy.poll() is None, "it must live while the service listens"
     try:
         assert busy.wait(60) == 1
