@@ -183,7 +183,10 @@ class TestSummary:
         assert lines[0] == "reading" and lines[-1] == "writing" and len(lines) == len(set(lines))
         assert lines[1] == f"items of each user; {passes.format(1)}" and passes.format(2) in lines
 
-    def test_rounds_in_one_step_are_one_line(self, pairs, tmp_path, capsys):
+    @pytest.mark.parametrize("block", [1_000_000, 10])
+    def test_rounds_in_one_step_are_one_line(self, block, pairs, tmp_path, capsys, monkeypatch):
+        """Also where pairs take several blocks: this runner has the memory for all of them."""
+        monkeypatch.setattr("dpbeam.selection.sizes.PAIRS_PER_BLOCK", block)
         assert main(job(pairs, tmp_path)) == 0
         lines = [line.removeprefix("dpbeam select: ") for line in capsys.readouterr().err.splitlines()]
         assert lines == ["reading", "items of each user", "all rounds", "writing"]
