@@ -12,7 +12,7 @@ from dpbeam.kernels.relays import Relays
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
 LINKS_PER_PAIR = 0.25
-# In one process all blocks at once take 2 to 10 % more memory; without stages and messages a trip takes half of the CPU.
+# In one process all blocks at once take a tenth more memory, and a trip without stages and messages half of the CPU.
 PAIRS_IN_PROCESS = 10_000_000
 TEXT_IN_PROCESS = 256_000_000
 # Larger data take larger blocks, which have fewer links and need no second split: a worker needs up to 600 MB.
