@@ -31,16 +31,19 @@ class _NamesParameters(Exception):
 
     Attributes:
       template: the message with the marks of `param` and `advice`; another error that quotes this one quotes it.
-      problem: the message without the advice.
     """
 
     def __init__(self, message: str):
         self.template = message
-        self.problem = message.partition(_ADVICE)[0].replace(_MARK, "--")
         super().__init__(message.replace(_MARK, "--").replace(_ADVICE, ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.template,), self.__dict__
+
+    @property
+    def problem(self) -> str:
+        """The message without the advice."""
+        return self.template.partition(_ADVICE)[0].replace(_MARK, "--")
 
     def of_arguments(self) -> str:
         """The message for a caller in Python: names without dashes."""

@@ -97,10 +97,9 @@ def is_local(arguments: list[str]) -> bool:
 
 def local_threads(arguments: list[str]) -> int:
     """Bundles at once that these flags give the in-process runner; 1 on other runners."""
-    flags = read_engine_flags(arguments)
-    if flags.runner != DEFAULT_RUNNER:
+    if not is_local(arguments):
         return 1
-    return int(flags.direct_num_workers or 1) or os.cpu_count() or 1
+    return int(read_engine_flags(arguments).direct_num_workers or 1) or os.cpu_count() or 1
 
 
 def threads(pairs: int) -> int:

@@ -8,12 +8,18 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
-from dpbeam.engine.beam.messages import FILE_PREFIX, PAIRS_GONE, PAIRS_PREFIX, pairs_gone, receive, send
+from dpbeam.engine.beam.messages import (
+    FILE_PREFIX,
+    PAIRS_GONE,
+    PAIRS_PREFIX,
+    PairsGoneError,
+    receive,
+    send,
+)
 from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trips import built_block
@@ -113,9 +119,7 @@ class _PartitionAgain(RunDoFn):
         number, messages = element
         try:
             yield from self._split(messages)
-        except (OSError, BeamIOError):
-            if not pairs_gone(self._store):
-                raise
+        except PairsGoneError:
             blocks = range(number * self._group, min((number + 1) * self._group, self._num_blocks))
             yield from ((block, PAIRS_GONE) for block in blocks)
 
@@ -185,9 +189,7 @@ class _BuildBlocks(RunDoFn):
         try:
             parts = map(unpack_pairs, receive(self._store, messages))
             block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
-        except (OSError, BeamIOError):
-            if not pairs_gone(self._store):
-                raise
+        except PairsGoneError:
             block = built_block(self._store, number, self._keys)
         if block is not None:
             yield number, block

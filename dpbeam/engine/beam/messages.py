@@ -13,12 +13,13 @@ retries of those who read them; but the pairs on their way to blocks, a third of
 
 from __future__ import annotations
 
-import errno
 import functools
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+
+from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import Columns, decode, encode
@@ -35,6 +36,10 @@ PAIRS_GONE = b"\x00gone"
 _PAIRS_GONE_FILE = "pairs-gone"
 _REFERENCE = b"\x00file "  # a message begins with the mark of a map
 _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
+
+
+class PairsGoneError(Exception):
+    """Pairs on their way to blocks were let go: every block of the run is stored."""
 
 
 def inline_bytes(store: RunStore) -> int:
@@ -69,6 +74,7 @@ def receive(store: RunStore, elements: Iterable[bytes]) -> Iterator[Columns]:
 
     Raises:
       OSError: a file with messages is gone or too short.
+      PairsGoneError: it held pairs that were let go.
     """
     if store.is_local:
         yield from (_open(store, element) for element in elements)
@@ -105,8 +111,13 @@ def pairs_gone(store: RunStore) -> bool:
 
 def _open(store: RunStore, element: bytes) -> Columns:
     if element == PAIRS_GONE:
-        raise FileNotFoundError(errno.ENOENT, "the pairs were let go", store.path)
+        raise PairsGoneError
     if element.startswith(_REFERENCE):
         offset, size, name = element[len(_REFERENCE) :].decode().split(" ")
-        element = store.read_range(name, int(offset), int(size))
+        try:
+            element = store.read_range(name, int(offset), int(size))
+        except (OSError, BeamIOError):
+            if name.startswith(PAIRS_PREFIX) and pairs_gone(store):
+                raise PairsGoneError from None
+            raise
     return decode(element)
