@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
+import sys
+from collections.abc import Iterator
 
 from dpbeam.errors import InputError
 
@@ -39,15 +43,66 @@ def check_memory(what: str, needed: float) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that programs may still take; all of the memory where the system does not tell."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
+    """Bytes that this process may still take; all of the memory where the system does not tell."""
+    return min(_of_machine(), *_of_groups(), *_of_process())
+
+
+def _of_machine() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return _named("/proc/meminfo", "MemAvailable:") * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**34
+
+
+def _of_groups(listing: str = "/proc/self/cgroup") -> Iterator[int]:
+    """What the control groups of a container or a service leave, of both versions."""
+    try:
+        with open(listing, encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, limit, used, cached = _GROUPS[bool(controllers)]
+        parts = [part for part in path.split("/") if part]
+        # A group inside a container sees itself at the top, under the name that it has outside.
+        for depth in range(len(parts) + 1):
+            folder = os.path.join(top, *parts[:depth])
+            with contextlib.suppress(OSError, ValueError):  # no such group here, or "max"
+                taken = _number(os.path.join(folder, used)) - _named(
+                    os.path.join(folder, "memory.stat"), cached
+                )
+                yield max(0, _number(os.path.join(folder, limit)) - taken)
+
+
+# Top folder; files of the limit and of what is used; the line of the files among it that the system gives up.
+_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def _of_process() -> Iterator[int]:
+    """What `ulimit -v` leaves."""
+    if sys.platform.startswith("linux"):
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            with open("/proc/self/statm", encoding="ascii") as file:
+                yield max(0, limit - int(file.read().split()[0]) * resource.getpagesize())
+
+
+def _named(path: str, name: str) -> int:
+    """The number in the line of this name. Raises ValueError if there is none."""
+    with open(path, encoding="ascii") as file:
+        for line in file:
+            if line.split(maxsplit=1)[:1] == [name]:
+                return int(line.split()[1])
+    raise ValueError(name)
+
+
+def _number(path: str) -> int:
+    with open(path, encoding="ascii") as file:
+        return int(file.read())
 
 
 def _size_text(size: float) -> str:

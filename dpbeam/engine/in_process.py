@@ -123,7 +123,7 @@ def run_trips(program: Program, blocks: list[Block], keys: Keys, *, threads: int
 
 
 def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable[..., Iterable]) -> Finished:
-    shards, hub, broadcast = link_shards(blocks, keys, each), {}, {}
+    shards, hub, broadcast = link_shards(blocks, each), {}, {}
     spent: tuple[float, ...] = ()
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):
@@ -190,18 +190,18 @@ def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
     )
 
 
-def link_shards(blocks: list[Block], keys: Keys, each: Callable[..., Iterable] = map) -> list[Shard]:
+def link_shards(blocks: list[Block], each: Callable[..., Iterable] = map) -> list[Shard]:
     """The shards of all items that the blocks hold."""
     kinds = one_kind(block.kinds for block in blocks)
-    parts: dict[int, list[tuple[int, pa.Array]]] = {}
+    parts: dict[int, list[tuple[int, pa.Array, np.ndarray]]] = {}
     for block in blocks:
         for shard, part in shard_slices(block):
             items = block.items[part.start : part.stop]
-            parts.setdefault(shard, []).append((block.id, items))
+            parts.setdefault(shard, []).append((block.id, items, block.item_fp[part]))
 
     def linked(shard: int) -> Shard:
-        ids, items = zip(*parts[shard], strict=True)
-        return build_shard(shard, ids, items, keys.pairs.item, kinds)
+        ids, items, fp = zip(*parts[shard], strict=True)
+        return build_shard(shard, ids, items, fp, kinds)
 
     return list(each(linked, sorted(parts)))
 

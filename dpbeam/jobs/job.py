@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +27,12 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.console import tell
-from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
+from dpbeam.jobs.engine import check_runner, is_local, local_threads, one_process, threads, use_stores
 from dpbeam.jobs.options import InputOptions, ReleaseOptions
 from dpbeam.jobs.result import files_of
 from dpbeam.jobs.uncharged import Uncharged
 from dpbeam.randomness import RunKey
+from dpbeam.room import available_memory
 from dpbeam.runners.options import complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.selection.ledger import one_value_of
@@ -42,6 +44,8 @@ O = TypeVar("O", bound=ReleaseOptions)
 _OF_PAIRS = (*(declared.name for declared in InputOptions.own_flags()), "not_private_counts", "num_shards")
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
+# Of the memory that is available, for pairs that could do with less.
+_SHARE_OF_MEMORY = 3
 
 
 @dataclass
@@ -165,16 +169,24 @@ class Job(Generic[O]):
             if self.summary is not None:
                 self.summary.release()
 
-    @property
+    @functools.cached_property
     def sizes(self) -> Sizes:
-        """How many blocks and shards."""
-        _, summary = self.reading
+        """How many blocks and shards; one answer, though memory comes and goes."""
+        spec, summary = self.reading
         return choose_sizes(
             self.pairs_estimate,
             self.options.num_shards,
             summary.item_bytes,
             in_process=is_local(self.beam_arguments),
+            room=available_memory() // _SHARE_OF_MEMORY
+            if self.one_process and _counted(spec, summary)
+            else 0,
         )
+
+    @property
+    def one_process(self) -> bool:
+        """Every step runs in this process, and once."""
+        return one_process(self.beam_arguments)
 
     @property
     def threads(self) -> int:
@@ -289,9 +301,14 @@ class Job(Generic[O]):
 
 def estimate_pairs(spec: InputSpec, summary: InputSummary) -> int:
     """Roughly how many (user, item) pairs an input has."""
-    if summary.rows_estimate is not None and spec.layout == "pairs" and spec.tokenizer is None:
+    if summary.rows_estimate is not None and _counted(spec, summary):
         return summary.rows_estimate
     return summary.bytes // spec.file_format.bytes_per_pair
+
+
+def _counted(spec: InputSpec, summary: InputSummary) -> bool:
+    """Whether the files say how many pairs they hold."""
+    return summary.rows_estimate is not None and spec.layout == "pairs" and spec.tokenizer is None
 
 
 def _last_part(path: str) -> str:

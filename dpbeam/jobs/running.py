@@ -90,8 +90,9 @@ def run_program(
 
     def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
         run, store = made(folder), folder.claim()
-        alone = _large_and_local(job) and job.options.passes_per_job is None
+        alone = _large_and_local(job) and job.options.passes_per_job is None and not run.one_step
         if run.fits_one_job and not alone and job.options.checkpoint is None:
+            store.in_memory = run.one_step and job.one_process
             execute(lambda pipeline: run.add_to(pipeline, store))
         else:
             run_in_jobs(

@@ -86,11 +86,11 @@ class Relay(Linked):
         relays: Relays,
         block_ids: Sequence[int],
         items: Sequence[pa.Array],
-        item_key: bytes,
+        fp: Sequence[np.ndarray],
         kinds: bytes,
     ) -> Relay:
         """Number the distinct items of the blocks; arguments and errors as of `build_shard`."""
-        linked = build_shard(number, block_ids, items, item_key, kinds)
+        linked = build_shard(number, block_ids, items, fp, kinds)
         shards = relays.shards_of(number)
         # Items ascend by fingerprint and shards are ranges of fingerprints.
         offsets = np.searchsorted(

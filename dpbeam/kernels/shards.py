@@ -16,7 +16,6 @@ import pyarrow as pa
 from dpbeam.kernels.columns import Columns, pack_arrays
 from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
-from dpbeam.randomness import fingerprints
 
 
 class Linked(ABC):
@@ -130,13 +129,14 @@ def build_shard(
     shard_id: int,
     block_ids: Sequence[int],
     items: Sequence[pa.Array],
-    item_key: bytes,
+    fp: Sequence[np.ndarray],
     kinds: bytes = b"",
 ) -> Shard:
     """Number the distinct items of a shard and link the blocks to them.
 
     Args:
-      block_ids: one per message; items: the canonical bytes of that block's items in this shard.
+      block_ids: one per message; items, fp: that block's items in this shard, by their fingerprints: their canonical
+        bytes, and (items, 2) uint64.
 
     Raises:
       RuntimeError: a block sent two messages, which would count its users twice.
@@ -147,8 +147,8 @@ def build_shard(
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
     parts = [items[i] for i in order]
     offsets = running_sums([len(part) for part in parts])
-    fp = np.concatenate([fingerprints(item_key, part) for part in parts])
-    first, slots, distinct_fp = distinct_fingerprints(fp, runs=True)
+    all_fp = np.concatenate([fp[i] for i in order])
+    first, slots, distinct_fp = distinct_fingerprints(all_fp, runs=True)
     return Shard(
         id=shard_id,
         fp=distinct_fp,

@@ -78,6 +78,7 @@ class EngineFlags:
     prism_location: str | None
     direct_num_workers: str | None
     direct_running_mode: str | None
+    direct_runner_bundle_repeat: str | None
     job_endpoint: str | None
     job_name: str | None
     experiments: list[str] | None
@@ -96,6 +97,13 @@ class EngineFlags:
     save_main_session: bool
     template_location: str | None
     output_executable_path: str | None
+
+    @property
+    def one_process(self) -> bool:
+        """Every step runs in the launcher itself, and once."""
+        others = self.environment_type, self.direct_runner_bundle_repeat
+        in_memory = self.direct_running_mode in (None, "in_memory")
+        return self.runner == "FnApiRunner" and in_memory and not any(others)
 
     @property
     def staged(self) -> list[str]:

@@ -1,6 +1,8 @@
 """Inputs that hold nothing, or never end: neither is a paid success, and neither fills a disk or a memory."""
 
 import json
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -219,3 +221,30 @@ class TestRoom:
             room.check_memory("--x", 5e6)
         room.check_memory("--x", 1234)
         room.check_disk("--x", 1, str(tmp_path / "new"))
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_of_a_container(self, version, tmp_path, monkeypatch):
+        """The least of its groups, above what files hold that the system gives up."""
+        _, limit, used, cached = room._GROUPS[version == 1]
+        monkeypatch.setattr(room, "_GROUPS", {version == 1: (str(tmp_path), limit, used, cached)})
+        for folder, most in (("", None), ("a", 1000), ("a/b", 700), ("a/b/c", 800)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            if most is not None:
+                (tmp_path / folder / limit).write_text(f"{most}\n")
+            (tmp_path / folder / used).write_text("400\n")
+            (tmp_path / folder / "memory.stat").write_text(f"active_file 5\n{cached} 150\nanon 7\n")
+        (tmp_path / "a/b/c" / limit).write_text("max\n")
+        listing = tmp_path / "listing"
+        listing.write_text("3:cpu:/x\n4:memory:/a/b/c\n" if version == 1 else "0::/a/b/c\n")
+        assert sorted(room._of_groups(str(listing))) == [450, 750]
+        assert list(room._of_groups(str(tmp_path / "none"))) == []
+
+    def test_below_ulimit(self):
+        if not sys.platform.startswith("linux"):
+            pytest.skip("Linux alone says how much address space a process has")
+        code = (
+            "import resource; from dpbeam import room; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
+            "print(room.available_memory())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert 0 < int(done.stdout) < 10**9

@@ -7,9 +7,14 @@ import pytest
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.kernels.pairs import PairKeys, build_block, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from dpbeam.randomness import fingerprints
 from tests.support.instances import batches, random_pairs
 
 KEYS = PairKeys(user=bytes([1]) * 32, item=bytes([2]) * 32, sample=bytes([3]) * 32)
+
+
+def linked(number, block_ids, items):
+    return build_shard(number, block_ids, items, [fingerprints(KEYS.item, part) for part in items])
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +32,7 @@ def shards(blocks):
     for block in blocks:
         for shard, part in shard_slices(block):
             parts.setdefault(shard, []).append((block.id, block.items[part.start : part.stop]))
-    return [
-        build_shard(s, [b for b, _ in parts[s]], [i for _, i in parts[s]], KEYS.item) for s in sorted(parts)
-    ]
+    return [linked(s, [b for b, _ in parts[s]], [i for _, i in parts[s]]) for s in sorted(parts)]
 
 
 def test_shards_partition_the_items_and_link_every_block(blocks, shards):
@@ -80,13 +83,13 @@ def test_a_missing_or_foreign_message_stops_the_run(shards):
 def test_a_second_first_message_of_a_block_stops_the_run():
     items = pa.array([b"a"], pa.large_binary())
     with pytest.raises(RuntimeError, match="shard 4 received two first messages of one block"):
-        build_shard(4, [1, 2, 1], [items] * 3, KEYS.item)
+        linked(4, [1, 2, 1], [items] * 3)
 
 
 def test_shards_do_not_depend_on_the_order_of_messages(shards):
     arrays = [pa.array([b"x", b"y"], pa.large_binary()), pa.array([b"y", b"z"], pa.large_binary())]
-    one = build_shard(0, [3, 8], arrays, KEYS.item)
-    other = build_shard(0, [8, 3], arrays[::-1], KEYS.item)
+    one = linked(0, [3, 8], arrays)
+    other = linked(0, [8, 3], arrays[::-1])
     for name, values in one.to_columns().items():
         column = other.to_columns()[name]
         assert column.equals(values) if isinstance(values, pa.Array) else np.array_equal(column, values)

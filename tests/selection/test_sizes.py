@@ -12,6 +12,8 @@ from dpbeam.selection.sizes import (
     MAX_PAIRS_PER_BLOCK,
     PAIRS_IN_PROCESS,
     PAIRS_PER_BLOCK,
+    ROOM_PER_PAIR,
+    ROOM_PER_TEXT,
     TEXT_IN_PROCESS,
     TEXT_PER_BLOCK,
     TEXT_PER_SHARD,
@@ -93,6 +95,18 @@ def test_the_in_process_runner_takes_one_step_for_more():
     for item_bytes, one_step in ((0.99, True), (1.01, False)):
         length = item_bytes * TEXT_IN_PROCESS / PAIRS_IN_PROCESS
         assert choose_sizes(PAIRS_IN_PROCESS, item_bytes=length, in_process=True).one_step == one_step
+
+
+def test_memory_lets_one_step_take_more_pairs():
+    """Of counted pairs alone, whose items' length is known."""
+    pairs, length = 70 * PAIRS_IN_PROCESS // 10, 13
+    needed = pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * length)
+    assert choose_sizes(pairs, item_bytes=length, room=needed) == replace(choose_sizes(pairs), one_step=True)
+    assert not choose_sizes(pairs, item_bytes=length, room=needed - 1).one_step
+    assert not choose_sizes(pairs, 5, item_bytes=length, room=needed).one_step
+    assert not choose_sizes(pairs, room=10 * needed).one_step
+    assert not choose_sizes(None, item_bytes=length, room=10**15).one_step
+    assert choose_sizes(PAIRS_PER_BLOCK, item_bytes=length, room=0).one_step
 
 
 @pytest.mark.parametrize("pairs", [10**9, 43 * 10**9, 12 * 10**10])

@@ -77,7 +77,7 @@ class TestNeverReleased:
         """Of gsu, which tests the sum of all rounds: what crosses later is released, and nothing else that crosses."""
         chosen = plan("gsu", 3).program
         block = whole_block([("u", "a"), ("u", "b"), ("u", "c")], Keys(key(1)), chosen.cap)
-        (shard,) = link_shards([block], Keys(key(1)))
+        (shard,) = link_shards([block])
         for trip, present in enumerate(([True, False, False], [False, False, True], [False] * 3)):
             shard = chosen.observe(trip, shard, np.full(3, trip << 50), np.array(present))
             shard = chosen.threshold(trip, shard)

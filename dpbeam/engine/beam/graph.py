@@ -155,7 +155,8 @@ class _AllTrips(TripDoFn):
         blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
-        self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
+        if not self._store.in_memory:  # where every message is taken once, and noise is drawn once
+            self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
         keys = Keys(self._store.run_key())  # which draw for these blocks alone
         finished = run_trips(self._program, blocks, keys, threads=self._threads)
         del blocks

@@ -9,6 +9,8 @@ A file has a name of its own for every attempt to send, and is complete before a
 repeats the messages and never touches what an earlier attempt has sent. Files stay until the end of the run, for the
 retries of those who read them; but the pairs on their way to blocks, a third of a folder, go once all blocks are stored
 (`let_pairs_go`): who reads them again takes the stored block.
+
+Where all steps are made in one process with room for all (`RunStore.in_memory`), a message is handed over as it is.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ PAIRS_PREFIX = f"{FILE_PREFIX}pairs-"
 PAIRS_GONE = b"\x00gone"
 _PAIRS_GONE_FILE = "pairs-gone"
 _REFERENCE = b"\x00file "  # a message begins with the mark of a map
+_HANDED_OVER = b"\x00held "
 _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
 
 
@@ -50,11 +53,15 @@ def inline_bytes(store: RunStore) -> int:
 def send(
     store: RunStore, messages: Iterable[tuple[int, Columns]], prefix: str = FILE_PREFIX
 ) -> Iterator[tuple[int, bytes]]:
-    """Encode (receiver, columns) messages as elements for a shuffle; large ones come last, as references.
+    """(receiver, columns) messages as elements for a shuffle; large ones come last, as references.
 
     Args:
       prefix: how their file is called, before a name of its own.
     """
+    if store.in_memory:
+        for receiver, columns in messages:
+            yield receiver, _HANDED_OVER + store.hand_over(columns).encode()
+        return
     name = prefix + uuid.uuid4().hex
     references = []
     limit = inline_bytes(store)
@@ -112,6 +119,8 @@ def pairs_gone(store: RunStore) -> bool:
 def _open(store: RunStore, element: bytes) -> Columns:
     if element == PAIRS_GONE:
         raise PairsGoneError
+    if element.startswith(_HANDED_OVER):
+        return store.take(element[len(_HANDED_OVER) :].decode())
     if element.startswith(_REFERENCE):
         offset, size, name = element[len(_REFERENCE) :].decode().split(" ")
         try:

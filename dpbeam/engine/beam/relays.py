@@ -14,10 +14,16 @@ from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.trips import gathered, messages_of_replies, messages_of_sums, replied, unpacked_sums
+from dpbeam.engine.beam.trips import (
+    first_items,
+    gathered,
+    messages_of_replies,
+    messages_of_sums,
+    replied,
+    unpacked_sums,
+)
 from dpbeam.engine.program import Program
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import common_kinds
 from dpbeam.kernels.relays import Relay, Relays
 from dpbeam.kernels.shards import sum_messages
 
@@ -53,10 +59,7 @@ class _SumOfBlocks(_RelayDoFn):
         yield from send(self._store, parts)
 
     def _first(self, number: int, messages: dict[int, Columns]) -> Relay:
-        ids = list(messages)
-        items = [messages[block]["items"] for block in ids]
-        kinds = common_kinds(messages.values())
-        relay = Relay.build(number, self._relays, ids, items, self._keys.pairs.item, kinds)
+        relay = Relay.build(number, self._relays, *first_items(messages, self._keys))
         if 0 in self._program.reply_columns or tells_blocks(self._program):
             self._store.write(relay_name(number), relay.to_columns())
         return relay

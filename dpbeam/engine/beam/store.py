@@ -36,18 +36,25 @@ _BOUND = "bound-"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
+_handed: dict[str, dict[str, Columns]] = {}  # of every run of this process
+
 
 class RunStore:
-    """Reads and writes named columns in a run's folder; picklable, holds the path and whether it is encrypted.
+    """Reads and writes named columns in a run's folder; picklable, holds the path and how messages are kept.
 
     Args:
       encrypted: all files but that with the run's key are. It is said here, not by the folder: who can write there
         must not be able to turn it off.
+
+    Attributes:
+      in_memory: all steps are made in this process, which has room for all messages at once: none is written. To be
+        set before a graph is run, whose steps take a copy.
     """
 
     def __init__(self, path: str, *, encrypted: bool = False):
         self.path = path
         self.encrypted = encrypted
+        self.in_memory = False
 
     def _seal(self, name: str) -> Seal | None:
         if not self.encrypted or name == _KEY_FILE:
@@ -138,6 +145,23 @@ class RunStore:
         finally:
             new.remove()
         return True
+
+    def hand_over(self, columns: Columns) -> str:
+        """Keep columns in the memory of this process for one who asks by the returned name."""
+        name = uuid.uuid4().hex
+        _handed.setdefault(self.path, {})[name] = columns
+        return name
+
+    def take(self, name: str) -> Columns:
+        """What was handed over under this name, and is kept no longer.
+
+        Raises:
+          RuntimeError: it was taken before: a step made again would draw noise that was drawn already.
+        """
+        columns = _handed.get(self.path, {}).pop(name, None)
+        if columns is None:
+            raise RuntimeError("a message that lay in memory was taken before, or by another process")
+        return columns
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
@@ -389,6 +413,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Delete the folder with everything in it; harmless if it is gone."""
+        _handed.pop(self.path, None)
         if FileSystems.is_local(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             return

@@ -303,6 +303,15 @@ class WeightPerUser(beam.PTransform):
         )
 
 
+def first_items(
+    messages: dict[int, Columns], keys: Keys
+) -> tuple[list[int], list[pa.Array], list[np.ndarray], bytes]:
+    """Blocks, their items, the items' fingerprints, and their kinds, of the messages of the first trip."""
+    items = [message["items"] for message in messages.values()]
+    fp = [fingerprints(keys.pairs.item, part) for part in items]
+    return list(messages), items, fp, common_kinds(messages.values())
+
+
 class _SumByItem(TripDoFn):
     """(shard, messages of all its blocks) -> (shard, Shard with the sums of the trip)."""
 
@@ -320,9 +329,7 @@ class _SumByItem(TripDoFn):
         yield number, shard
 
     def _first(self, number: int, messages: dict[int, Columns]) -> Shard:
-        kinds = common_kinds(messages.values())
-        ids = list(messages)
-        return build_shard(number, ids, [messages[b]["items"] for b in ids], self._keys.pairs.item, kinds)
+        return build_shard(number, *first_items(messages, self._keys))
 
     def _load(self, number: int) -> Shard:
         shard = Shard.from_columns(self._store.read(f"shard-{number}"))

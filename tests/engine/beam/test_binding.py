@@ -94,7 +94,7 @@ class TestStages:
 
     def shard(self, program, pairs):
         blocks = list(build_blocks(batches(pairs), Keys(key(KEY)), program.cap, num_blocks=2, num_shards=1))
-        (shard,) = link_shards(blocks, Keys(key(KEY)))
+        (shard,) = link_shards(blocks)
         sent = {block.id: program.weigh(0, block, {}, Keys(key(KEY)))[0] for block in blocks}
         shard.sums = sum_messages(shard, program.sum_names(0), sent)
         return shard

@@ -1,14 +1,16 @@
 """Messages: small ones inline, large ones through the run's folder, the same on both ways, whole or not at all."""
 
 import os
+import pickle
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from dpbeam.engine.beam import messages
+from dpbeam.engine.beam import store as store_module
 from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, inline_bytes, receive, send
-from dpbeam.engine.beam.store import RunStore
+from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.kernels.columns import encode
 
 
@@ -47,6 +49,47 @@ def test_every_message_arrives_as_it_was_sent(store):
     for (to, element), columns in zip(elements, receive(store, (data for _, data in elements)), strict=True):
         same(columns, sent[to - 7][1])
         assert len(element) < LIMIT
+
+
+class TestInMemory:
+    """Where all steps are made in one process: nothing is written, and each message is taken once."""
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        with RunFolder(str(tmp_path)) as folder:
+            folder.store.in_memory = True
+            yield folder
+
+    def test_messages_are_handed_over_as_they_are(self, run):
+        there = os.listdir(run.path)
+        sent = letters(SIZES)
+        elements = list(send(run.store, sent))
+        assert os.listdir(run.path) == there
+        assert [to for to, _ in elements] == [to for to, _ in sent]
+        assert all(len(element) < 50 for _, element in elements)
+        worker = pickle.loads(pickle.dumps(run.store))  # as a step carries it
+        received = list(receive(worker, (data for _, data in elements)))
+        assert all(columns is handed for columns, (_, handed) in zip(received, sent, strict=True))
+
+    def test_a_message_is_taken_once(self, run):
+        ((_, element),) = send(run.store, letters([10]))
+        list(receive(run.store, [element]))
+        with pytest.raises(RuntimeError, match="was taken before"):
+            list(receive(run.store, [element]))
+
+    def test_what_nobody_took_goes_with_the_folder(self, run):
+        ((_, element),) = send(run.store, letters([10]))
+        assert run.path in store_module._handed
+        run.remove()
+        assert run.path not in store_module._handed
+        with pytest.raises(RuntimeError, match="was taken before"):
+            list(receive(run.store, [element]))
+
+    def test_a_run_has_its_own(self, run, tmp_path):
+        with RunFolder(str(tmp_path)) as other:
+            ((_, element),) = send(run.store, letters([10]))
+            with pytest.raises(RuntimeError, match="another process"):
+                list(receive(other.store, [element]))
 
 
 def test_large_messages_share_a_file_and_small_ones_have_none(store):
