@@ -23,7 +23,7 @@ from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
-_FEW = 16  # a dictionary this many times longer than the rows is not walked through
+_FEW = 8  # a dictionary this many times longer than the rows is not walked through
 # Rows that share a dictionary: a hash table of more leaves the processor's cache, and takes twice the time a row to
 # find a sixth more of the repetitions, where most values are rare.
 TABLE_ROWS = 1 << 17
@@ -355,7 +355,7 @@ def _partition(
         yield (
             int(bucket[start]),
             {
-                "user_fp": user_fp[start:stop],
+                "user_fp": user_fp[start:stop].copy(),  # a view would hold those of all blocks
                 "rows": narrow(np.diff(offsets[start : stop + 1])),
                 "item": local,
                 "dictionary": part,
@@ -449,9 +449,12 @@ def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray
 def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """Restrict a dictionary to the entries in use, in its order."""
     if len(index) * _FEW < len(dictionary):
-        # One of very many blocks: no step may take as long as the dictionary.
-        entries, local = np.unique(index, return_inverse=True)
-        return narrow(local), dictionary.take(pa.array(entries))
+        # One of many blocks: no step may take as long as the dictionary.
+        order, leading = _sort_words(index.astype(np.uint64), max(len(dictionary) - 1, 1).bit_length())
+        new = _begins(leading)
+        local = np.empty(len(index), np.int64)
+        local[order] = np.cumsum(new) - 1
+        return narrow(local), dictionary.take(pa.array(index.take(np.compress(new, order))))
     used = np.zeros(len(dictionary), bool)
     used[index] = True
     count = int(np.count_nonzero(used))

@@ -96,10 +96,12 @@ def choose_sizes(
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
     held, text = (PAIRS_IN_PROCESS, TEXT_IN_PROCESS) if in_process else (PAIRS_PER_BLOCK, TEXT_PER_BLOCK)
     one_step = known and pairs <= min(held, items_within(text, item_bytes))
-    if known and item_bytes is not None:
-        one_step = one_step or pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * item_bytes) <= room
     most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     blocks = max(min(math.ceil(pairs / PAIRS_PER_BLOCK), BLOCKS), math.ceil(pairs / most))
+    if not one_step and known and item_bytes is not None:
+        one_step = pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * item_bytes) <= room
+        if one_step:  # 74 million pairs as 20 blocks take less CPU and memory than as 76
+            blocks = math.ceil(pairs / most)
     blocks = max(blocks, min(MIN_PARALLELISM, math.ceil(pairs / 50_000)))
     if MIN_PARALLELISM < blocks < BLOCKS:  # so that two or four workers end a stage together
         blocks = math.ceil(blocks / MIN_PARALLELISM) * MIN_PARALLELISM

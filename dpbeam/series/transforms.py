@@ -110,7 +110,7 @@ class _Extend(RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, elements = element
-        messages = list(map(unpack_pairs, receive(self._store, (e for e in elements if e != _YOUR_TURN))))
+        messages = list(receive(self._store, (e for e in elements if e != _YOUR_TURN), unpack_pairs))
         night = build_block(number, messages, self._keys.pairs, 1, TWICE * self._cap) if messages else None
         del messages
         told: Columns = {"pairs": pairs_digest(self._pairs_key, night)}

@@ -101,7 +101,8 @@ def test_memory_lets_one_step_take_more_pairs():
     """Of counted pairs alone, whose items' length is known."""
     pairs, length = 70 * PAIRS_IN_PROCESS // 10, 13
     needed = pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * length)
-    assert choose_sizes(pairs, item_bytes=length, room=needed) == replace(choose_sizes(pairs), one_step=True)
+    sizes = choose_sizes(pairs, item_bytes=length, room=needed)
+    assert sizes.one_step and sizes.num_blocks == -(-pairs // MAX_PAIRS_PER_BLOCK // 4) * 4
     assert not choose_sizes(pairs, item_bytes=length, room=needed - 1).one_step
     assert not choose_sizes(pairs, 5, item_bytes=length, room=needed).one_step
     assert not choose_sizes(pairs, room=10 * needed).one_step

@@ -102,7 +102,7 @@ class _PartitionPairs(RunDoFn):
         parts = partition_pairs(
             users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
         )
-        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts), self._prefix)
+        yield from send(self._store, parts, self._prefix, pack_pairs)
 
 
 class _PartitionAgain(RunDoFn):
@@ -126,7 +126,7 @@ class _PartitionAgain(RunDoFn):
     def _split(self, messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         held: list[Columns] = []
         rows = size = 0
-        for message in map(unpack_pairs, receive(self._store, messages)):
+        for message in receive(self._store, messages, unpack_pairs):
             held.append(message)
             rows += len(message["item"])
             size += message["dictionary"].nbytes
@@ -137,7 +137,7 @@ class _PartitionAgain(RunDoFn):
 
     def _flush(self, messages: list[Columns]) -> Iterator[tuple[int, bytes]]:
         parts = partition_again(messages, self._keys.pairs, self._num_blocks, self._cap)
-        yield from send(self._store, ((number, pack_pairs(part)) for number, part in parts), self._prefix)
+        yield from send(self._store, parts, self._prefix, pack_pairs)
 
 
 class _Items:
@@ -187,7 +187,7 @@ class _BuildBlocks(RunDoFn):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
         try:
-            parts = map(unpack_pairs, receive(self._store, messages))
+            parts = receive(self._store, messages, unpack_pairs)
             block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
         except PairsGoneError:
             block = built_block(self._store, number, self._keys)

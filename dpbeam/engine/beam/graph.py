@@ -136,11 +136,15 @@ class RunProgram(beam.PTransform):
         )
 
 
+def _with_items(block: Block) -> Columns:
+    return block.to_columns(with_items=True)
+
+
 class _SendBlock(RunDoFn):
     """(block, Block) -> (0, the block as a message)."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
-        yield from send(self._store, [(0, element[1].to_columns(with_items=True))])
+        yield from send(self._store, [(0, element[1])], pack=_with_items)
 
 
 class _AllTrips(TripDoFn):
@@ -151,8 +155,8 @@ class _AllTrips(TripDoFn):
         self._threads = threads
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
-        messages = receive(self._store, (data for data in element[1] if data))
-        blocks = sorted(map(Block.from_columns, messages), key=lambda block: block.id)
+        received = receive(self._store, (data for data in element[1] if data), Block.from_columns)
+        blocks: list[Block] = sorted(received, key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
             raise RuntimeError("a block arrived twice")
         if not self._store.in_memory:  # where every message is taken once, and noise is drawn once

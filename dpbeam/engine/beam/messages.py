@@ -18,8 +18,9 @@ from __future__ import annotations
 import functools
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -51,23 +52,27 @@ def inline_bytes(store: RunStore) -> int:
 
 
 def send(
-    store: RunStore, messages: Iterable[tuple[int, Columns]], prefix: str = FILE_PREFIX
+    store: RunStore,
+    messages: Iterable[tuple[int, Any]],
+    prefix: str = FILE_PREFIX,
+    pack: Callable[[Any], Columns] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """(receiver, columns) messages as elements for a shuffle; large ones come last, as references.
 
     Args:
       prefix: how their file is called, before a name of its own.
+      pack: makes the columns of a message, of another type; not called where it stays in memory.
     """
     if store.in_memory:
-        for receiver, columns in messages:
-            yield receiver, _HANDED_OVER + store.hand_over(columns).encode()
+        for receiver, message in messages:
+            yield receiver, _HANDED_OVER + store.hand_over(message).encode()
         return
     name = prefix + uuid.uuid4().hex
     references = []
     limit = inline_bytes(store)
     with store.create(name) as file:
-        for receiver, columns in messages:
-            data = encode(columns)
+        for receiver, message in messages:
+            data = encode(pack(message) if pack else message)
             if len(data) < limit:
                 yield receiver, data
                 continue
@@ -76,20 +81,25 @@ def send(
         yield receiver, _REFERENCE + f"{offset} {size} {name}".encode()
 
 
-def receive(store: RunStore, elements: Iterable[bytes]) -> Iterator[Columns]:
+def receive(
+    store: RunStore, elements: Iterable[bytes], unpack: Callable[[Columns], Any] | None = None
+) -> Iterator[Any]:
     """The columns of elements that `send` made, in their order.
+
+    Args:
+      unpack: inverse of `pack`; messages are then what it returns.
 
     Raises:
       OSError: a file with messages is gone or too short.
       PairsGoneError: it held pairs that were let go.
     """
     if store.is_local:
-        yield from (_open(store, element) for element in elements)
+        yield from (_open(store, element, unpack) for element in elements)
         return
     waiting: deque[Future] = deque()
     with ThreadPoolExecutor(_REQUESTS) as pool:
         for element in elements:
-            waiting.append(pool.submit(_open, store, element))
+            waiting.append(pool.submit(_open, store, element, unpack))
             if len(waiting) > _REQUESTS:  # a receiver may handle more than it can hold
                 yield waiting.popleft().result()
         while waiting:
@@ -116,7 +126,7 @@ def pairs_gone(store: RunStore) -> bool:
     return store.exists(_PAIRS_GONE_FILE)
 
 
-def _open(store: RunStore, element: bytes) -> Columns:
+def _open(store: RunStore, element: bytes, unpack: Callable[[Columns], Any] | None) -> Any:
     if element == PAIRS_GONE:
         raise PairsGoneError
     if element.startswith(_HANDED_OVER):
@@ -129,4 +139,5 @@ def _open(store: RunStore, element: bytes) -> Columns:
             if name.startswith(PAIRS_PREFIX) and pairs_gone(store):
                 raise PairsGoneError from None
             raise
-    return decode(element)
+    columns = decode(element)
+    return unpack(columns) if unpack else columns

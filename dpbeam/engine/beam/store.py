@@ -19,7 +19,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -36,7 +36,7 @@ _BOUND = "bound-"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
-_handed: dict[str, dict[str, Columns]] = {}  # of every run of this process
+_handed: dict[str, dict[str, Any]] = {}  # of every run of this process
 
 
 class RunStore:
@@ -146,22 +146,22 @@ class RunStore:
             new.remove()
         return True
 
-    def hand_over(self, columns: Columns) -> str:
-        """Keep columns in the memory of this process for one who asks by the returned name."""
+    def hand_over(self, message: Any) -> str:
+        """Keep a message in the memory of this process for one who asks by the returned name."""
         name = uuid.uuid4().hex
-        _handed.setdefault(self.path, {})[name] = columns
+        _handed.setdefault(self.path, {})[name] = message
         return name
 
-    def take(self, name: str) -> Columns:
+    def take(self, name: str) -> Any:
         """What was handed over under this name, and is kept no longer.
 
         Raises:
           RuntimeError: it was taken before: a step made again would draw noise that was drawn already.
         """
-        columns = _handed.get(self.path, {}).pop(name, None)
-        if columns is None:
+        message = _handed.get(self.path, {}).pop(name, None)
+        if message is None:
             raise RuntimeError("a message that lay in memory was taken before, or by another process")
-        return columns
+        return message
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""

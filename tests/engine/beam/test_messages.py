@@ -71,6 +71,21 @@ class TestInMemory:
         received = list(receive(worker, (data for _, data in elements)))
         assert all(columns is handed for columns, (_, handed) in zip(received, sent, strict=True))
 
+    def test_what_is_no_columns_is_packed_for_files_alone(self, run, tmp_path):
+        def read(store, messages):
+            elements = [
+                data
+                for _, data in send(
+                    store, messages, pack=lambda text: {"text": pa.array([text], pa.binary())}
+                )
+            ]
+            return list(receive(store, elements, lambda columns: columns["text"][0].as_py()))
+
+        messages = [(1, b"few"), (2, b"many" * LIMIT)]
+        with RunFolder(str(tmp_path)) as other:
+            assert read(other.store, messages) == [text for _, text in messages]
+        assert all(one is other for one, (_, other) in zip(read(run.store, messages), messages, strict=True))
+
     def test_a_message_is_taken_once(self, run):
         ((_, element),) = send(run.store, letters([10]))
         list(receive(run.store, [element]))
