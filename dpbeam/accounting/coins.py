@@ -402,11 +402,10 @@ def _gains(logits: np.ndarray, order: float, divergences: np.ndarray) -> np.ndar
     """(len(divergences), len(logits)) by how much a logit may rise for each divergence, in both directions."""
     low = np.zeros((len(divergences), len(logits)))
     high = np.full_like(low, 100.0)
+    before = _log_chances(logits)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        fits = (
-            bit_divergence(np.broadcast_to(logits, low.shape), logits + middle, order) <= divergences[:, None]
-        )
+        fits = _divergence_of_logs(before, _log_chances(logits + middle), order) <= divergences[:, None]
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low
 
@@ -434,10 +433,20 @@ def _knots(p: np.ndarray, exact: int, order: float) -> tuple[tuple[int, float], 
 
 def bit_divergence(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:
     """max of D(B(q) || B(p)) and D(B(p) || B(q)), of logits."""
-    yes, no = (-np.logaddexp(0, -p), -np.logaddexp(0, -q)), (-np.logaddexp(0, p), -np.logaddexp(0, q))
+    return _divergence_of_logs(_log_chances(p), _log_chances(q), order)
+
+
+def _log_chances(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the chances of yes and of no."""
+    return -np.logaddexp(0, -logits), -np.logaddexp(0, logits)
+
+
+def _divergence_of_logs(
+    p: tuple[np.ndarray, np.ndarray], q: tuple[np.ndarray, np.ndarray], order: float
+) -> np.ndarray:
     both = [
-        np.logaddexp(order * yes[a] + (1 - order) * yes[b], order * no[a] + (1 - order) * no[b])
-        for a, b in ((0, 1), (1, 0))
+        np.logaddexp(order * a[0] + (1 - order) * b[0], order * a[1] + (1 - order) * b[1])
+        for a, b in ((p, q), (q, p))
     ]
     return np.maximum(*both) / (order - 1)
 

@@ -173,14 +173,14 @@ class Job(Generic[O]):
     def sizes(self) -> Sizes:
         """How many blocks and shards; one answer, though memory comes and goes."""
         spec, summary = self.reading
+        # A chain that goes on after a failure has no step that makes all of it.
+        all_at_once = self.one_process and self.options.checkpoint is None and _counted(spec, summary)
         return choose_sizes(
             self.pairs_estimate,
             self.options.num_shards,
             summary.item_bytes,
             in_process=is_local(self.beam_arguments),
-            room=available_memory() // _SHARE_OF_MEMORY
-            if self.one_process and _counted(spec, summary)
-            else 0,
+            room=available_memory() // _SHARE_OF_MEMORY if all_at_once else 0,
         )
 
     @property

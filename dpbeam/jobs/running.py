@@ -100,7 +100,7 @@ def run_program(
                 run.program,
                 read=run.read,
                 write=run.write,
-                run=_from_little(execute),
+                run=_from_little(execute) if _large_and_local(job) else execute,
                 trips_per_job=1 if alone else job.options.passes_per_job or TRIPS_PER_JOB,
                 blocks_first=alone,
                 relays=run.relays,

@@ -114,7 +114,7 @@ class Master(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def master():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Master)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     Master.answers = {}
     yield f"127.0.0.1:{server.server_port}"
     server.shutdown()

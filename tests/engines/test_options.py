@@ -47,7 +47,7 @@ def flink_master():
         "taskmanagers": 3,
     }
     server.address = f"localhost:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

@@ -65,6 +65,16 @@ def test_steps_that_are_made_again_or_elsewhere_read_files(flags, select):
     assert files and released == select()[0]
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_no_chain_that_may_go_on_counts_on_memory(checkpoint, select, tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "PAIRS_IN_PROCESS", 10)
+    chosen = []
+    choose = job.choose_sizes
+    monkeypatch.setattr(job, "choose_sizes", lambda *a, **k: (chosen.append(choose(*a, **k)), chosen[-1])[1])
+    assert select(*([f"--checkpoint={tmp_path}/kept"] if checkpoint else []))[0]
+    assert {one.one_step for one in chosen} == {not checkpoint}
+
+
 def test_memory_decides_for_more_pairs(select, monkeypatch):
     monkeypatch.setattr(sizes, "PAIRS_IN_PROCESS", 10)
     monkeypatch.setattr(job, "available_memory", lambda: 10**9)
