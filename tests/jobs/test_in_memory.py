@@ -66,13 +66,18 @@ def test_steps_that_are_made_again_or_elsewhere_read_files(flags, select):
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_no_chain_that_may_go_on_counts_on_memory(checkpoint, select, tmp_path, monkeypatch):
+def test_a_third_of_the_memory_and_none_for_a_chain_that_may_go_on(checkpoint, select, tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "PAIRS_IN_PROCESS", 10)
-    chosen = []
-    choose = job.choose_sizes
-    monkeypatch.setattr(job, "choose_sizes", lambda *a, **k: (chosen.append(choose(*a, **k)), chosen[-1])[1])
+    monkeypatch.setattr(job, "available_memory", lambda: 3 * 10**9)
+    asked, choose = [], job.choose_sizes
+
+    def chosen(*args, **more):
+        asked.append((more["room"], choose(*args, **more).one_step))
+        return choose(*args, **more)
+
+    monkeypatch.setattr(job, "choose_sizes", chosen)
     assert select(*([f"--checkpoint={tmp_path}/kept"] if checkpoint else []))[0]
-    assert {one.one_step for one in chosen} == {not checkpoint}
+    assert asked == [(0, False) if checkpoint else (10**9, True)]
 
 
 def test_memory_decides_for_more_pairs(select, monkeypatch):
