@@ -44,7 +44,7 @@ O = TypeVar("O", bound=ReleaseOptions)
 _OF_PAIRS = (*(declared.name for declared in InputOptions.own_flags()), "not_private_counts", "num_shards")
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
-# Of the memory that is available, for pairs that could do with less.
+# A part of the available memory for pairs that could do with less: the most that they take is then below all of it.
 _SHARE_OF_MEMORY = 3
 
 
