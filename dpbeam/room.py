@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import sys
 from collections.abc import Iterator
@@ -69,9 +68,8 @@ def _of_groups(listing: str = "/proc/self/cgroup") -> Iterator[int]:
         for depth in range(len(parts) + 1):
             folder = os.path.join(top, *parts[:depth])
             with contextlib.suppress(OSError, ValueError):  # no such group here, or "max"
-                taken = _number(os.path.join(folder, used)) - _named(
-                    os.path.join(folder, "memory.stat"), cached
-                )
+                given_up = _named(os.path.join(folder, "memory.stat"), cached)
+                taken = _number(os.path.join(folder, used)) - given_up
                 yield max(0, _number(os.path.join(folder, limit)) - taken)
 
 
@@ -85,6 +83,8 @@ _GROUPS = (
 def _of_process() -> Iterator[int]:
     """What `ulimit -v` leaves."""
     if sys.platform.startswith("linux"):
+        import resource  # which other systems may lack
+
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
             with open("/proc/self/statm", encoding="ascii") as file:

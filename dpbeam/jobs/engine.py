@@ -95,11 +95,6 @@ def is_local(arguments: list[str]) -> bool:
     return read_engine_flags(arguments).runner == DEFAULT_RUNNER
 
 
-def one_process(arguments: list[str]) -> bool:
-    """Whether these flags mean that every step runs in this process, and once."""
-    return read_engine_flags(arguments).one_process
-
-
 def local_threads(arguments: list[str]) -> int:
     """Bundles at once that these flags give the in-process runner; 1 on other runners."""
     if not is_local(arguments):

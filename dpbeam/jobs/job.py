@@ -27,7 +27,7 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.console import tell
-from dpbeam.jobs.engine import check_runner, is_local, local_threads, one_process, threads, use_stores
+from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
 from dpbeam.jobs.options import InputOptions, ReleaseOptions
 from dpbeam.jobs.result import files_of
 from dpbeam.jobs.uncharged import Uncharged
@@ -174,7 +174,9 @@ class Job(Generic[O]):
         """How many blocks and shards; one answer, though memory comes and goes."""
         spec, summary = self.reading
         # A chain that goes on after a failure has no step that makes all of it.
-        all_at_once = self.one_process and self.options.checkpoint is None and _counted(spec, summary)
+        all_at_once = (
+            self.one_process and self.options.checkpoint is None and _counted(spec, summary) is not None
+        )
         return choose_sizes(
             self.pairs_estimate,
             self.options.num_shards,
@@ -186,7 +188,7 @@ class Job(Generic[O]):
     @property
     def one_process(self) -> bool:
         """Every step runs in this process, and once."""
-        return one_process(self.beam_arguments)
+        return read_engine_flags(self.beam_arguments).one_process
 
     @property
     def threads(self) -> int:
@@ -301,14 +303,13 @@ class Job(Generic[O]):
 
 def estimate_pairs(spec: InputSpec, summary: InputSummary) -> int:
     """Roughly how many (user, item) pairs an input has."""
-    if summary.rows_estimate is not None and _counted(spec, summary):
-        return summary.rows_estimate
-    return summary.bytes // spec.file_format.bytes_per_pair
+    counted = _counted(spec, summary)
+    return summary.bytes // spec.file_format.bytes_per_pair if counted is None else counted
 
 
-def _counted(spec: InputSpec, summary: InputSummary) -> bool:
-    """Whether the files say how many pairs they hold."""
-    return summary.rows_estimate is not None and spec.layout == "pairs" and spec.tokenizer is None
+def _counted(spec: InputSpec, summary: InputSummary) -> int | None:
+    """How many pairs an input has by what its files say; None where they do not say it."""
+    return summary.rows_estimate if spec.layout == "pairs" and spec.tokenizer is None else None
 
 
 def _last_part(path: str) -> str:

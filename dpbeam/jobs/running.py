@@ -90,7 +90,8 @@ def run_program(
 
     def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
         run, store = made(folder), folder.claim()
-        alone = _large_and_local(job) and job.options.passes_per_job is None and not run.one_step
+        large = _large_and_local(job)
+        alone = large and job.options.passes_per_job is None and not run.one_step
         if run.fits_one_job and not alone and job.options.checkpoint is None:
             store.in_memory = run.one_step and job.one_process
             execute(lambda pipeline: run.add_to(pipeline, store))
@@ -100,7 +101,7 @@ def run_program(
                 run.program,
                 read=run.read,
                 write=run.write,
-                run=_from_little(execute) if _large_and_local(job) else execute,
+                run=_from_little(execute) if large else execute,
                 trips_per_job=1 if alone else job.options.passes_per_job or TRIPS_PER_JOB,
                 blocks_first=alone,
                 relays=run.relays,

@@ -97,7 +97,7 @@ class Block:
     def num_items(self) -> int:
         return int(self.shard_offsets[-1])
 
-    def to_columns(self, *, with_items: bool, with_identity: bool = True) -> Columns:
+    def to_columns(self, *, with_items: bool = True, with_identity: bool = True) -> Columns:
         columns: Columns = {
             "id": np.array([self.id], np.int64),
             "degrees": narrow(self.degrees),
@@ -189,9 +189,14 @@ def distinct_fingerprints(fp: np.ndarray, *, runs: bool = False) -> tuple[np.nda
       runs: they are some ascending runs, one after the other, which only need to be merged.
     """
     order, new, ordered = _sort_and_mark(fp, runs=runs)
-    inverse = np.empty(len(fp), np.int64)
-    inverse[order] = np.cumsum(new) - 1
-    return np.compress(new, order), inverse, _rows_where(ordered, new)
+    return np.compress(new, order), _numbers(order, new), _rows_where(ordered, new)
+
+
+def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """(n,) int64: of each row the number of its value, where `new` says at which places of `order` one begins."""
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(new) - 1
+    return numbers
 
 
 def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -401,8 +406,7 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         user_fp = _rows_where(ordered, new)
         starts = np.flatnonzero(new)
     else:
-        number = np.empty(len(order), np.uint64)
-        number[order] = np.cumsum(new) - 1
+        number = _numbers(order, new).view(np.uint64)
         distinct_fp = _rows_where(ordered, new)
         order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
         ranked = number.take(rows.entry.take(order))
@@ -452,9 +456,8 @@ def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Ar
         # One of many blocks: no step may take as long as the dictionary.
         order, leading = _sort_words(index.astype(np.uint64), max(len(dictionary) - 1, 1).bit_length())
         new = _begins(leading)
-        local = np.empty(len(index), np.int64)
-        local[order] = np.cumsum(new) - 1
-        return narrow(local), dictionary.take(pa.array(index.take(np.compress(new, order))))
+        entries = index.take(np.compress(new, order))
+        return narrow(_numbers(order, new)), dictionary.take(pa.array(entries))
     used = np.zeros(len(dictionary), bool)
     used[index] = True
     count = int(np.count_nonzero(used))

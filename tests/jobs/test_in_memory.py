@@ -32,8 +32,7 @@ def select(pairs, tmp_path, monkeypatch):
             RunStore, "create", lambda store, name: (names.append(name), create(store, name))[1]
         )
         output = [
-            "--input",
-            str(pairs),
+            f"--input={pairs}",
             f"--output={tmp_path}/out",
             "--overwrite",
             f"--temp_location={tmp_path}/t",

@@ -136,15 +136,11 @@ class RunProgram(beam.PTransform):
         )
 
 
-def _with_items(block: Block) -> Columns:
-    return block.to_columns(with_items=True)
-
-
 class _SendBlock(RunDoFn):
     """(block, Block) -> (0, the block as a message)."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
-        yield from send(self._store, [(0, element[1])], pack=_with_items)
+        yield from send(self._store, [(0, element[1])], pack=Block.to_columns)
 
 
 class _AllTrips(TripDoFn):

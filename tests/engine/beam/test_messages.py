@@ -73,13 +73,8 @@ class TestInMemory:
 
     def test_what_is_no_columns_is_packed_for_files_alone(self, run, tmp_path):
         def read(store, messages):
-            elements = [
-                data
-                for _, data in send(
-                    store, messages, pack=lambda text: {"text": pa.array([text], pa.binary())}
-                )
-            ]
-            return list(receive(store, elements, lambda columns: columns["text"][0].as_py()))
+            elements = dict(send(store, messages, pack=lambda text: {"text": pa.array([text], pa.binary())}))
+            return list(receive(store, elements.values(), lambda columns: columns["text"][0].as_py()))
 
         messages = [(1, b"few"), (2, b"many" * LIMIT)]
         with RunFolder(str(tmp_path)) as other:
