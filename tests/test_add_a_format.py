@@ -48,6 +48,7 @@ def run(tree, *argv):
     return done.stdout
 
 
+@pytest.mark.engines  # a run of tests of its own
 def test_the_format_passes_the_tests_that_it_inherits(tree):
     chosen = "logfmt or registry or folder"
     said = run(tree, "-m", "pytest", "-p", "no:cacheprovider", "-k", chosen, "tests/io/test_formats.py")

@@ -65,6 +65,7 @@ def run(tree: Path, *argv: str) -> str:
     return done.stdout
 
 
+@pytest.mark.engines  # a run of tests of its own
 def test_the_selector_passes_the_tests_that_it_inherits_and_the_registry_stays_the_only_list(tree):
     chosen = "sift or test_registry"
     said = run(tree, "-m", "pytest", "-p", "no:cacheprovider", "-vv", "-k", chosen, "tests/selectors")

@@ -189,14 +189,14 @@ def in_memory():
 
 @everywhere
 def test_two_hundred_at_once_never_overspend(store_url, in_memory):
-    """Four processes of fifty threads reserve 0.01 each of a limit of 1, all at the same time: a hundred get it."""
+    """Two processes of a hundred threads reserve 0.01 each of a limit of 1, all at the same time: a hundred get it."""
     if store_url.startswith("sqlite"):
         store_url = f"{in_memory}/budget.db"
     store = opened(store_url, delta=1e-4)
     argv = [sys.executable, "-c", _RESERVER, store_url]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen([*argv, str(n), "50", "0.01"], env=environment, **pipes) for n in range(4)]
+    running = [subprocess.Popen([*argv, str(n), "100", "0.01"], env=environment, **pipes) for n in range(2)]
     for process in running:
         assert process.stdout.readline() == "ready\n"
     for process in running:

@@ -90,6 +90,7 @@ class TestRunners:
         flags = [f"--runner={name}", f"--output={tmp_path / 'x'}", "--dry_run"]
         assert main(["select", "--input", pairs, *COLUMNS, *BUDGET, *flags]) == 0
 
+    @pytest.mark.engines  # processes of workers
     def test_worker_processes_keep_their_log_to_themselves(self, pairs, tmp_path):
         """And release what this process does."""
         command = ["select", "--input", pairs, *COLUMNS, *BUDGET, "--insecure_test_key=ab"]

@@ -167,7 +167,6 @@ def test_the_type_of_the_output_is_what_the_flag_says(item_type, tmp_path, capsy
     [
         *(("text", "txt", weights) for weights in ([], ["--noisy_weights"])),
         *((name, name, ["--noisy_weights"]) for name in ("csv", "jsonl", "parquet")),
-        ("csv", "csv", []),
     ],
 )
 def test_our_own_output_reads_back(format, extension, weights, pairs, reference, compared, tmp_path, capsys):

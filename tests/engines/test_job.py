@@ -12,6 +12,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker.statesampler import StateSampler
 
 from dpbeam.runners import complete, job, run_and_wait
+from tests.support.waiting import wait_until
 
 
 class SlowState(PipelineResult):
@@ -22,22 +23,21 @@ class SlowState(PipelineResult):
 
     def __init__(self):
         super().__init__(PipelineState.RUNNING)
-        self.asked, self.answer = threading.Event(), threading.Event()
+        self.asked, self.answer, self.stored = (threading.Event() for _ in range(3))
 
     @property
     def state(self):
         self.asked.set()
         self.answer.wait(10)
         self._state = PipelineState.RUNNING
+        self.stored.set()
         return self._state
 
     def wait_until_finish(self, duration=None):
         assert self.asked.wait(10), "nothing watches the state"
         self._state = PipelineState.DONE
         self.answer.set()
-        for thread in threading.enumerate():  # until the late answer has been stored
-            if thread.daemon and thread is not threading.current_thread() and "_watch" in thread.name:
-                thread.join(2)
+        assert self.stored.wait(10)
         if self._state != PipelineState.DONE:
             raise RuntimeError(f"failed in state {self._state}")
         return self._state
@@ -83,16 +83,16 @@ def test_a_failed_job_raises_the_engines_message():
 class Silent(PipelineResult):
     """A job whose server answers nothing about its state, but which ends."""
 
-    def __init__(self, seconds):
+    def __init__(self, end):
         super().__init__(PipelineState.RUNNING)
-        self._seconds = seconds
+        self._end = end
 
     @property
     def state(self):
         raise ConnectionError("gone")
 
     def wait_until_finish(self, duration=None):
-        time.sleep(self._seconds)
+        self._end()
         return PipelineState.DONE
 
 
@@ -121,9 +121,9 @@ def master():
     server.server_close()
 
 
-def watched(monkeypatch, flags, seconds=1.0):
-    """What is told of a job that tells no state, and the steps that are followed."""
-    monkeypatch.setattr(beam.Pipeline, "run", lambda self: Silent(seconds))
+def watched(monkeypatch, flags, end=lambda: time.sleep(1.0)):
+    """What is told of a job that tells no state and is done after `end`, and the steps that are followed."""
+    monkeypatch.setattr(beam.Pipeline, "run", lambda self: Silent(end))
     monkeypatch.setattr(job, "POLL_SECONDS", 0.05)
     lines, steps = [], []
     run_and_wait(beam.Pipeline(), flags, lines.append, steps.append)
@@ -154,21 +154,34 @@ def test_address_and_running_steps_of_a_flink_job(monkeypatch, master):
     assert followed and all(names == ["b", "d"] for names in followed)
 
 
-@pytest.mark.parametrize(
-    "overview,detail",
-    [
-        (b"{}", b"{}"),
-        (b"no JSON", b""),
-        (b"[1]", b""),
-        (b'{"jobs": [1, {"name": "mine"}]}', b""),
-        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b"not found"),
-        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b'{"vertices": [3, {}]}'),
-        (b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}', b'{"vertices": null}'),
-    ],
-)
-def test_a_master_that_answers_nonsense_changes_nothing(overview, detail, monkeypatch, master):
-    Master.answers = {"/jobs/overview": overview, "/jobs/2": detail}
-    died = []
+RUNNING = b'{"jobs": [{"jid": "2", "name": "mine", "state": "RUNNING"}]}'
+NONSENSE = [
+    (b"{}", b"{}"),
+    (b"no JSON", b""),
+    (b"[1]", b""),
+    (b'{"jobs": [1, {"name": "mine"}]}', b""),
+    (RUNNING, b"not found"),
+    (RUNNING, b'{"vertices": [3, {}]}'),
+    (RUNNING, b'{"vertices": null}'),
+]
+
+
+def test_a_master_that_answers_nonsense_changes_nothing(monkeypatch, master):
+    """One after another, each to several questions of one job."""
+    asked, died = [], []
+    answer = Master.do_GET
+
+    def next_nonsense(self):
+        asked.append(self.path)
+        overview, detail = NONSENSE[len(asked) // 3 % len(NONSENSE)]
+        Master.answers = {"/jobs/overview": overview, "/jobs/2": detail}
+        answer(self)
+
+    monkeypatch.setattr(Master, "do_GET", next_nonsense)
     monkeypatch.setattr(threading, "excepthook", died.append)
-    lines, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"], seconds=0.3)
+
+    def all_asked():
+        wait_until(lambda: len(asked) > 3 * len(NONSENSE), 60, "the last answer")
+
+    lines, followed = watched(monkeypatch, [*FLINK, f"--flink_master={master}"], end=all_asked)
     assert lines[-1] == "job state: DONE" and followed == [] and died == []

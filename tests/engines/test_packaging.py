@@ -31,7 +31,7 @@ EXTRAS = sorted(set(metadata("dpbeam").get_all("Provides-Extra")) - {"test"})
 PART = (
     "tests/cli/test_golden.py",
     "tests/cli/test_flags.py",
-    "tests/engine/beam/test_hub.py",
+    "tests/engine/beam/test_seal.py",
     "tests/engine/beam/test_messages.py",
     "tests/io/test_sinks.py",
     "tests/io/test_tables.py",

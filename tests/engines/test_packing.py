@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.slow]
 #: Four passes in two jobs.
 ROUND_BY_ROUND = ["--num_blocks=3", "--passes_per_job=2"]
 RUNS = [
-    *((name, []) for name in ("prism", "pyspark-local")),
+    ("prism", []),
     *((name, ROUND_BY_ROUND) for name in ("direct-2", "flink-cluster", "pyspark-cluster")),
 ]
 

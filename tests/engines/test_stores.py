@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.engines]
 #: Engine and store. This process meets each store below; engines on S3: test_hosts, Spark on HDFS: test_yarn.
 RUNS = [
     ("flink-cluster", "s3"),
-    *(("flink-cluster", "azure"), ("pyspark-cluster", "azure")),
+    ("pyspark-cluster", "azure"),
     ("flink-cluster", "hdfs"),
 ]
 CHANGES = ("put", "part", "complete", "delete")

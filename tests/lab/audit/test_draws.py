@@ -19,6 +19,7 @@ from tests.support.variants import own_code_first
 
 ALPHA = 1e-6  # a sound program fails one test with this probability
 PROGRAMS = programs()
+LOUDER = ("select, basic", "select, laplace", "select, bits", "counts, laplace", "top-k, gauss-rank")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,7 @@ def least(drawn: Drawn) -> float:
 
 
 def test_every_selector_and_every_family_is_there():
+    assert set(LOUDER) <= set(PROGRAMS)
     assert {f"select, {name}" for name in variants()} <= set(PROGRAMS)
     counted = {name.split(", ")[1] for name in PROGRAMS if name.startswith("counts, ")}
     assert len(counted) == len(selectors())
@@ -47,10 +49,10 @@ def test_every_selector_and_every_family_is_there():
 
 @pytest.mark.parametrize("name", own_code_first(PROGRAMS))
 def test_draws_are_as_stated_and_a_scale_that_is_off_shows(name, running):
-    """Noise x 0.7 and x 1.3, of items and of the hub: every round for itself."""
+    """Noise x 0.7 of items and of the hub, every round for itself; x 1.3 of one program for each law and place."""
     made = running(name)
     assert made.drawn(made.runs).fault(ALPHA, made.stated) == ""
-    for factor in (0.7, 1.3):
+    for factor in (0.7, 1.3) if name in LOUDER else (0.7,):
         drawn = made.drawn(made.runs, keys=quiet(factor))
         wrong = {place for place, p in drawn.p_values().items() if p < ALPHA / len(drawn.samples)}
         assert wrong == set(drawn.samples)

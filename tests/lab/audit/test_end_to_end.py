@@ -40,7 +40,7 @@ def audited(tmp_path, method="basic", *, settings=SETTINGS, **options):
     )
 
 
-OFTEN = ("basic", "gsu")
+OFTEN = ("gsu",)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def said(tuning) -> str:
     return json.dumps(report)
 
 
+@pytest.mark.engines  # two more processes
 def test_two_processes_find_what_one_finds_and_leave_nothing(tmp_path, monkeypatch):
     """Two repetitions on one population, as data are, and one on another; each is written once."""
     monkeypatch.setattr(tuning_runs.tempfile, "tempdir", str(tmp_path))
