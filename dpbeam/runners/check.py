@@ -106,7 +106,7 @@ def _row(what: str, verdict: matrix.Verdict) -> Row:
 
 
 def _versions(flags: EngineFlags) -> list[Row]:
-    known = ("FnApiRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "PySparkRunner")
+    known = tuple(dict.fromkeys(engine.runner for engine in matrix.TESTED))
     runner = Row("runner", "ok", flags.runner)
     if flags.runner not in known:
         runner = Row(
@@ -119,7 +119,7 @@ def _versions(flags: EngineFlags) -> list[Row]:
 def _runs_here(flags: EngineFlags) -> list[Row]:
     """The launcher publishes the output when the job has ended, so a job that is only written has none."""
     flag = flags.written_and_not_run
-    if flag is None or flags.runner == "FnApiRunner":  # which ignores both
+    if flag is None or flags.runner == engine_options.DEFAULT_RUNNER:  # which ignores both
         return []
     finding = f"--{flag} writes the job to a file, and the launcher publishes the output of a job that it ran"
     return [Row("job", "refuse", finding, f"leave out --{flag}")]

@@ -29,6 +29,7 @@ from dpbeam.errors import InputError
 from dpbeam.runners import matrix
 from dpbeam.runners.pyspark.session import ALL_CORES, is_on_this_machine, standing
 
+DEFAULT_RUNNER = "FnApiRunner"
 #: How long Flink keeps an idle Python worker of a job: longer than the gap between two stages, since starting a worker
 #: takes seconds, but shorter than the delay before a restart (1 s by default), since a kept worker may be a dead one
 #: and every attempt would fail on it. Spark retries at once and on the same executor: there every stage starts its own.
@@ -38,10 +39,10 @@ _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _SECONDS = 5.0
 
 _ALIASES = {
-    "directrunner": "FnApiRunner",
-    "fnapirunner": "FnApiRunner",
-    "bundlebaseddirectrunner": "FnApiRunner",
-    "switchingdirectrunner": "FnApiRunner",
+    "directrunner": DEFAULT_RUNNER,
+    "fnapirunner": DEFAULT_RUNNER,
+    "bundlebaseddirectrunner": DEFAULT_RUNNER,
+    "switchingdirectrunner": DEFAULT_RUNNER,
     "prismrunner": "PrismRunner",
     "flinkrunner": "FlinkRunner",
     "sparkrunner": "SparkRunner",
@@ -103,7 +104,7 @@ class EngineFlags:
         """Every step runs in the launcher itself, and once."""
         others = self.environment_type, self.direct_runner_bundle_repeat
         in_memory = self.direct_running_mode in (None, "in_memory")
-        return self.runner == "FnApiRunner" and in_memory and not any(others)
+        return self.runner == DEFAULT_RUNNER and in_memory and not any(others)
 
     @property
     def staged(self) -> list[str]:
@@ -126,7 +127,7 @@ class EngineFlags:
             return self.job_endpoint is None and is_local_spark(self.spark_master_url)
         if self.runner == "PySparkRunner":
             return is_on_this_machine(pyspark_master(self))
-        return self.runner in ("FnApiRunner", "PrismRunner")
+        return self.runner in (DEFAULT_RUNNER, "PrismRunner")
 
     @property
     def in_turns(self) -> bool:
@@ -157,7 +158,7 @@ class EngineFlags:
             return True
         if self.runner == "PySparkRunner" and not self.embedded and self.cluster_host is None:
             return True  # YARN, Kubernetes: wherever there is room
-        if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.runner == "FnApiRunner":
+        if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.runner == DEFAULT_RUNNER:
             return False
         if self.environment_type == "DOCKER" or (self.sdk_container_image and self.environment_type is None):
             return True
@@ -192,7 +193,7 @@ def _read(argv: tuple[str, ...]) -> EngineFlags:
     workers = flags["direct_num_workers"]
     if workers is not None and not re.fullmatch(r"\d+", workers):
         raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
-    runner = flags["runner"] or "FnApiRunner"
+    runner = flags["runner"] or DEFAULT_RUNNER
     short = runner.split(".")[-1].lower()
     flags["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
     return EngineFlags(**flags)
@@ -246,7 +247,7 @@ def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1)
         "SparkRunner": _spark,
         "PySparkRunner": _pyspark,
     }
-    if flags.runner == "FnApiRunner":
+    if flags.runner == DEFAULT_RUNNER:
         return [*argv, *_in_process(flags, threads)]
     added = engines[flags.runner](flags, cache) if flags.runner in engines else []
     return [*argv, *added]

@@ -57,6 +57,7 @@ ENGINES = (
     "flink-cluster",
     "flink-cluster-in-turns",
     "pyspark-local",
+    "pyspark-local-cluster",
     "pyspark-cluster",
     "pyspark-twice",
     "spark-embedded",
@@ -475,10 +476,11 @@ def _make(name: str, request, job_servers) -> Engine:
         return Engine(name, ["--direct_num_workers=2", "--direct_running_mode=multi_processing"], tag)
     if name == "prism":
         return Engine(name, ["--runner=PrismRunner", f"--prism_location={_fetch('prism')}"], tag)
-    if name == "pyspark-local":
+    if name.startswith("pyspark-local"):
         java()
         pytest.importorskip("pyspark")
-        return Engine(name, ["--runner=PySparkRunner", "--spark_master_url=local[2]"], tag)
+        master = "local-cluster[2,1,1024]" if name.endswith("cluster") else "local[2]"
+        return Engine(name, ["--runner=PySparkRunner", f"--spark_master_url={master}"], tag)
     if name.startswith("pyspark"):
         cluster = request.getfixturevalue("pyspark_cluster")
         flags = ["--runner=PySparkRunner", f"--spark_master_url={cluster.address}"]

@@ -34,9 +34,10 @@ def no_new_workers(job, before):
     wait_until(lambda: not job.engine.python_workers().keys() - before.keys(), 60, "end of the job's workers")
 
 
-def test_same_bytes_where_nothing_breaks(rounds_job, expected):
-    """Clusters: below, and in test_pipelines."""
-    job = rounds_job("prism")
+@pytest.mark.parametrize("name", ["prism", "pyspark-local-cluster"])
+def test_same_bytes_where_nothing_breaks(name, rounds_job, expected):
+    """Clusters of their own: below, and in test_pipelines."""
+    job = rounds_job(name)
     before = job.engine.python_workers()
     assert_same(job, job.run(), expected)
     no_new_workers(job, before)
