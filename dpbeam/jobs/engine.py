@@ -58,7 +58,7 @@ def check_runner(
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     kept = [] if checkpoint is None else [Path("--checkpoint", checkpoint, "temp")]
     kept += [] if folder is None else [Path("--folder", folder, "temp")]
-    if flags.runner == DEFAULT_RUNNER:
+    if flags.is_default:
         temp_location = flags.temp_location or tempfile.gettempdir()
         for path in (Path("--temp_location", temp_location, "temp"), *kept):
             _refuse_unless_ok(check_path(flags, path))
@@ -91,7 +91,7 @@ def pipeline_options(arguments: list[str]) -> PipelineOptions:
 
 def is_local(arguments: list[str]) -> bool:
     """Whether these flags mean the in-process runner, in a process that waits for it."""
-    return read_engine_flags(arguments).runner == DEFAULT_RUNNER
+    return read_engine_flags(arguments).is_default
 
 
 def local_threads(arguments: list[str]) -> int:

@@ -119,7 +119,7 @@ def _versions(flags: EngineFlags) -> list[Row]:
 def _runs_here(flags: EngineFlags) -> list[Row]:
     """The launcher publishes the output when the job has ended, so a job that is only written has none."""
     flag = flags.written_and_not_run
-    if flag is None or flags.runner == engine_options.DEFAULT_RUNNER:  # which ignores both
+    if flag is None or flags.is_default:  # which ignores both
         return []
     finding = f"--{flag} writes the job to a file, and the launcher publishes the output of a job that it ran"
     return [Row("job", "refuse", finding, f"leave out --{flag}")]

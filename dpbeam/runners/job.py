@@ -55,7 +55,7 @@ def run_and_wait(
       KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP came; the job has been cancelled.
     """
     flags = engine_options.read(argv)
-    if flags.runner != engine_options.DEFAULT_RUNNER:
+    if not flags.is_default:
         tune_data_plane()  # with LOOPBACK the worker is this process
     ended = threading.Event()
     result = None

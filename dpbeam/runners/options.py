@@ -100,11 +100,16 @@ class EngineFlags:
     output_executable_path: str | None
 
     @property
+    def is_default(self) -> bool:
+        """The runner is that of Beam in this process, which runs where none is named."""
+        return self.runner == DEFAULT_RUNNER
+
+    @property
     def one_process(self) -> bool:
         """Every step runs in the launcher itself, and once."""
         others = self.environment_type, self.direct_runner_bundle_repeat
         in_memory = self.direct_running_mode in (None, "in_memory")
-        return self.runner == DEFAULT_RUNNER and in_memory and not any(others)
+        return self.is_default and in_memory and not any(others)
 
     @property
     def staged(self) -> list[str]:
@@ -158,7 +163,7 @@ class EngineFlags:
             return True
         if self.runner == "PySparkRunner" and not self.embedded and self.cluster_host is None:
             return True  # YARN, Kubernetes: wherever there is room
-        if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.runner == DEFAULT_RUNNER:
+        if self.environment_type in ("LOOPBACK", "EMBEDDED") or self.is_default:
             return False
         if self.environment_type == "DOCKER" or (self.sdk_container_image and self.environment_type is None):
             return True
@@ -247,7 +252,7 @@ def complete(argv: Sequence[str], cache: str | None = None, *, threads: int = 1)
         "SparkRunner": _spark,
         "PySparkRunner": _pyspark,
     }
-    if flags.runner == DEFAULT_RUNNER:
+    if flags.is_default:
         return [*argv, *_in_process(flags, threads)]
     added = engines[flags.runner](flags, cache) if flags.runner in engines else []
     return [*argv, *added]
