@@ -21,6 +21,7 @@ from dpbeam.selectors.floor import USERS, Floored, lowered
 from dpbeam.selectors.registry import find, selectors, variants
 from tests.support.instances import batches, random_pairs, whole_block
 from tests.support.running import key, names, release, watch
+from tests.support.variants import some_with_engines
 from tests.support.watch import ONE
 
 METHODS = [name for name, selector in selectors().items() if selector.takes_min_users]
@@ -270,9 +271,7 @@ class TestPlan:
 OFTEN = ("basic", "mad2r", "gsu", "bits")
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.engines) for m in METHODS]
-)
+@pytest.mark.parametrize("method", some_with_engines(METHODS, lambda method: method not in OFTEN))
 def test_the_audit_passes(method):
     floored = plan_of(method, min_users=3)
     result = audit(floored, trials=1_000)

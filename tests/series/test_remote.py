@@ -78,7 +78,7 @@ def test_wherever_a_night_ends_the_series_goes_on_with_the_same_result(store, ni
         run(loaded(), earlier)
     before = dict(store.objects)
     while not done:
-        number += 2 if way == "killed" else 1
+        number += 3 if way == "killed" else 1
         store.objects.clear()
         store.objects.update(before)
         left = from_request(store, number, error, on=way != "fails")

@@ -12,7 +12,7 @@ from dpbeam.lab.audit.neighbours import Neighbours, worst_cases
 from dpbeam.selectors import base
 from dpbeam.selectors.registry import variants
 from tests.selectors.case import cases
-from tests.support.variants import own_code_first
+from tests.support.variants import own_code_first, some_with_engines
 
 FAULTS = faults()
 VARIANTS = variants()
@@ -46,12 +46,8 @@ def test_audit_comes_near_the_claim(name):
     assert 0.7 < worst.estimate / worst.claimed < 1.0 + 5 / np.sqrt(4_000 * worst.claimed)
 
 
-def all_but(left, names):
-    """What begins with one of `left` runs with --engines: trials of gsu16 and its faults take seconds."""
-    return [pytest.param(n, marks=pytest.mark.engines if n.startswith(left) else ()) for n in names]
-
-
-@pytest.mark.parametrize("name", all_but("gsu16", FAULTS))
+# Trials of gsu16 and its faults take seconds.
+@pytest.mark.parametrize("name", some_with_engines(FAULTS, lambda name: name.startswith("gsu16")))
 def test_planted_fault_is_refuted(name):
     fault = FAULTS[name]()
     for trials in (1_000, fault.trials):  # the first refute most
@@ -61,8 +57,12 @@ def test_planted_fault_is_refuted(name):
     pytest.fail(markdown([(name, result)]))
 
 
+# The code of gsu4, gsu8 and gsu16 is that of gsu.
 @pytest.mark.parametrize(
-    "name", all_but(("gsu16", "gsu4", "gsu8"), sorted({name.split(",")[0] for name in FAULTS}))
+    "name",
+    some_with_engines(
+        sorted({name.split(",")[0] for name in FAULTS}), lambda name: name in ("gsu4", "gsu8", "gsu16")
+    ),
 )
 def test_the_same_inputs_do_not_refute_the_correct_program(name):
     """False alarm 1e-6 for each plan and inputs, of which several faults have the same."""

@@ -29,6 +29,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.selection import plan as plans
 from dpbeam.selectors.base import all_novel
 from dpbeam.selectors.registry import find, selectors
+from tests.support.variants import some_with_engines
 
 SETTINGS = {"epsilon": 1.0, "delta": 0.05, "max_items_per_user": 8}
 ALPHA = 1e-6  # probability that one audit refutes a correct program
@@ -40,12 +41,7 @@ def audited(tmp_path, method="basic", *, settings=SETTINGS, **options):
     )
 
 
-OFTEN = ("gsu",)
-
-
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.engines) for m in selectors()]
-)
+@pytest.mark.parametrize("method", some_with_engines(selectors(), lambda method: method != "gsu"))
 def test_a_run_shows_its_released_items_alone(method, tmp_path):
     """False alarm 1e-6 each."""
     result = audited(tmp_path, method)
