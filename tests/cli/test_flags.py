@@ -137,31 +137,7 @@ class TestBeamsFlags:
 
 
 class TestUnknown:
-    @pytest.mark.parametrize(
-        "flag",
-        [
-            *(
-                "--eps=0.1",
-                "--k=5",
-                "--seed=3",
-                "--noise=laplace",
-                "--frobnicate",
-                "--replace_one",
-                "--domain=x",
-            ),
-            *(
-                "--public_domain",
-                "--degrees=1",
-                "--json",
-                "--users=3",
-                "--released=x",
-                "-k",
-                "--",
-                "---epsilon=1",
-            ),
-            *("--EPSILON=1", "--no_epsilon", "--no_frobnicate", "--help_me", "--h"),
-        ],
-    )
+    @pytest.mark.parametrize("flag", ["--eps=0.1", "--k=5", "-k", "--", "---epsilon=1", "--no_epsilon"])
     def test_select(self, flag, capsys):
         assert "unknown flag" in refused(capsys, "select", *JOB, flag)
 
@@ -213,7 +189,7 @@ class TestFiles:
         "text,message",
         [
             ("epsilon: 1\ndelta: 1\n", "unknown flag --delta"),
-            ("frobnicate: true\n", "unknown flag"),
+            ("epsilonn: 1\n", r"a\.yaml:1: unknown flag --epsilonn; did you mean --epsilon\?"),
             (
                 "epsilon: 1\nlowercase: true\nepsilon: 0.5\n",
                 r"a\.yaml:3: epsilon is there twice, first on line 1",
@@ -228,7 +204,11 @@ class TestFiles:
             ),
             ("runner: [a, b]\n", "runner takes one value, not a list"),
             ("parallelism: many\n", r"a\.yaml:1: --parallelism must be an integer, got 'many'"),
-            ("epsilon: {a: 1}\n", "epsilon must be a value or a list of values"),
+            ("epsilon: {a: 1}\n", r"a\.yaml:1: epsilon must be a value or a list of values"),
+            ("epsilon:\n", r"a\.yaml:1: epsilon has no value"),
+            ("- a\n", r"--config: .*a\.yaml' must map flag names to values"),
+            ("a: [\n", r"--config: .*a\.yaml' is not valid YAML, line 2: "),
+            ("config: b.yaml\n", r"a\.yaml: a config file cannot name another one \(config\)"),
             ("epsilon: 1\n---\nepsilon: 2\n", r"a\.yaml:2: a second document"),
             ("lowercase: false\nepsilon: [1]\n", r"a\.yaml:2: epsilon takes one value, not a list"),
             ("input: []\n", r"a\.yaml:1: input is an empty list"),

@@ -117,6 +117,9 @@ def test_a_histogram(place, capsys):
     assert "--histogram: there is not a single row; pass --allow_empty" in capsys.readouterr().err
     assert not list(place.glob("out*"))
     assert main([*argv, "--allow_empty"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 items released" in out and "warning" not in err
+    assert pq.read_table("out-00000-of-00001.parquet").num_rows == 0
 
 
 def test_agents(place, capsys):

@@ -14,7 +14,6 @@ from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
@@ -135,18 +134,6 @@ def test_limited_domain_among_all_counts_samples_each_user(tmp_path):
     expected = reference(plan, sampled)
     assert 1 <= len(expected) <= 5
     assert rank_tuples(tmp_path, settings, num_shards=3) == [expected]
-
-
-def test_record_batches_and_dictionaries_equal_tuples(tmp_path):
-    settings = config(noisy_counts=True)
-    users, items = zip(*PAIRS)
-    plain = pa.RecordBatch.from_arrays([pa.array(users), pa.array(items)], ["user", "item"])
-    coded = pa.RecordBatch.from_arrays(
-        [pa.array(users), pa.array(items).dictionary_encode()], ["user", "item"]
-    )
-    source = beam.Create([plain.slice(0, 700), coded.slice(700)]).with_output_types(pa.RecordBatch)
-    rankings = run(tmp_path, source, lambda s, folder: s | TopKItems(settings, run=folder, num_shards=2))
-    assert rankings == [reference(plan_topk(settings), PAIRS)]
 
 
 def complete_batches(sets):
@@ -291,7 +278,8 @@ def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size, tmp_path):
 
 
 def test_an_empty_domain_gives_no_ranking(tmp_path):
-    assert choose_from(tmp_path, config(selector=None, public_domain=True), [], [])[1] == []
+    settings = config(selector=None, public_domain=True)
+    assert rank_tuples(tmp_path, settings, domain=(encoded([]), STRINGS)) == []
 
 
 @pytest.mark.parametrize("mechanism,selector", [("cdp-peel", "basic"), ("limited-domain", None)])
@@ -326,19 +314,3 @@ def test_kinds_travel(tmp_path):
         _ = ranking | beam.Map(lambda batch, path: _save([Kinds.of(batch.schema).item], path), seen)
     with open(seen) as file:
         assert file.read() == "[('int',)]"
-
-
-def test_settings_are_checked_when_the_transform_is_made():
-    with pytest.raises(InputError, match="--k must be an integer"):
-        TopKItems(config(k=0))
-
-
-def test_unbounded_input_is_refused(tmp_path):
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    source = pipeline | beam.Create([("u", "a")])
-    source.is_bounded = False
-    with (
-        RunFolder(str(tmp_path)) as folder,
-        pytest.raises(ValueError, match="dpbeam needs a bounded PCollection"),
-    ):
-        _ = source | TopKItems(config(), run=folder)
