@@ -82,19 +82,6 @@ def test_the_command_and_the_function_release_the_same(pairs, tmp_path, capsys):
     assert os.listdir(tmp_path / "kept") == []
 
 
-def test_text_in_rank_order(pairs, tmp_path, capsys):
-    out = str(tmp_path / "set")
-    flags = [QUICK, "--k=3", "--output_format=text", f"--output={out}"]
-    assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
-    rows = pathlib.Path(f"{out}-00000-of-00001.txt").read_text().splitlines()
-    assert [row.split("\t")[0] for row in rows] == ["1", "2", "3"]
-    # As a list of items it is read without its ranks.
-    again = str(tmp_path / "again")
-    flags = [f"--domain={out}-00000-of-00001.txt", "--k=3", f"--output={again}"]
-    assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
-    assert set(read(again)["item"].to_pylist()) == {row.split("\t")[1] for row in rows}
-
-
 def test_a_public_domain_of_composite_items(tmp_path, capsys):
     path, domain, out = tmp_path / "wide.parquet", tmp_path / "domain.parquet", str(tmp_path / "set")
     users = list(range(300)) + list(range(200, 400))
