@@ -1,13 +1,10 @@
-"""`dpbeam hitting-set` as its users meet it: rankings, ledgers, runs that are killed, and one-line errors."""
+"""`dpbeam hitting-set` as its users meet it: rankings, ledgers, and one-line errors."""
 
 import glob
 import json
 import os
 import pathlib
 import re
-import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,11 +16,9 @@ from dpbeam.cli import main
 from tests.support.commands import key_warning, without_progress
 from tests.support.instances import popular_table
 from tests.support.ledgers import without_times
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
 COLUMNS = ["--user_column=user", "--item_column=item"]
@@ -177,20 +172,3 @@ def test_errors_are_one_line(flags, message, pairs, tmp_path, capsys):
     code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
     assert (code, told) == (2, "") and re.fullmatch(rf"dpbeam hitting-set: error: {message}\n", err), err
     assert not glob.glob(f"{out}*"), "a failed run left output"
-
-
-def test_a_killed_command_goes_on(pairs, tmp_path):
-    """kill -9 once there is a checkpoint behind the meeting of the domain."""
-    kept, out = tmp_path / "kept", tmp_path / "set"
-    flags = ["--input", pairs, *COLUMNS, *BUDGET, KEY, QUICK, "--k=4", "--num_shards=2", "--quiet"]
-    argv = [sys.executable, "-m", "pipelines.hitting_set", *flags, f"--output={out}"]
-    argv += [f"--checkpoint={kept}", "--passes_per_job=2"]
-    process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
-    wait_until(lambda: glob.glob(f"{kept}/*/checkpoint-*"), 60, "a checkpoint")
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not glob.glob(f"{out}-*.parquet")
-    assert main(["hitting-set", *argv[3:]]) == 0
-    assert main(["hitting-set", *flags[:-2], "--quiet", f"--output={tmp_path / 'whole'}"]) == 0
-    assert read(out).to_pydict() == read(tmp_path / "whole").to_pydict()
-    assert os.listdir(kept) == []

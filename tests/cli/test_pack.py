@@ -3,9 +3,6 @@
 import glob
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,6 @@ from dpbeam.cli import main
 from dpbeam.packing.posted import Posted
 from tests.support.commands import key_warning
 from tests.support.markets import random_rows
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
@@ -189,7 +185,9 @@ def test_formats_and_lists_are_read_alike(folder):
 
 def test_several_blocks_and_jobs_give_the_same(folder):
     pack(folder)
-    assert pack(folder, "--num_blocks=3", "--passes_per_job=8", output="more") == 0
+    kept = folder / "kept"
+    flags = ["--num_blocks=3", "--passes_per_job=8", f"--checkpoint={kept}"]
+    assert pack(folder, *flags, output="more") == 0 and os.listdir(kept) == []
     assert allocations(folder, "more") == allocations(folder)
     prices = [(folder / f"{name}.prices.parquet").read_bytes() for name in ("out", "more")]
     assert prices[0] == prices[1]
@@ -336,32 +334,6 @@ def test_a_dry_run_writes_nothing(folder, capsys):
     assert pack(folder, "--dry_run", "--no_quiet") == 0
     assert "supply that alpha needs" in capsys.readouterr().out
     assert not glob.glob(str(folder / "out*"))
-
-
-def test_killed_it_goes_on_from_its_checkpoint(folder):
-    """SIGKILL in the middle of the rounds; the same command then gives what it gives undisturbed."""
-    kept = folder / "kept"
-    kept.mkdir()
-    flags = [
-        *(
-            "pack",
-            f"--agents={folder / 'agents.parquet'}",
-            f"--supplies={folder / 'supplies.yaml'}",
-            *QUICK,
-            KEY,
-        ),
-        *("--quiet", f"--output={folder / 'resumed'}", f"--checkpoint={kept}", "--passes_per_job=2"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-m", "dpbeam.cli", *flags], env=environment)
-    wait_until(lambda: glob.glob(str(kept / "*" / "checkpoint-4")), 60, "a checkpoint")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not glob.glob(str(folder / "resumed*.json"))
-    assert main(flags) == 0
-    pack(folder)
-    assert allocations(folder, "resumed") == allocations(folder)
-    assert not os.listdir(kept)
 
 
 def test_a_run_is_charged_to_its_account(folder, capsys):

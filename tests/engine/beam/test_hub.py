@@ -294,9 +294,9 @@ def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path):
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
 
 
-@pytest.mark.parametrize("fail_in", [0, 1, 2])
-def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
-    program, out = chained("gsu"), str(tmp_path / "out")
+@pytest.mark.parametrize("name, fail_in", [*(("gsu", job) for job in range(3)), ("blocks and hub", 1)])
+def test_a_failed_run_goes_on_from_its_last_checkpoint(name, fail_in, tmp_path):
+    program, out = chained(name), str(tmp_path / "out")
     with RunFolder(str(tmp_path), key(KEY)) as folder:
         with pytest.raises(Exception, match="division by zero"):
             jobs(folder, program, out, trips_per_job=3, fail_in=fail_in)
@@ -306,7 +306,7 @@ def test_a_failed_run_goes_on_from_its_last_checkpoint(fail_in, tmp_path):
         assert done in (fail_in, fail_in + 1)
         folder.leave()
         again = RunFolder.resume(folder.path)
-        assert jobs(again, program, out, trips_per_job=3) == max(3 - done, 0)
+        assert jobs(again, program, out, trips_per_job=3) == -(-program.trips // 3) - done
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
     assert glob.glob(str(tmp_path / "dpbeam-run-*")) == []
 
