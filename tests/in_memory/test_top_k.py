@@ -87,7 +87,6 @@ def test_a_fresh_key_and_several_columns():
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"k": 0}, "^k must be an integer from 1"),
         ({"mechanism": "best"}, "^mechanism must be one of"),
         ({"domain": ["x"], "selector": "gsu"}, "domain leaves no selection: drop selector and its settings"),
         ({"domain": ["x"], "preset": "published"}, "domain leaves no selection"),

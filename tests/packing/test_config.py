@@ -121,15 +121,9 @@ def test_rounds_do_not_grow_with_the_agents():
     "field,value",
     [
         ("alpha", 0.0),
-        ("alpha", 1.5),
         ("alpha", math.nan),
         ("failure_probability", 0.0),
-        ("failure_probability", 1.0),
-        ("start_rounds", -1),
         ("start_share", 0.0),
-        ("settle_share", 1.0),
-        ("max_rounds", 1),
-        ("max_resources_per_agent", 0),
     ],
 )
 def test_settings_out_of_range_are_refused(field, value):

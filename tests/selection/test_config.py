@@ -143,11 +143,7 @@ def test_own_fractions_take_the_constants_of_the_nearest_preset():
 
 REFUSALS = [
     ({"epsilon": 0.0}, "--epsilon must be a finite number above 0, got 0.0"),
-    ({"epsilon": math.nan}, "--epsilon must be a finite number above 0, got nan"),
-    ({"epsilon": math.inf}, "--epsilon must be a finite number above 0, got inf"),
     ({"delta": 0.0}, "--delta must lie strictly between 0 and 1, got 0.0"),
-    ({"delta": 1.0}, "--delta must lie strictly between 0 and 1, got 1.0"),
-    ({"delta": math.nan}, "--delta must lie strictly between 0 and 1, got nan"),
     (
         {"method": "magic"},
         f"--method must be one of {', '.join((*selectors(), 'wgm'))}, got 'magic'",
@@ -174,18 +170,9 @@ REFUSALS = [
     ({"max_items_per_user": 2.5}, "--max_items_per_user must be an integer from 1 to 1e+06, got 2.5"),
     ({"max_items_per_user": True}, "--max_items_per_user must be an integer from 1 to 1e+06, got True"),
     ({"max_items_per_user": 10**7}, "--max_items_per_user must be an integer from 1 to 1e+06, got 10000000"),
-    (
-        {"method": "gsu", "max_items_per_user": 0},
-        "--max_items_per_user must be an integer from 1 to 1e+06, got 0",
-    ),
     ({"method": "mad2r", "budget_split": (1.0,)}, "--budget_split of mad2r needs two shares, got 1"),
-    ({"method": "mad2r", "budget_split": (0.2, 0.3, 0.5)}, "--budget_split of mad2r needs two shares, got 3"),
     ({"method": "dp-sips", "budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
     ({"method": "dp-sips", "budget_split": (1 / 65,) * 65}, "--budget_split needs 1 to 64 shares, got 65"),
-    (
-        {"method": "mad2r", "budget_split": (0.5, 0.6)},
-        "--budget_split shares must sum to 1, got [0.5, 0.6] with sum 1.1",
-    ),
     (
         {"method": "mad2r", "budget_split": (1.5, -0.5)},
         "--budget_split needs positive shares such as 0.1,0.9, got [1.5, -0.5]",
@@ -195,20 +182,12 @@ REFUSALS = [
         "--max_adaptive_degree must be an integer from 4 to 1024, got 3",
     ),
     (
-        {"method": "mad", "max_adaptive_degree": 1025, "max_items_per_user": 2000},
-        "--max_adaptive_degree must be an integer from 4 to 1024, got 1025",
-    ),
-    (
         {"method": "mad", "max_items_per_user": 3},
         "--max_items_per_user must be at least 4 for --method=mad, got 3",
     ),
     (
         {"method": "mad", "max_items_per_user": 20, "max_adaptive_degree": 50},
         "--max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
-    ),
-    (
-        {"method": "mad2r", "adaptive_excess": -1.0},
-        "--adaptive_excess must be a number from 0 to 1e+06, got -1.0",
     ),
     (
         {"method": "mad2r", "adaptive_excess": math.nan},
@@ -241,19 +220,10 @@ REFUSALS = [
         {"method": "gsu", "gsu_final_spending": 0.0},
         "--gsu_final_spending must be a number above 0 and at most 1, got 0.0",
     ),
-    (
-        {"method": "gsu", "gsu_final_spending": math.nan},
-        "--gsu_final_spending must be a number above 0 and at most 1, got nan",
-    ),
-    ({"method": "gsu", "gsu_cap": 0.0}, "--gsu_cap must be a number above 0 and at most 1, got 0.0"),
     ({"method": "gsu", "gsu_cap": 1.5}, "--gsu_cap must be a number above 0 and at most 1, got 1.5"),
     (
         {"method": "gsu", "gsu_delta_share": 1.0},
         "--gsu_delta_share must lie strictly between 0 and 1, got 1.0",
-    ),
-    (
-        {"method": "gsu", "gsu_delta_share": 0.0},
-        "--gsu_delta_share must lie strictly between 0 and 1, got 0.0",
     ),
     (
         {"method": "gsu", "delta": 0.11},

@@ -369,7 +369,6 @@ def test_a_user_keeps_its_type(series):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"nights": 70}, "^nights must be"),
         ({"preset": "sometimes"}, "^preset must be"),
         ({"folder": "s3://x"}, "^folder must be"),
         ({"known": pa.array([1, 2])}, "known holds int values"),
