@@ -42,9 +42,13 @@ def job(command, listed, *more) -> list[str]:
     return [command, *flags, *before, f"{flag}={listed}", "--output=out", "--quiet", *more]
 
 
-@pytest.mark.parametrize("command", JOBS)
 @pytest.mark.parametrize(
-    "listed", ["b.parquet", "./b.parquet", "link.parquet", "hard.parquet", "copy.parquet", "?.parquet"]
+    "command,listed",
+    [
+        *(("select", f"{name}.parquet") for name in ("b", "./b", "link", "hard", "copy", "?")),
+        ("top-k", "copy.parquet"),
+        ("hitting-set", "link.parquet"),
+    ],
 )
 def test_is_refused_before_anything_runs(command, listed, place, capsys):
     before = sorted(os.listdir())
