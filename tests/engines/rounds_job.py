@@ -27,7 +27,7 @@ class Faults:
     """Breaks once per job, at shard 0 of the last round, after some elements were already emitted.
 
     kinds: raise (an exception), hold (tells `reached`, waits for `go`, so that a
-    test can kill something from outside), always (an exception every time), none.
+    test can kill something from outside), none.
     """
 
     def __init__(self, folder: str, kind: str):
@@ -37,8 +37,6 @@ class Faults:
     def strike(self) -> None:
         if self.kind == "none":
             return
-        if self.kind == "always":
-            raise RuntimeError("planted fault: always")
         if self.kind == "hold":
             self._first("reached")
             while not os.path.exists(os.path.join(self.folder, "go")):
@@ -191,7 +189,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
     parser.add_argument("--output", required=True)
-    parser.add_argument("--fault", choices=["none", "raise", "hold", "always"], default="none")
+    parser.add_argument("--fault", choices=["none", "raise", "hold"], default="none")
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--width", type=int, default=1000)
