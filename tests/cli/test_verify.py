@@ -106,25 +106,22 @@ class TestLedger:
         text = (tmp_path / "x.ledger.json").read_text()
         assert "user39" not in text and json.loads(text)["release"]["inputs"] is None
 
-    @pytest.mark.parametrize("column", ["user", "session"])
-    def test_who_is_protected_stands_in_ledger_and_page(self, column, tmp_path):
+    def test_who_is_protected_stands_in_ledger_and_page(self, tmp_path):
         """Whoever signs sees whether people are protected or their sessions."""
-        pq.write_table(popular_table(300).rename_columns([column, "item"]), tmp_path / "pairs.parquet")
-        flags = ["--item_column=item", "--epsilon=2", "--delta=1e-3", "--quiet", f"--user_column={column}"]
+        pq.write_table(popular_table(300).rename_columns(["session", "item"]), tmp_path / "pairs.parquet")
+        flags = ["--user_column=session", "--item_column=item", "--epsilon=2", "--delta=1e-3", "--quiet"]
         inputs = ["--input", str(tmp_path / "pairs.parquet")]
+        unit = "one user: one value of the column 'session'"
         for command, more in [
-            ("select", ["--method=vote"]),
-            ("top-k", ["--k=3"]),
-            ("hitting-set", ["--k=2"]),
+            ("select", ["--method=basic"]),
+            ("top-k", ["--k=3", "--selector=basic"]),
+            ("hitting-set", ["--k=2", "--selector=basic"]),
         ]:
             out = tmp_path / command
             assert main([command, *inputs, *flags, *more, f"--output={out}"]) == 0
-            assert json.loads(Path(f"{out}.ledger.json").read_text())["privacy_unit"] == (
-                f"one user: one value of the column '{column}'"
-            )
+            assert json.loads(Path(f"{out}.ledger.json").read_text())["privacy_unit"] == unit
             assert main(["report", f"{out}.ledger.json", "--quiet"]) == 0
-            page = html.unescape(Path(f"{out}.report.html").read_text())
-            assert f"one user: one value of the column '{column}'" in page
+            assert unit in html.unescape(Path(f"{out}.report.html").read_text())
 
     def test_names_are_one_of_three(self, capsys):
         argv = ["select", "--input=x.parquet", *FLAGS, "--output=y", "--input_names=all"]

@@ -11,7 +11,7 @@ import pytest
 
 from dpbeam.engine.beam import graph, hub, owner, trips
 from dpbeam.engine.beam.run import StoredProgram
-from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.binding import digest_of
 from dpbeam.engine.in_process import build_blocks, link_shards, run_in_process
 from dpbeam.engine.program import Keys
@@ -139,21 +139,6 @@ class TestStages:
         assert run(PAIRS) == run(PAIRS) != []
         with pytest.raises(InputError, match=REFUSED):
             run(PAIRS[1:])
-
-    @pytest.mark.parametrize("name", [*selectors(), *PROGRAMS])
-    def test_every_draw_is_bound(self, name, tmp_path, monkeypatch):
-        """As many places as there are shards and hubs with noise, whatever the program."""
-        program, bound = chained(name), []
-        bind = RunStore.bind
-        monkeypatch.setattr(
-            RunStore, "bind", lambda self, place, digest: (bound.append(place), bind(self, place, digest))[1]
-        )
-        with RunFolder(str(tmp_path), key(KEY)) as folder:
-            jobs(folder, program, str(tmp_path / "out"), trips_per_job=32)
-        noisy = [trip for trip in range(program.trips) if program.noise(trip) is not None]
-        met = [trip for trip in range(program.trips) if program.meets(trip) is not None]
-        places = {f"shard-{shard}-trip-{trip}" for shard in range(2) for trip in noisy}
-        assert set(bound) == places | {f"hub-trip-{trip}" for trip in met} | {"program", "sizes"}
 
 
 class TestFolder:
