@@ -155,19 +155,6 @@ class TestOutput:
         assert max(map(abs, errors)) < 25 * deviation
         assert any(errors)
 
-    def test_same_key_same_bytes_whatever_the_shards(self, pairs, tmp_path, capsys):
-        outs = []
-        for shards in ("1", "5"):
-            out = str(tmp_path / shards / "out")
-            flags = [KEY, QUICK, f"--num_shards={shards}", "--noisy_counts", "--k=9", f"--output={out}"]
-            assert top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)[0] == 0
-            assert not ledger_of(out).private
-            outs.append(
-                (Path(f"{out}-00000-of-00001.parquet").read_bytes(), without_times(f"{out}.ledger.json"))
-            )
-            assert len(os.listdir(tmp_path / shards)) == 2
-        assert outs[0] == outs[1]
-
     def test_text_in_rank_order(self, pairs, tmp_path, capsys):
         rows = []
         for form in ("parquet", "text"):
