@@ -32,7 +32,7 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
-from dpbeam.randomness.discrete import Coins, bernoulli, gumbel_peel, threshold_128
+from dpbeam.randomness.discrete import coins, gumbel_peel
 from dpbeam.topk.program import ITEM, RANK
 
 #: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
@@ -188,8 +188,7 @@ class HittingSetProgram(Extended):
 
 def taking_part(rate: float, user_fp: np.ndarray, keys: Keys) -> np.ndarray:
     """Users whose coin shows, each with probability `rate`, rounded down to a multiple of 2^-128. (n,) bool."""
-    coin = Coins.of([threshold_128(rate, "down")]).take(np.zeros(len(user_fp), np.int64))
-    return bernoulli(prf_bits(keys.users(), user_fp), coin)
+    return coins(prf_bits(keys.users(), user_fp), rate)
 
 
 def _broadcast(state: Columns) -> Columns:

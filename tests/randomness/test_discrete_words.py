@@ -1,5 +1,6 @@
 """Keyed words and exact coins."""
 
+import math
 from fractions import Fraction
 
 import mpmath
@@ -9,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbeam.randomness import RunKey, prf_bits
-from dpbeam.randomness.discrete import Coins, KeyedBits, bernoulli, exponential_threshold, threshold_128
-from dpbeam.randomness.discrete.words import CERTAIN, below, exp_fixed
+from dpbeam.randomness.discrete import KeyedBits, coins
+from dpbeam.randomness.discrete.words import below, exp_fixed
 from tests.support.exact import item_bits
 from tests.support.statistics import FALSE_ALARM, binomial_p
 
 words_128 = st.one_of(
     st.integers(0, 2**128 - 1),
     st.sampled_from([0, 1, 2**64 - 1, 2**64, 2**64 + 1, 2**128 - 2**64, 2**128 - 1]),
+)
+probabilities = st.one_of(
+    st.floats(0, 1),
+    st.fractions(0, 1),
+    words_128.map(lambda word: Fraction(word, 2**128)),
+    words_128.map(lambda word: Fraction(2 * word + 1, 2**129)),
 )
 
 
@@ -45,66 +52,34 @@ def test_comparison_is_that_of_128_bit_integers(pairs):
     assert smaller.tolist() == [a < b for a, b in pairs]
 
 
-@given(words_128, st.one_of(words_128, st.just(CERTAIN)))
-def test_a_coin_shows_true_below_its_threshold_and_nowhere_else(word, threshold):
-    assert bernoulli(rows([word]), Coins.of([threshold])).tolist() == [word < threshold]
-    if threshold:
-        assert bernoulli(rows([threshold - 1]), Coins.of([threshold])).all()
-    if threshold < CERTAIN:
-        assert not bernoulli(rows([threshold]), Coins.of([threshold])).any()
+@given(probabilities, st.lists(words_128, max_size=4))
+def test_coins_show_true_for_as_many_words_as_the_probability_says_rounded_down(probability, words):
+    threshold = math.floor(Fraction(probability) * 2**128)
+    words = [*words, *(word for word in (threshold - 1, threshold) if 0 <= word < 2**128)]
+    assert coins(rows(words), probability).tolist() == [word < threshold for word in words]
 
 
-def test_certain_and_impossible_coins():
+def test_only_a_probability_of_one_is_certain():
     extremes = rows([0, 2**128 - 1])
-    assert bernoulli(extremes, Coins.of([CERTAIN, CERTAIN])).all()
-    assert not bernoulli(extremes, Coins.of([0, 0])).any()
+    assert coins(extremes, 1).tolist() == coins(extremes, 1.0).tolist() == [True, True]
+    assert coins(extremes, 0).tolist() == coins(extremes, 5e-324).tolist() == [False, False]
+    assert coins(extremes, 1 - Fraction(1, 10**60)).tolist() == [True, False]
+    assert coins(rows([]), 1).shape == coins(rows([]), 0.5).shape == (0,)
 
 
-def test_coins_by_index_and_their_frequencies():
-    """Items share a public sequence of probabilities; false alarm below 1e-9 for each of four counts."""
-    shared = Coins.of([threshold_128(p, "down") for p in (0.0, 0.25, Fraction(1, 3), 1)])
-    n = 200_000
-    index = np.arange(n) % 4
-    shown = bernoulli(item_bits(n)(0, slice(0, n)), shared.take(index))
-    counts = np.bincount(index[shown], minlength=4)
-    assert counts[0] == 0 and counts[3] == n // 4
-    for i, p in ((1, 0.25), (2, 1 / 3)):
-        assert binomial_p(int(counts[i]), n // 4, p) > FALSE_ALARM
-        assert binomial_p(int(counts[i]), n // 4, p * 1.1) < FALSE_ALARM
+@pytest.mark.parametrize("probability", [0.25, Fraction(1, 3)])
+def test_frequencies_of_coins(probability):
+    """False alarm below 1e-9; a probability a tenth larger fails."""
+    n = 100_000
+    shown = int(coins(item_bits(n)(0, slice(0, n)), probability).sum())
+    assert binomial_p(shown, n, float(probability)) > FALSE_ALARM
+    assert binomial_p(shown, n, float(probability) * 1.1) < FALSE_ALARM
 
 
-def test_coins_refuse_what_is_no_probability():
-    for threshold in (-1, CERTAIN + 1):
-        with pytest.raises(ValueError, match=r"a coin's threshold must lie in \[0, 2\^128\]"):
-            Coins.of([threshold])
-    with pytest.raises(ValueError, match="2 words for 1 coins"):
-        bernoulli(rows([1, 2]), Coins.of([5]))
-    for p in (-0.1, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=r"a probability must lie in \[0, 1\], got"):
-            threshold_128(p, "down")
-    with pytest.raises(ValueError, match="rounding must be 'down' or 'up', got 'nearest'"):
-        threshold_128(0.5, "nearest")
-    for x in (-1, float("nan")):
-        with pytest.raises(ValueError, match="exp\\(-x\\) is a probability for x >= 0 only"):
-            exponential_threshold(x, "up")
-
-
-@given(st.one_of(st.floats(0, 1), st.fractions(0, 1)))
-def test_thresholds_enclose_the_probability(p):
-    down, up = threshold_128(p, "down"), threshold_128(p, "up")
-    assert Fraction(down, CERTAIN) <= Fraction(p) <= Fraction(up, CERTAIN)
-    assert up - down <= 1
-    assert (up == down) == (Fraction(p) * CERTAIN == int(Fraction(p) * CERTAIN))
-
-
-@given(st.one_of(st.floats(0, 150), st.fractions(0, 150), st.floats(0, 1e-30), st.just(0)))
-def test_exponential_thresholds_enclose_the_exact_number(x):
-    x = Fraction(x)
-    with mpmath.workdps(120):
-        exact = mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator) * CERTAIN
-        down, up = exponential_threshold(x, "down"), exponential_threshold(x, "up")
-        assert 0 <= down <= exact <= up <= CERTAIN
-        assert up - down <= 3
+@pytest.mark.parametrize("probability", [-0.1, 1.5, math.nan, Fraction(-1, 10**60), 1 + Fraction(1, 10**60)])
+def test_what_is_no_probability_is_refused(probability):
+    with pytest.raises(ValueError, match=r"a probability must lie in \[0, 1\], got"):
+        coins(rows([5]), probability)
 
 
 @pytest.mark.parametrize("bits", [128, 256])

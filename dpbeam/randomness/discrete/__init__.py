@@ -3,24 +3,13 @@
 from dpbeam.randomness.discrete.choices import gumbel_peel, largest_of_groups
 from dpbeam.randomness.discrete.gaussian import DiscreteGaussian
 from dpbeam.randomness.discrete.laplace import DiscreteLaplace
-from dpbeam.randomness.discrete.words import (
-    Bits,
-    Coins,
-    KeyedBits,
-    bernoulli,
-    exponential_threshold,
-    threshold_128,
-)
+from dpbeam.randomness.discrete.words import KeyedBits, coins
 
 __all__ = [
-    "Bits",
-    "Coins",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "KeyedBits",
-    "bernoulli",
-    "exponential_threshold",
+    "coins",
     "gumbel_peel",
     "largest_of_groups",
-    "threshold_128",
 ]

@@ -7,8 +7,8 @@ digits are wanted, a draw takes a further *use* of the same item: an independent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -17,7 +17,6 @@ import numpy as np
 from dpbeam.randomness.prf import RunKey, prf_bits
 
 WORD_BITS = 128
-CERTAIN = 1 << WORD_BITS  # the threshold of a coin that always shows true
 _LOW = (1 << 64) - 1
 
 # bits(use, rows): 128 uniform bits, (len(rows), 2) uint64, of the items `rows` (a slice or an array of indices).
@@ -55,70 +54,24 @@ def below(bits: np.ndarray, limit: np.ndarray) -> np.ndarray:
     return (high < limit[:, 0]) | ((high == limit[:, 0]) & (low < limit[:, 1]))
 
 
-@dataclass(frozen=True)
-class Coins:
-    """Thresholds of coins: coin i shows true with probability t_i 2^-128.
+def coins(bits: np.ndarray, probability: float | Fraction) -> np.ndarray:
+    """Coins of one probability, which is taken at its exact value and rounded down to a multiple of 2^-128.
 
-    Attributes:
-      limit: (n, 2) uint64, t_i modulo 2^128.
-      certain: (n,) bool, true where t_i = 2^128.
+    Args:
+      bits: (n, 2) uint64, a word for each coin.
+      probability: between 0 and 1; a coin is certain for 1 alone.
+
+    Returns:
+      (n,) bool, each true with probability floor(probability 2^128) 2^-128 exactly.
+
+    Raises: ValueError if the probability is not in [0, 1].
     """
-
-    limit: np.ndarray
-    certain: np.ndarray
-
-    @classmethod
-    def of(cls, thresholds: Iterable[int]) -> Coins:
-        """From integers in [0, 2^128].
-
-        Raises: ValueError if one is out of range.
-        """
-        values = [int(t) for t in thresholds]
-        if any(not 0 <= t <= CERTAIN for t in values):
-            raise ValueError("a coin's threshold must lie in [0, 2^128]")
-        limit = np.array([[(t >> 64) & _LOW, t & _LOW] for t in values], np.uint64).reshape(-1, 2)
-        return cls(limit, np.array([t == CERTAIN for t in values], bool))
-
-    def take(self, index: np.ndarray) -> Coins:
-        """One coin per entry of `index`, for items that share a public sequence of probabilities."""
-        return Coins(self.limit[index], self.certain[index])
-
-
-def bernoulli(bits: np.ndarray, coins: Coins) -> np.ndarray:
-    """Exact coins, (n,) bool: row i of the (n, 2) uint64 bits, read as u, shows u < t_i."""
-    if len(bits) != len(coins.certain):
-        raise ValueError(f"{len(bits)} words for {len(coins.certain)} coins")
-    return below(bits, coins.limit) | coins.certain
-
-
-def threshold_128(probability: float | int | Fraction, rounding: str) -> int:
-    """A probability as a threshold in [0, 2^128], rounded "down" or "up" to a multiple of 2^-128.
-
-    Floats are taken at their exact value.
-
-    Raises: ValueError if it is not in [0, 1], or the direction is unknown.
-    """
-    _check_rounding(rounding)
     if not 0 <= probability <= 1:  # also false for NaN
         raise ValueError(f"a probability must lie in [0, 1], got {probability}")
-    exact = Fraction(probability) * CERTAIN
-    return exact.__floor__() if rounding == "down" else exact.__ceil__()
-
-
-def exponential_threshold(x: float | int | Fraction, rounding: str) -> int:
-    """The threshold of a coin of probability exp(-x), x >= 0, rounded "down" or "up" by at most two steps.
-
-    Raises: ValueError if x is negative or NaN, or the direction is unknown.
-    """
-    _check_rounding(rounding)
-    if not x >= 0:
-        raise ValueError(f"exp(-x) is a probability for x >= 0 only, got {x}")
-    if x == 0:
-        return CERTAIN
-    if x > 128:  # below 2^-128
-        return 0 if rounding == "down" else 1
-    nearest = exp_fixed(Fraction(x), WORD_BITS)  # within one step, whichever side
-    return max(0, nearest - 1) if rounding == "down" else min(CERTAIN, nearest + 1)
+    threshold = math.floor(Fraction(probability) * (1 << WORD_BITS))
+    if threshold == 1 << WORD_BITS:  # above every word
+        return np.ones(len(bits), bool)
+    return below(bits, np.array([[threshold >> 64, threshold & _LOW]], np.uint64))
 
 
 def exp_fixed(x: Fraction, bits: int) -> int:
@@ -128,8 +81,3 @@ def exp_fixed(x: Fraction, bits: int) -> int:
         context.Emin, context.Emax = -(10**9), 10**9
         value = (-(Decimal(x.numerator) / Decimal(x.denominator))).exp()
         return int(value * Decimal(1 << bits))
-
-
-def _check_rounding(rounding: str) -> None:
-    if rounding not in ("down", "up"):
-        raise ValueError(f"rounding must be 'down' or 'up', got {rounding!r}")
