@@ -10,11 +10,11 @@ statements, with proofs in docs/explanation/noise.md:
   (`equivalent_sigma`). It is also exactly (sensitivity / sigma)^2 / 2-zCDP (Canonne, Kamath, Steinke 2020,
   Theorem 4), so zCDP accounting needs nothing.
 - Discrete Laplace noise of scale b is pure (l1 sensitivity / b)-DP, exactly.
-- Discrete noise of either kind is stochastically below the continuous noise of the same scale plus one unit
-  (`gaussian_tail`, `laplace_tail`): a threshold calibrated for continuous noise is safe once it is raised by
-  `threshold_surcharge`, which is one unit for a single draw.
+- Discrete noise of either kind is stochastically below the continuous noise of the same scale plus one unit: a
+  threshold calibrated for continuous noise is safe once it is raised by `threshold_surcharge`, which is one unit for a
+  single draw.
 
-Safe side: tails and additive deltas are rounded up, equivalent sigmas down.
+Safe side: additive deltas and surcharges are rounded up, equivalent sigmas down.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from scipy import special
-
 from dpbeam.accounting.gaussian import check_epsilon, check_positive
 
 DRAW_VARIATION = 2.0**-130  # total variation of one draw, tables, truncation and smoothing together
 ROUNDING_VARIATION = 2.0**-130  # of a discrete Gaussian from the function of a real one
 SMOOTHING = Fraction(39, 8)  # the variance, in squared units, that this function needs
 SMALLEST_SIGMA = 8.0  # units; below it the discrete law is better treated as what it is
-_ROUND_UP = 1 + 1e-12  # ndtr, exp and the few products around them stay below this
+_ROUND_UP = 1 + 1e-12  # exp and the few products around it stay below this
 
 
 def equivalent_sigma(sigma: float) -> float:
@@ -44,7 +42,9 @@ def equivalent_sigma(sigma: float) -> float:
 
     Raises: ValueError if sigma is smaller or not finite.
     """
-    sigma = _check_sigma(sigma)
+    sigma = check_positive("sigma", sigma)
+    if sigma < SMALLEST_SIGMA:
+        raise ValueError(f"sigma must be at least 8 grid units, got {sigma}")
     exact = Fraction(sigma) ** 2 - SMOOTHING
     root = math.sqrt(exact)
     while Fraction(root) ** 2 > exact:
@@ -74,29 +74,6 @@ def additive_delta(epsilon: float, draws: int, *, gaussian: bool) -> float:
     return min(1.0, int(draws) * each * (1 + math.exp(epsilon)) * _ROUND_UP)
 
 
-def largest_draws(epsilon: float, delta: float, *, gaussian: bool) -> int:
-    """The largest number of touched draws whose additive delta stays within `delta`, rounded down."""
-    return math.floor(
-        check_positive("delta", delta) / additive_delta(epsilon, 1, gaussian=gaussian) / _ROUND_UP
-    )
-
-
-def gaussian_tail(x: int, sigma: float) -> float:
-    """Bound on P(noise >= x) of a drawn discrete Gaussian, for any integer x: Phi((1 - x)/sigma) + 2^-130."""
-    sigma = _check_sigma(sigma)
-    return min(1.0, float(special.ndtr((1 - x) / sigma)) * _tail_margin(abs(1 - x) / sigma) + DRAW_VARIATION)
-
-
-def laplace_tail(x: int, scale: float) -> float:
-    """Bound on P(noise >= x) of drawn discrete Laplace noise: for x >= 1, exp(-x/b) / (1 + exp(-1/b)) + 2^-130."""
-    scale = check_positive("scale", scale)
-    tail = math.exp(-max(x, 1 - x) / scale) / (1 + math.exp(-1 / scale))
-    margin = _tail_margin(abs(x) / scale)
-    if x < 1:  # by symmetry, P(noise >= x) = 1 - P(noise >= 1 - x)
-        return min(1.0, (1 - tail / margin) * _ROUND_UP + DRAW_VARIATION)
-    return min(1.0, tail * margin + DRAW_VARIATION)
-
-
 def threshold_surcharge(coefficients: Iterable[float] = (1.0,)) -> int:
     """Grid units to add to a threshold on sum of c_r noise_r that was calibrated for continuous noise.
 
@@ -106,15 +83,3 @@ def threshold_surcharge(coefficients: Iterable[float] = (1.0,)) -> int:
       coefficients: c_r, by default a single draw of weight one.
     """
     return sum((abs(Fraction(c)) for c in coefficients), Fraction(0)).__ceil__()
-
-
-def _tail_margin(deviations: float) -> float:
-    """Relative rounding error of a tail whose argument, of this size, is itself rounded (by 2^-52, relative)."""
-    return 1 + 1e-12 + 1e-15 * deviations**2
-
-
-def _check_sigma(sigma: float) -> float:
-    sigma = check_positive("sigma", sigma)
-    if sigma < SMALLEST_SIGMA:
-        raise ValueError(f"sigma must be at least 8 grid units, got {sigma}")
-    return sigma
