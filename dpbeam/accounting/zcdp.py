@@ -8,8 +8,8 @@ for every alpha > 1 with
 
 Design. All searches run on ln(delta), as a function of u = ln(alpha - 1), of which it is smooth with a
 single minimum. EVERY alpha gives a valid bound, so a search that stops early costs accuracy and
-never privacy. Safe side: epsilon and delta are rounded up, rho down. The filter adds exact
-fractions, so rounding can never let it overrun (fail closed).
+never privacy. Safe side: delta is rounded up, rho down. The filter adds exact fractions, so
+rounding can never let it overrun (fail closed).
 """
 
 from __future__ import annotations
@@ -77,29 +77,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     return math.exp(_log_delta(check_positive("rho", rho), check_epsilon(epsilon)))
 
 
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """An epsilon for which rho-zCDP implies (epsilon, delta)-DP, rounded up.
-
-    Never above the closed form rho + 2 sqrt(rho ln(1/delta)) by more than rounding.
-
-    Raises: ValueError unless rho > 0 is finite and 0 < delta < 1.
-    """
-    rho = check_positive("rho", rho)
-    target = math.log(check_delta(delta))
-    if _log_delta(rho, 0.0) <= target:
-        return 0.0
-    bad, good = 0.0, (rho + 2 * math.sqrt(-rho * target)) * (1 + 1e-9)
-    while _log_delta(rho, good) > target:
-        good *= 1 + 1e-9
-    while good - bad > 1e-14 * good:
-        middle = (bad + good) / 2
-        if _log_delta(rho, middle) <= target:
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Largest rho for which rho-zCDP implies (epsilon, delta)-DP, rounded down.
 
@@ -148,12 +125,6 @@ class ZCDPFilter:
         left = self._total - self._spent
         value = float(left)
         return value if Fraction(value) <= left else math.nextafter(value, 0.0)
-
-    @property
-    def spent(self) -> float:
-        """What was spent, rounded up."""
-        value = float(self._spent)
-        return value if Fraction(value) >= self._spent else math.nextafter(value, math.inf)
 
     def spend(self, rho: float) -> None:
         """Records a rho-zCDP mechanism; call it before the mechanism runs.
