@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import NoiseSpec, StatedNoise
@@ -38,21 +37,6 @@ def item_allowance(delta: float, t) -> float | np.ndarray:
         raise ValueError("t must be at least 1")
     allowance = -np.expm1(math.log1p(-delta) / t)
     return float(allowance) if allowance.ndim == 0 else allowance
-
-
-def normal_quantile_max(delta: float, t) -> float | np.ndarray:
-    """z_t with P(max of t standard normals > z_t) = delta.
-
-    Args:
-      delta: failure probability in (0, 1), down to 1e-300.
-      t: number or array of numbers of independent normals, each at least 1.
-
-    Returns: float for a number, float64 array of the shape of t otherwise; relative error about 1e-15.
-
-    Raises: ValueError if delta is not in (0, 1) or a t is below 1 or NaN.
-    """
-    quantile = -special.ndtri(item_allowance(delta, t))
-    return float(quantile) if np.ndim(quantile) == 0 else quantile
 
 
 def _chunk_maximum(noise: StatedNoise, delta, t, novel_linf) -> float:

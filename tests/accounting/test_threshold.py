@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbeam.accounting import threshold as threshold_module
-from dpbeam.accounting.threshold import item_allowance, normal_quantile_max, novel_threshold
+from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.threshold import item_allowance, novel_threshold
+
+
+def quantile(delta, t):
+    """z_t with P(max of t standard normals > z_t) = delta, as thresholds have it."""
+    return NoiseSpec("gaussian", 1.0).quantile(item_allowance(delta, t))
 
 
 def exact_quantile(delta, t):
     """Root of ln Q(z) = ln(1 - (1 - delta)^(1/t)) in 80 digits."""
     with mp.workdps(80):
         tail = -mp.expm1(mp.log1p(-mp.mpf(delta)) / mp.mpf(t))
-        start = float(normal_quantile_max(delta, t))
+        start = float(quantile(delta, t))
         return mp.findroot(lambda z: mp.log(mp.erfc(z / mp.sqrt(2)) / 2) - mp.log(tail), start)
 
 
@@ -29,27 +35,27 @@ def basic_weight(t):
 @pytest.mark.parametrize("t", [1, 2, 100, 10**5, 10**9])
 def test_quantile_is_accurate_in_the_tail(delta, t):
     want = exact_quantile(delta, t)
-    assert abs(normal_quantile_max(delta, t) - want) <= 1e-13 * max(1, abs(want))
+    assert abs(quantile(delta, t) - want) <= 1e-13 * max(1, abs(want))
 
 
-def test_quantile_shapes():
-    assert isinstance(normal_quantile_max(1e-5, 7), float)
-    many = normal_quantile_max(1e-5, np.array([1, 7, 300]))
+def test_shapes():
+    assert isinstance(item_allowance(1e-5, 7), float)
+    many = item_allowance(1e-5, np.array([1, 7, 300]))
     assert many.shape == (3,)
-    assert many[1] == normal_quantile_max(1e-5, 7)
+    assert many[1] == item_allowance(1e-5, 7)
 
 
 def test_golden_quantiles():
     # Upper 1e-5 quantile of the standard normal, tables of the normal distribution.
-    assert normal_quantile_max(1e-5, 1) == pytest.approx(4.264890793922825, rel=1e-14)
-    assert normal_quantile_max(0.5, 1) == pytest.approx(0.0, abs=1e-15)
+    assert quantile(1e-5, 1) == pytest.approx(4.264890793922825, rel=1e-14)
+    assert quantile(0.5, 1) == pytest.approx(0.0, abs=1e-15)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.floats(-30, -0.1).map(lambda e: 10.0**e), st.integers(1, 10**8))
 def test_quantile_is_monotone(delta, t):
-    assert normal_quantile_max(delta, t + 1) >= normal_quantile_max(delta, t)
-    assert normal_quantile_max(delta / 2, t) > normal_quantile_max(delta, t)
+    assert quantile(delta, t + 1) >= quantile(delta, t)
+    assert quantile(delta / 2, t) > quantile(delta, t)
 
 
 @pytest.mark.parametrize("delta", [0.3, 5e-6, 1e-12, 1e-30])
@@ -62,7 +68,7 @@ def test_threshold_is_the_exact_maximum_rounded_up(delta, max_items, sigma):
         best = max(1 / mp.sqrt(t) + mp.mpf(sigma) * exact_quantile(delta, t) for t in candidates)
     assert rho >= best
     t = np.arange(1, max_items + 1, dtype=float)
-    literal = np.max(basic_weight(t) + sigma * normal_quantile_max(delta, t))
+    literal = np.max(basic_weight(t) + sigma * quantile(delta, t))
     assert rho <= literal + 1e-12 * (1 + abs(literal))
 
 
@@ -70,9 +76,9 @@ def test_small_sigma_has_its_maximum_inside():
     """With little noise one item is the worst case; with more, many items are."""
     assert novel_threshold(0.01, 1e-5, 1000, basic_weight) == pytest.approx(1 + 0.01 * 4.264890793922825)
     many = novel_threshold(10.0, 1e-5, 1000, basic_weight)
-    assert many == pytest.approx(1 / math.sqrt(1000) + 10 * normal_quantile_max(1e-5, 1000))
+    assert many == pytest.approx(1 / math.sqrt(1000) + 10 * quantile(1e-5, 1000))
     middle = novel_threshold(0.6, 1e-5, 1000, lambda t: np.where(t == 37, 5.0, 0.0))
-    assert middle == pytest.approx(5 + 0.6 * normal_quantile_max(1e-5, 37))
+    assert middle == pytest.approx(5 + 0.6 * quantile(1e-5, 37))
 
 
 def test_chunks_agree_with_one_sweep(monkeypatch):
@@ -128,6 +134,6 @@ def test_bad_arguments(arguments, message):
 
 def test_bad_t():
     with pytest.raises(ValueError, match="t must be at least 1"):
-        normal_quantile_max(1e-5, np.array([1.0, np.nan]))
+        item_allowance(1e-5, np.array([1.0, np.nan]))
     with pytest.raises(ValueError, match="t must be at least 1"):
-        normal_quantile_max(1e-5, 0)
+        item_allowance(1e-5, 0)

@@ -13,7 +13,7 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, InconsistentEventError
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta, gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.accounting.threshold import normal_quantile_max
+from dpbeam.accounting.threshold import item_allowance
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, geometric_fractions, spending
 
@@ -132,7 +132,7 @@ def test_checkpoint_without_a_share_tests_nothing():
 def test_one_round_is_the_one_shot_threshold():
     """R = 1: rho = c0 + sigma z_D0, nothing lost but the slack of 1e-9."""
     got = calibrate_preset("gsu2", fractions=(1.0,), spending=(1.0,))
-    want = got.c0 + got.sigma * normal_quantile_max(got.delta_threshold, got.max_items)
+    want = got.c0 + got.sigma * stats.norm.isf(item_allowance(got.delta_threshold, got.max_items))
     assert want <= got.thresholds[0] <= want + 1e-8
     assert got.multiplier == pytest.approx(1.0, abs=1e-12)
 
