@@ -170,22 +170,6 @@ def best_law(masses: Masses, wgm: Wgm, failure: float = BOUND_FAILURE) -> ZipfLa
     return min(laws, key=lambda law: theorem_3_3(masses, wgm, law, failure))
 
 
-def theorem_4_3(
-    masses: Masses, epsilon: float, delta: float, max_items: int, k: int, failure: float = BOUND_FAILURE
-) -> float:
-    """Bound on the top-k missing mass: half the budget for the domain, half for peeling, as in the paper.
-
-    k MM_inf of Theorem 3.6 and 2 k lambda ln(2 M/beta)/N of Lemma 4.2, with 1/lambda = eps_0 of Lemma B.1 and all M
-    items, each at half the failure probability. If fewer than k items are released, all of them are, and the first part
-    covers the rest.
-    """
-    _check_failure(failure)
-    k = check_rounds(k, "k")
-    wgm = Wgm.of(epsilon / 2, delta / 2, max_items)
-    noise = 2.0 * math.log(4.0 * len(masses.counts) / failure) / peeling_epsilon0(epsilon / 2, delta / 2, k)
-    return k * (theorem_3_6(masses, wgm, failure / 2) + noise / masses.total)
-
-
 def theorem_4_5(
     masses: Masses, epsilon: float, delta: float, max_items: int, k: int, failure: float = BOUND_FAILURE
 ) -> float:

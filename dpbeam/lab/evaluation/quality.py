@@ -74,7 +74,6 @@ def evaluate_release(
     epsilon: float,
     delta: float,
     max_items: int = 100,
-    failure_probability: float = BOUND_FAILURE,
     full_knowledge: bool = True,
 ) -> dict[str, Any]:
     """Compare released items with the data they come from. The result is NOT PRIVATE.
@@ -84,7 +83,6 @@ def evaluate_release(
       released: the released items.
       epsilon, delta: the budget spent, for the limits and bounds.
       max_items: D0 of the bounds of the Weighted Gaussian Mechanism and of the full-knowledge allocation.
-      failure_probability: beta, the probability that a bound does not hold.
       full_knowledge: compute the full-knowledge allocation too, which takes most of the time.
 
     Returns:
@@ -109,7 +107,7 @@ def evaluate_release(
             "share_of_entries": float(holders[mask].sum() / holders.sum()),
         },
         "missing_mass": missing_mass(holders, mask),
-        "wgm_bounds": wgm_bounds(indexed, epsilon, delta, max_items, failure_probability),
+        "wgm_bounds": wgm_bounds(indexed, epsilon, delta, max_items),
         "limit": physical_limit(holders, mask, epsilon, delta),
     }
     if full_knowledge:
@@ -138,22 +136,20 @@ def missing_mass(holders: np.ndarray, mask: np.ndarray) -> dict[str, float]:
     }
 
 
-def wgm_bounds(
-    indexed: IndexedSets, epsilon: float, delta: float, max_items: int, failure_probability: float
-) -> dict[str, float]:
+def wgm_bounds(indexed: IndexedSets, epsilon: float, delta: float, max_items: int) -> dict[str, float]:
     """Bounds on the missing mass of the Weighted Gaussian Mechanism, see `dpbeam.lab.evaluation.bounds`.
 
-    Each holds but with probability `failure_probability`; above 1 it says nothing.
+    Each holds but with probability `BOUND_FAILURE`; above 1 it says nothing.
     """
     masses, wgm = Masses.of(indexed), Wgm.of(epsilon, delta, max_items)
-    law = best_law(masses, wgm, failure_probability)
+    law = best_law(masses, wgm)
     return {
-        "failure_probability": failure_probability,
+        "failure_probability": BOUND_FAILURE,
         "max_items": max_items,
-        "mm_inf": theorem_3_6(masses, wgm, failure_probability),
-        "mm_1": rare_items(masses, wgm, failure_probability),
-        "mm_1_zipf": theorem_3_3(masses, wgm, law, failure_probability),
-        "mm_1_zipf_printed": theorem_3_3_printed(masses, wgm, law, failure_probability),
+        "mm_inf": theorem_3_6(masses, wgm),
+        "mm_1": rare_items(masses, wgm),
+        "mm_1_zipf": theorem_3_3(masses, wgm, law),
+        "mm_1_zipf_printed": theorem_3_3_printed(masses, wgm, law),
         "zipf_exponent": law.exponent,
         "zipf_factor": law.factor,
         "mm_1_at_least": missing_mass_floor(masses, epsilon, delta),

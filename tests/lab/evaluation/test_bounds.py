@@ -24,12 +24,10 @@ from dpbeam.lab.evaluation.bounds import (
     theorem_3_3,
     theorem_3_3_printed,
     theorem_3_6,
-    theorem_4_3,
     theorem_4_5,
 )
 from dpbeam.lab.evaluation.indexed import index_pairs
 from dpbeam.lab.evaluation.quality import missing_mass
-from dpbeam.topk.measures import topk_errors
 from tests.support.datasets import entries
 
 
@@ -152,26 +150,6 @@ def test_bounds_hold_and_follow_the_data(max_items, exponent):
     if exponent > 1:
         assert rare_items(masses, wgm) < 1
     assert theorem_3_6(masses, wgm, 1e-9) > theorem_3_6(masses, wgm, 0.1)
-
-
-def test_topk_bound_holds_for_domain_then_peeling():
-    sets = zipf_sets(2, 20_000, 300, 5, 1.4)
-    masses, num_items = masses_of(sets), int(sets.links.max()) + 1
-    counts = np.bincount(sets.links, minlength=num_items)
-    wgm = Wgm.of(0.5, 5e-6, 20)
-    for k in (1, 5, 20):
-        bound = theorem_4_3(masses, 1.0, 1e-5, 20, k)
-        lam = 1 / peeling_epsilon0(0.5, 5e-6, k)
-        expected = k * theorem_3_6(masses, wgm, 0.025) + 2 * k * lam * math.log(
-            2 * len(masses.counts) / 0.025
-        ) / len(sets.links)
-        assert bound == pytest.approx(expected)
-        for seed in range(10):
-            rng = np.random.default_rng(seed)
-            domain = np.flatnonzero(run_wgm(sets, num_items, wgm, rng))
-            noisy = counts[domain] + rng.gumbel(0.0, lam, len(domain))
-            chosen = domain[np.argsort(-noisy)[:k]]
-            assert topk_errors(counts, chosen, k).missing_mass <= bound
 
 
 def test_hitting_set_bound_holds_for_domain_then_user_peeling():

@@ -104,7 +104,7 @@ def zipf_data(users: int = 3_000, items: int = 200):
 
 def test_bounds_are_those_of_their_module():
     indexed = index_pairs(batches(zipf_data(), 10_000))
-    bounds = wgm_bounds(indexed, 1.0, 1e-5, 10, 0.05)
+    bounds = wgm_bounds(indexed, 1.0, 1e-5, 10)
     masses, wgm = Masses(indexed.holders, int(indexed.sets.degrees.max())), Wgm.of(1.0, 1e-5, 10)
     law = fit_zipf(masses, bounds["zipf_exponent"])
     assert bounds["zipf_factor"] == law.factor
