@@ -72,51 +72,43 @@ def greedy_update(
     max_items_per_user: int | None = None,
     excess: float = GREEDY_EXCESS,
     single: bool = False,
-    multiplicities: np.ndarray | None = None,
 ) -> np.ndarray:
     """GreedyUpdate (Carvalho et al. 2022). Sequential; for comparison only.
 
     Users in random order; each spends one unit of l1 weight on its items below tau = rho + excess / epsilon, filling
     one up to tau before the next. Laplace noise of scale 1/epsilon, rho = 1 - ln(2 delta)/epsilon.
 
+    The original takes a user's most frequent items first; data that are sets cannot say which, and the order is random:
+    about half of the published figures.
+
     Args:
       sets: users as rows.
       max_items_per_user: keep so many random items of each user; the algorithm itself needs no cap.
       excess: beta, how far above the threshold weights may grow, in scales of the noise.
       single: the variant of Chen et al. 2025 (Section 5.2): a user gives its whole unit to one item below tau.
-      multiplicities: (pairs,) how often the user holds the item. The original takes a user's most frequent items
-        first; data that are sets cannot say which, and the order is random: about half of the published figures.
 
     Returns:
       (items,) bool, released.
 
     Raises:
-      ValueError: a budget, cap or excess out of range, or multiplicities that are not one per pair.
+      ValueError: a budget, cap or excess out of range.
     """
     epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
     _check_excess(excess)
     cap = None if max_items_per_user is None else _check_cap(max_items_per_user)
     if not isinstance(single, bool):
         raise ValueError(f"single must be true or false, got {single!r}")
-    if multiplicities is not None and np.shape(multiplicities) != sets.links.shape:
-        raise ValueError(f"multiplicities must hold one number for each of {len(sets.links)} pairs")
     rho = 1.0 - math.log(2.0 * delta) / epsilon
     spend = greedy_single if single else greedy_weights
-    weight = spend(visits(sets, rng, cap, multiplicities), num_items, rho + excess / epsilon)
+    weight = spend(visits(sets, rng, cap), num_items, rho + excess / epsilon)
     return (weight > 0) & (weight + rng.laplace(0.0, 1.0 / epsilon, num_items) >= rho)
 
 
-def visits(
-    sets: Csr,
-    rng: np.random.Generator,
-    max_items: int | None = None,
-    multiplicities: np.ndarray | None = None,
-) -> Iterator[list[list[int]]]:
+def visits(sets: Csr, rng: np.random.Generator, max_items: int | None = None) -> Iterator[list[list[int]]]:
     """The users in random order, each with a uniform sample of its items in random order.
 
     Args:
       max_items: size of the sample; None keeps all.
-      multiplicities: (pairs,) the larger come first, and ties in random order. The sample stays uniform.
 
     Returns:
       Batches of users; a user is the list of its items, never empty.
@@ -129,9 +121,6 @@ def visits(
         starts = offsets_of(place, users)
         kept = np.arange(len(place)) - np.repeat(starts[:-1], np.diff(starts)) < max_items
         order, place = order[kept], place[kept]
-    if multiplicities is not None:
-        first = np.lexsort((-multiplicities[order], place))
-        order = order[first]
     links = links[order]
     offsets = offsets_of(place, users)
     for start in range(0, users, _USERS_AT_ONCE):

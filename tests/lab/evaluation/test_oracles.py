@@ -132,21 +132,6 @@ def test_order_of_users_and_of_items_and_the_sample_are_uniform():
         assert stats.chisquare(counts).pvalue > 1e-9
 
 
-def test_frequent_items_of_a_user_come_first():
-    sets = csr([[0, 1, 2, 3], [1, 4]])
-    counts = np.array([1, 7, 7, 9, 1, 2])
-    firsts = set()
-    for seed in range(40):
-        seen = [h for b in visits(sets, np.random.default_rng(seed), None, counts) for h in b]
-        by_length = {len(held): held for held in seen}
-        assert by_length[2] == [4, 1]
-        assert by_length[4][0] == 3 and by_length[4][3] == 0
-        firsts.add(by_length[4][1])
-    assert firsts == {1, 2}  # ties in random order
-    with pytest.raises(ValueError, match="one number for each of 6 pairs"):
-        greedy_update(sets, 5, 1.0, 1e-5, rng=np.random.default_rng(0), multiplicities=counts[:5])
-
-
 def test_batches_of_users_change_nothing(monkeypatch):
     sets, items = random_sets(3)
     whole = policy_gaussian(sets, items, 1.0, 1e-2, rng=np.random.default_rng(1), max_items_per_user=3)
