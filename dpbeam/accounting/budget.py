@@ -113,23 +113,14 @@ class Budget:
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 
-    def split(
-        self, shares_epsilon: Sequence[float], shares_delta: Sequence[float] | None = None
-    ) -> list[Budget]:
+    def split(self, shares: Sequence[float]) -> list[Budget]:
         """Divides the budget for basic composition; the parts never add up to more than the whole.
 
         Args:
-          shares_epsilon: positive shares that sum to 1 within 1e-9.
-          shares_delta: the same for delta; `shares_epsilon` where it is None.
+          shares: of epsilon and of delta; positive, with a sum of 1 within 1e-9.
 
         Raises: InputError naming --budget_split on shares that do not qualify.
         """
-        shares_delta = shares_epsilon if shares_delta is None else shares_delta
-        if len(shares_epsilon) != len(shares_delta):
-            raise InputError(
-                f"{param('budget_split')} needs as many shares of epsilon as of delta, got {len(shares_epsilon)} "
-                f"and {len(shares_delta)}"
-            )
-        epsilons = split_amount(self.epsilon, shares_epsilon)
-        deltas = split_amount(self.delta, shares_delta)
+        epsilons = split_amount(self.epsilon, shares)
+        deltas = split_amount(self.delta, shares)
         return [Budget(epsilon, delta) for epsilon, delta in zip(epsilons, deltas)]
