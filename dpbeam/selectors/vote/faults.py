@@ -26,13 +26,6 @@ class RefuseTheHopeless(VoteProgram):
         return np.where((asking + seated < 2)[slots], per_link, 0)
 
 
-class RefuseByBlock(VoteProgram):
-    """Every block may fill the room anew: what is released depends on the number of blocks."""
-
-    def refused(self, slots, per_link, asking, seated):
-        return np.maximum(per_link - (self.quota - seated)[slots], 0)
-
-
 def hard_cases(calibration: Calibration) -> list[HardCase]:
     """Items full to the quota, alone and in a chain that a new vote pushes along; items as the law grows, and ends."""
     quota = calibration.program.quota

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from dpbeam.accounting.geometric import CountNoise
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selectors.recast import recast
-from dpbeam.selectors.vote.faults import RefuseByBlock, RefuseEverybody, RefuseTheHopeless
+from dpbeam.selectors.vote.faults import RefuseEverybody, RefuseTheHopeless
 from dpbeam.selectors.vote.program import VoteProgram
 from tests.selectors.vote.reference import counts, ordered_lists, vote
 from tests.support.instances import random_pairs
@@ -113,6 +114,13 @@ def test_planted_fault_is_seen(fault):
         before, after = votes_of(chosen, pairs, key(seed)), votes_of(chosen, pairs + extra, key(seed))
         worst = max(worst, sum(map(abs, moved(before, after).values())))
     assert worst >= 3
+
+
+class RefuseByBlock(VoteProgram):
+    """Every block may fill the room anew: what is released depends on the number of blocks."""
+
+    def refused(self, slots, per_link, asking, seated):
+        return np.maximum(per_link - (self.quota - seated)[slots], 0)
 
 
 def test_planted_fault_of_blocks_is_seen():
