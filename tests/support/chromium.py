@@ -128,17 +128,6 @@ class Chromium:
         assert result.get("subtype") != "error", result
         return result.get("value")
 
-    def screenshot(self, height: int | None = None) -> bytes:
-        """The visible part as PNG; or the top of the page, so many pixels."""
-        more: dict[str, Any] = {}
-        if height is not None:
-            width = self.value("innerWidth")
-            more = {
-                "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
-                "captureBeyondViewport": True,
-            }
-        return base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"])
-
     def pdf(self) -> bytes:
         """The page as it prints."""
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"])
