@@ -43,13 +43,3 @@ def peel_true_union(sets: Csr, fp: np.ndarray, k: int, epsilon0: float, key: Run
 def _peel(sets: Csr, num_items: int, k: int, choose: Choose) -> np.ndarray:
     cover = Cover.restricted(sets, np.arange(num_items))
     return np.array(peel([cover], cover.counts(num_items), k, choose), np.int64)
-
-
-def users_hit(sets: Csr, items: np.ndarray, num_items: int) -> np.ndarray:
-    """NOT PRIVATE: how many users hold one of the first j items, for j = 1..len(items), (len(items),) int64."""
-    cover = Cover.restricted(sets, np.arange(num_items))
-    counts, hit = cover.counts(num_items), []
-    for item in np.asarray(items, np.int64).tolist():
-        hit.append(int(counts[item]))
-        cover.take(item, counts)
-    return np.cumsum(np.array(hit, np.int64))

@@ -46,13 +46,6 @@ def threshold_units(threshold: float) -> int:
     return math.ceil(threshold * UNITS) + 1
 
 
-def weight_units(weight: float) -> int:
-    """A public non-negative weight on the grid, rounded down."""
-    if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"weight must be finite and not negative, got {weight}")
-    return math.floor(weight * UNITS)
-
-
 def public_grid(sigma: float) -> float:
     """Spacing for released noisy weights: a power of two near sigma / 1024 (Mironov 2012)."""
     return 2.0 ** round(math.log2(sigma / 1024))

@@ -17,7 +17,6 @@ from dpbeam.kernels.grid import (
     threshold_units,
     uniform_l1_units,
     uniform_l2_units,
-    weight_units,
 )
 
 
@@ -89,20 +88,15 @@ def test_rows_far_above_norm_one_are_refused():
 
 
 @given(st.floats(-100, 100, allow_nan=False))
-def test_thresholds_round_up_and_weights_down(value):
+def test_thresholds_round_up(value):
     up = threshold_units(value) - 1  # integer noise may exceed continuous noise by one unit
     assert Fraction(up, UNITS) >= Fraction(value) > Fraction(up - 1, UNITS)
-    if value >= 0:
-        down = weight_units(value)
-        assert Fraction(down, UNITS) <= Fraction(value) < Fraction(down + 1, UNITS)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_thresholds_and_weights_must_be_finite(value):
+def test_thresholds_must_be_finite(value):
     with pytest.raises(ValueError, match="threshold must be finite"):
         threshold_units(value)
-    with pytest.raises(ValueError, match="weight must be finite and not negative"):
-        weight_units(value)
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.7, 1.0, 4.4, 100.0, 3e5])

@@ -310,8 +310,3 @@ def markdown(rows: Sequence[tuple[str, Audit]]) -> str:
         verdict = "passes" if result.passed else "refuted"
         lines.append(f"| {name} | {' | '.join(cells)} | {hardest.case}, {hardest.direction} | {verdict} |")
     return "\n".join(lines)
-
-
-def trials_for(delta: float, relative: float, alpha: float = 1e-6) -> int:
-    """Trials after which a divergence of (1 + relative) delta is distinguished from delta, about."""
-    return math.ceil(2.0 * math.log(2.0 / alpha) / (delta * relative**2))

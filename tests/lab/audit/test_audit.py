@@ -6,7 +6,7 @@ from scipy import integrate, stats
 
 from dpbeam.accounting.gaussian import gaussian_delta
 from dpbeam.engine.program import Keys
-from dpbeam.lab.audit.audit import Subject, audit, markdown, trials_for
+from dpbeam.lab.audit.audit import Subject, audit, markdown
 from dpbeam.lab.audit.faults import OneLabelKeys, QuietKeys, faults, plan_of
 from dpbeam.lab.audit.neighbours import Neighbours, worst_cases
 from dpbeam.selectors import base
@@ -143,11 +143,6 @@ def test_same_seed_same_findings():
 def test_too_few_trials():
     with pytest.raises(ValueError, match="trials must be at least 1000, got 999"):
         audit(plan_of("basic"), trials=999)
-
-
-def test_trials_for():
-    assert 10_000 < trials_for(0.05, 0.2) < 20_000
-    assert trials_for(0.05, 0.1) > 3 * trials_for(0.05, 0.2)
 
 
 def test_markdown_names_program_case_and_verdict():
