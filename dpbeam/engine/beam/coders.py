@@ -6,51 +6,50 @@ cross it as columns (`dpbeam.kernels.columns`) or Arrow IPC, never as pickles.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from apache_beam import coders
 
 from dpbeam.kernels.canonical import one_level
-from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.kernels.columns import decode, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 
 
-class BlockCoder(coders.Coder):
-    """A user block with its items."""
+class _ColumnsCoder(coders.Coder):
+    """An object that columns make, and that makes columns.
 
-    def encode(self, value: Block) -> bytes:
-        return encode(value.to_columns(with_items=True))
+    Attributes:
+      kind: its class.
+    """
 
-    def decode(self, encoded: bytes) -> Block:
-        return Block.from_columns(decode(encoded))
+    kind: type
 
-    def estimate_size(self, value: Block) -> int:
-        return _size(value.to_columns(with_items=True))
-
-    def is_deterministic(self) -> bool:
-        return False
-
-    def to_type_hint(self):
-        return Block
-
-
-class ShardCoder(coders.Coder):
-    """An item shard with sums and state."""
-
-    def encode(self, value: Shard) -> bytes:
+    def encode(self, value: Any) -> bytes:
         return encode(value.to_columns())
 
-    def decode(self, encoded: bytes) -> Shard:
-        return Shard.from_columns(decode(encoded))
+    def decode(self, encoded: bytes) -> Any:
+        return self.kind.from_columns(decode(encoded))
 
-    def estimate_size(self, value: Shard) -> int:
-        return _size(value.to_columns())
-
-    def is_deterministic(self) -> bool:
-        return False
+    def estimate_size(self, value: Any) -> int:
+        """Bytes of the arrays. Beam samples element sizes; its default encodes the whole element to measure it."""
+        return sum(values.nbytes for values in value.to_columns().values())
 
     def to_type_hint(self):
-        return Shard
+        return self.kind
+
+
+class BlockCoder(_ColumnsCoder):
+    """A user block with its items."""
+
+    kind = Block
+
+
+class ShardCoder(_ColumnsCoder):
+    """An item shard with sums and state."""
+
+    kind = Shard
 
 
 class RecordBatchCoder(coders.Coder):
@@ -76,23 +75,11 @@ class RecordBatchCoder(coders.Coder):
     def estimate_size(self, value: pa.RecordBatch) -> int:
         return value.nbytes
 
-    def is_deterministic(self) -> bool:
-        return False
-
     def to_type_hint(self):
         return pa.RecordBatch
 
 
-def _size(columns: Columns) -> int:
-    """Bytes of the arrays. Beam samples element sizes; its default encodes the whole element to measure it."""
-    return sum(values.nbytes for values in columns.values())
-
-
-def register() -> None:
-    """Make Beam use these coders for elements typed with the three classes."""
-    coders.registry.register_coder(Block, BlockCoder)
-    coders.registry.register_coder(Shard, ShardCoder)
-    coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
-
-
-register()
+# Beam uses them for elements that are typed with the three classes.
+coders.registry.register_coder(Block, BlockCoder)
+coders.registry.register_coder(Shard, ShardCoder)
+coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
