@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.graph import RunProgram
@@ -26,13 +25,12 @@ from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.selection.transforms import check_batch_input, own_folder
+from dpbeam.selection.transforms import check_batch_input, own_folder, to_batches
 
 # Agents times (resources + 1): a block of 32 MB, which a worker reads again for every round.
 CELLS_PER_BLOCK = 8_000_000
 # Above it one worker does not hold all blocks: 1.3 GB of demands and ids.
 CELLS_IN_ONE_STEP = 200_000_000
-_TUPLES_PER_BATCH = 100_000
 
 
 class Allocated(NamedTuple):
@@ -60,34 +58,6 @@ def packing_sizes(market: Market, num_blocks: int | None = None) -> PackingSizes
     if num_blocks is not None:
         return PackingSizes(num_blocks, one_step=False)
     return PackingSizes(max(1, -(-cells // CELLS_PER_BLOCK)), one_step=cells <= CELLS_IN_ONE_STEP)
-
-
-class _ToBatches(beam.DoFn):
-    """(agent, value, demands) tuples and record batches -> checked record batches."""
-
-    def __init__(self, market: Market):
-        self._market = market
-        self._held: list[Any] = []
-
-    def start_bundle(self) -> None:
-        self._held = []
-
-    def process(self, element: Any) -> Iterator[pa.RecordBatch]:
-        if isinstance(element, pa.RecordBatch):
-            yield canonical_agents(element, self._market)
-            return
-        self._held.append(element)
-        if len(self._held) >= _TUPLES_PER_BATCH:
-            yield self._flush()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._held:
-            window = GlobalWindow()
-            yield WindowedValue(self._flush(), window.max_timestamp(), (window,))
-
-    def _flush(self) -> pa.RecordBatch:
-        held, self._held = self._held, []
-        return batch_of_tuples(held, self._market)
 
 
 class _Partition(RunDoFn):
@@ -196,9 +166,12 @@ class Packing(beam.PTransform):
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
         store = (self._run or own_folder(pcoll)).claim()
+        market = self.plan.market
+        agents = to_batches(
+            pcoll, partial(canonical_agents, market=market), partial(batch_of_tuples, market=market)
+        )
         allocated = (
-            pcoll
-            | "ToBatches" >> beam.ParDo(_ToBatches(self.plan.market)).with_output_types(pa.RecordBatch)
+            agents
             | "AgentBlocks" >> AgentBlocks(store, self.plan, self._sizes)
             | "Rounds" >> RunProgram(store, PackingProgram(self.plan), one_step=True)
         )

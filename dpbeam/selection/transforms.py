@@ -6,7 +6,7 @@ import atexit
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -34,7 +34,7 @@ from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
-_TUPLES_PER_BATCH = 100_000
+_ROWS_PER_BATCH = 100_000
 _DOMAIN = "domain"
 _HISTOGRAM = "histogram"
 _Id = str | int | bytes
@@ -59,37 +59,39 @@ class CountedItem(NamedTuple):
 
 
 class _ToBatches(beam.DoFn):
-    """(user, item) tuples and record batches -> record batches of canonical bytes."""
+    """Rows and record batches -> checked record batches; rows of a bundle are taken together.
 
-    def __init__(self) -> None:
-        self._users: list[Any] = []
-        self._items: list[Any] = []
+    Args:
+      of_batch, of_rows: make a checked record batch of one that came, and of rows.
+    """
+
+    def __init__(
+        self,
+        of_batch: Callable[[pa.RecordBatch], pa.RecordBatch],
+        of_rows: Callable[[list[Any]], pa.RecordBatch],
+    ):
+        self._of_batch, self._of_rows = of_batch, of_rows
+        self._held: list[Any] = []
 
     def start_bundle(self) -> None:
-        self._users, self._items = [], []
+        self._held = []
 
     def process(self, element: Any) -> Iterator[pa.RecordBatch]:
         if isinstance(element, pa.RecordBatch):
-            yield canonical_batch(element)
+            yield self._of_batch(element)
             return
-        user, item = _checked_tuple(element)
-        self._users.append(user)
-        self._items.append(item)
-        if len(self._users) >= _TUPLES_PER_BATCH:
+        self._held.append(element)
+        if len(self._held) >= _ROWS_PER_BATCH:
             yield self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._users:
+        if self._held:
             window = GlobalWindow()
             yield WindowedValue(self._flush(), window.max_timestamp(), (window,))
 
     def _flush(self) -> pa.RecordBatch:
-        users, items = self._users, self._items
-        self._users, self._items = [], []
-        batch = pa.RecordBatch.from_arrays(
-            [from_values(users, "user"), from_values(items, "item")], ["user", "item"]
-        )
-        return canonical_batch(batch)
+        held, self._held = self._held, []
+        return self._of_rows(held)
 
 
 def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -118,10 +120,20 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _checked_tuple(element: Any) -> Any:
-    if not (isinstance(element, tuple | list) and len(element) == 2):
-        raise InputError("SelectPartitions takes (user, item) tuples or pyarrow.RecordBatch elements")
-    return element
+def batch_of_pairs(rows: Iterable[Any]) -> pa.RecordBatch:
+    """(user, item) tuples as a record batch of canonical bytes.
+
+    Raises:
+      InputError: a row is something else, or ids are not all strings, all integers or all bytes.
+    """
+    users, items = [], []
+    for row in rows:
+        if not (isinstance(row, tuple | list) and len(row) == 2):
+            raise InputError("SelectPartitions takes (user, item) tuples or pyarrow.RecordBatch elements")
+        users.append(row[0])
+        items.append(row[1])
+    columns = [from_values(users, "user"), from_values(items, "item")]
+    return canonical_batch(pa.RecordBatch.from_arrays(columns, ["user", "item"]))
 
 
 class _ToItems(beam.DoFn):
@@ -381,9 +393,18 @@ def check_batch_input(pcoll: PCollection) -> None:
         )
 
 
-def to_batches(pcoll: PCollection) -> PCollection:
-    """Tuples or record batches of ids -> PCollection[pa.RecordBatch] of canonical bytes."""
-    return pcoll | "ToBatches" >> beam.ParDo(_ToBatches()).with_output_types(pa.RecordBatch)
+def to_batches(
+    pcoll: PCollection,
+    of_batch: Callable[[pa.RecordBatch], pa.RecordBatch] = canonical_batch,
+    of_rows: Callable[[list[Any]], pa.RecordBatch] = batch_of_pairs,
+) -> PCollection:
+    """Rows and record batches -> PCollection[pa.RecordBatch], checked; by default pairs, as canonical bytes.
+
+    Args:
+      of_batch, of_rows: make a checked record batch of one that came, and of rows.
+    """
+    checked = beam.ParDo(_ToBatches(of_batch, of_rows)).with_output_types(pa.RecordBatch)
+    return pcoll | "ToBatches" >> checked
 
 
 def own_folder(pcoll: PCollection) -> RunFolder:
