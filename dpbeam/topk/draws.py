@@ -75,10 +75,6 @@ class Draws:
         """True with probability exp(log_probability); always where log_probability >= 0."""
         return log_probability >= 0 or bool(exponential(self.bits(1))[0] >= -log_probability)
 
-    def exponentials(self, n: int) -> np.ndarray:
-        """(n,) standard exponential variates."""
-        return exponential(self.bits(n))
-
 
 def draw_untaken(taken: list[int], low: int, high: int, draws: Draws) -> int:
     """A uniform rank in [low, high) that is not in `taken`, which is sorted and receives it."""

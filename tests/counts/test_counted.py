@@ -118,7 +118,7 @@ def test_no_item_is_released_by_noise_alone_over_many_keys():
     """D0 = 4, threshold of one sigma, which 1,587 of 10^4 noises pass: only sampled items come out."""
     pairs = [("whale", f"own {i}") for i in range(10_000)]
     chosen = program("basic", max_items=4)
-    chosen.thresholds = chosen.sigmas
+    chosen.thresholds = (chosen.noise(0).deviation,)
     came_out = set()
     for attempt in range(12):
         released = names(release(CountedProgram(chosen), pairs, key(f"noise {attempt}"), num_shards=2))

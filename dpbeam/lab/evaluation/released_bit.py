@@ -33,7 +33,6 @@ from scipy.optimize import brentq
 from scipy.special import logit, ndtr
 
 from dpbeam.accounting.coins import bit_divergence
-from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.renyi import likely_order, renyi_budget
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
@@ -49,14 +48,6 @@ _ORDERS = 2.0 ** np.arange(-1.0, 1.25, 0.25)  # times the likely one
 _END, _TOP = 1.0 - 1e-9, 1.0 - 1e-12  # where a curve ends; above every chance before that
 _LONGEST = 20_000
 _STEPS, _COARSE = 16, 6  # of a grid; of one that only chooses
-
-
-def single_curve(order: float, divergence: float, delta: float) -> np.ndarray:
-    """(counts,) the largest chance of release of an item of n users, one item a user, up to the n of chance 1.
-
-    Raises: ValueError where that takes more than 20,000 users.
-    """
-    return _curve(order, np.array([check_positive("divergence", divergence)]), np.array([check_delta(delta)]))
 
 
 def weighted_curve(

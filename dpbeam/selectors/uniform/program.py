@@ -49,11 +49,6 @@ class UniformProgram(Program):
         units = uniform_l1_units if self.norm == L1 else uniform_l2_units
         self._table = units(max_items)
 
-    @property
-    def sigmas(self) -> tuple[float, ...]:
-        """Standard deviation of each round's noise."""
-        return tuple(noise.deviation for noise in self._noises)
-
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return ("weight",)
 

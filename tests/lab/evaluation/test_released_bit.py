@@ -19,7 +19,6 @@ from dpbeam.lab.evaluation.released_bit import (
     _mad_weights,
     mad2r_bits,
     policy_bits,
-    single_curve,
     stages,
     uniform_bits,
     weight_of,
@@ -62,7 +61,7 @@ def best_by_search(p: float, order: float, divergence: float, t: float) -> float
     ("order", "divergence", "t"), [(2.0, 0.3, 1e-3), (8.0, 0.2, 1e-5), (17.0, 0.5, 1e-4)]
 )
 def test_a_step_is_the_best_of_all_mixtures(order, divergence, t):
-    curve = single_curve(order, divergence, t)
+    curve = weighted_curve(order, divergence, t, steps=1).chance
     assert curve[0] == 0 and curve[1] == t
     for p, q in itertools.pairwise(curve[1:-2]):
         assert q == pytest.approx(best_by_search(float(p), order, divergence, t), rel=1e-9)
@@ -70,7 +69,7 @@ def test_a_step_is_the_best_of_all_mixtures(order, divergence, t):
 
 def test_a_large_order_gives_the_best_of_epsilon_delta():
     epsilon, delta = 1.0, 1e-5
-    curve = single_curve(1e5, epsilon, delta)
+    curve = weighted_curve(1e5, epsilon, delta, steps=1).chance
     limit = np.asarray(release_probability_limit(np.arange(len(curve)), epsilon, delta))
     assert np.all(curve >= limit * (1 - 1e-9))  # a divergence of finite order asks less
     np.testing.assert_allclose(curve[:-1], limit[:-1], rtol=2e-3)
