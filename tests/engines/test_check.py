@@ -6,7 +6,8 @@ import stat
 
 import pytest
 
-from dpbeam.runners import Path, check, matrix, options, preflight
+from dpbeam.runners import check, matrix, options
+from dpbeam.runners.check import Path, preflight
 
 
 @pytest.fixture(autouse=True)

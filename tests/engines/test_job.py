@@ -11,7 +11,9 @@ import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker.statesampler import StateSampler
 
-from dpbeam.runners import complete, job, run_and_wait
+from dpbeam.runners import job
+from dpbeam.runners.job import run_and_wait
+from dpbeam.runners.options import complete
 from tests.support.waiting import wait_until
 
 
