@@ -308,7 +308,8 @@ class Account:
         if charge.cohort and charge.cohort not in self.cohorts:
             raise InputError(f"--budget_cohort: {self._account} has no cohort '{charge.cohort}'")
         cohorts = [charge.cohort] if charge.cohort else self.cohorts
-        by_window: dict[tuple[str, Days], Limit] = {}
+        # A limit may begin within another's window: both are in force in it, each on days of its own.
+        by_window: dict[tuple[Days, int], Limit] = {}
         for cohort in cohorts:
             if charge.days is None and any(x.dated for x in self.limits if x.cohort == cohort):
                 raise InputError(
@@ -320,8 +321,8 @@ class Account:
                 if limit is None:
                     of = f" of cohort '{cohort}'" if cohort else ""
                     raise InputError(f"--dataset: {self._account} has no limit{of} for {day}")
-                by_window[cohort, limit.window(day)] = limit
-        return [self.standing(limit, days) for (_, days), limit in by_window.items()]
+                by_window[limit.window(day), id(limit)] = limit
+        return [self.standing(limit, days) for (days, _), limit in by_window.items()]
 
     def check_fits(self, charge: Charge) -> list[Standing]:
         """Refuse a run for which too little is left; the windows that it is charged to.
@@ -483,10 +484,10 @@ def windows(account: Account, days: Days | None = None) -> Iterator[Standing]:
             r.charge for r in account.releases.values() if r.counts and r.charge.cohort in ("", cohort)
         ]
         spans = {charge.days for charge in charges} | {days}
-        by_window: dict[Days, Limit] = {}
-        for day in {date.min, *(day for span in spans if span is not None for day in span)}:
+        by_window: dict[tuple[Days, int], Limit] = {}
+        for day in sorted({date.min, *(day for span in spans if span is not None for day in span)}):
             limit = account.limit_on(cohort, day)
             if limit is not None and (day != date.min or not limit.dated):
-                by_window[limit.window(day)] = limit
-        for span in sorted(by_window):
-            yield account.standing(by_window[span], span)
+                by_window[limit.window(day), id(limit)] = limit
+        for (span, _), limit in sorted(by_window.items(), key=lambda entry: entry[0][0]):
+            yield account.standing(limit, span)

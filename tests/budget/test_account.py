@@ -150,6 +150,20 @@ class TestRenewal:
         assert memory.left(days=days("2026-12-24")) == [5.0]
         assert memory.left(days=days("2026-11-30", "2026-12-01")) == [0.0, 5.0]
 
+    def test_a_limit_that_begins_within_a_period_leaves_the_one_before_in_force(self):
+        month = make_limit("basic", 1.0, 1e-6, period="month")
+        more = make_limit("basic", 5.0, 1e-6, period="month", days=days("2026-01-16", "2026-12-31"))
+        memory = Memory(month, more)
+        both = days("2026-01-10", "2026-01-20")
+        with pytest.raises(OverLimitError, match=r"for 2026-01-01:2026-01-31 would be passed"):
+            memory.reserve("a", 4.0, days=both)
+        memory.release("a", 4.0, days=days("2026-01-16", "2026-01-20"))
+        assert memory.left(days=both) == [-3.0, 1.0]
+        shown = [(s.limit.epsilon, str(s.days)) for s in windows(memory.account, both)]
+        assert shown == [(1.0, "2026-01-01:2026-01-31"), (5.0, "2026-01-01:2026-01-31")]
+        with pytest.raises(OverLimitError):  # the month has used more than the first limit has
+            memory.reserve("b", 0.1, days=days("2026-01-10"))
+
     def test_charges_of_no_day_count_everywhere(self):
         memory = Memory()
         memory.release("a", 0.6)
