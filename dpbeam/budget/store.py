@@ -67,6 +67,10 @@ _PROTECT = {
         f"CREATE TRIGGER {{table}}_{verb} BEFORE {verb.upper()} ON {{table}} "
         f"BEGIN SELECT RAISE(ABORT, '{_REFUSED}'); END"
         for verb in ("update", "delete")
+    ]
+    + [  # INSERT OR REPLACE removes without asking the others
+        "CREATE TRIGGER {table}_insert BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSED}'); END"
     ],
     "postgresql": [
         "CREATE OR REPLACE FUNCTION dpbeam_budget_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -168,9 +172,10 @@ class BudgetStore:
 
     def _make(self, connection: sa.Connection) -> None:
         _tables.create_all(connection)
-        for table in _tables.tables:
+        for table in _tables.sorted_tables:
+            same = " AND ".join(f"{column.name} = NEW.{column.name}" for column in table.primary_key)
             for statement in _PROTECT[self._url.get_backend_name()]:
-                connection.exec_driver_sql(statement.format(table=table))
+                connection.exec_driver_sql(statement.format(table=table.name, same=same))
         connection.execute(_store.insert().values(version=VERSION, store=uuid.uuid4().hex))
 
     def _writing(self) -> contextlib.AbstractContextManager[sa.Connection]:

@@ -67,6 +67,14 @@ def test_entries_are_only_added(store_url):
     for statement in (
         "UPDATE dpbeam_budget_entries SET details = '{}'",
         "DELETE FROM dpbeam_budget_entries",
+        *(
+            [
+                "INSERT OR REPLACE INTO dpbeam_budget_entries SELECT * FROM dpbeam_budget_entries WHERE number = 2",
+                "REPLACE INTO dpbeam_budget SELECT * FROM dpbeam_budget",
+            ]
+            if store._lite
+            else []
+        ),
         "UPDATE dpbeam_budget SET version = 2",
         "DELETE FROM dpbeam_budget",
     ):
