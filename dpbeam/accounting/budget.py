@@ -14,8 +14,9 @@ from fractions import Fraction
 from dpbeam.errors import InputError, param
 
 _SHARE_TOLERANCE = 1e-9
-#: Above it one run in ten may tell everything of somebody; below it tails leave the range of floating point.
-MAX_DELTA, MIN_DELTA = 0.1, 1e-200
+#: Above it one run in ten may tell everything of somebody; below it what a delta leaves out, as the ends of noise tables
+#: (2^-130 a draw, docs/explanation/noise.md), would no longer be far less.
+MAX_DELTA, MIN_DELTA = 0.1, 1e-30
 #: Above it a single user can make an item 22,000 times as likely; no guarantee that anybody would call one.
 LARGE_EPSILON = 10.0
 #: Of a budget that is split; less is a slip, and below it parts leave the range of floating point.
@@ -90,7 +91,7 @@ def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
 
 @dataclass(frozen=True)
 class Budget:
-    """(epsilon, delta) of a whole job or of one part of it.
+    """(epsilon, delta) of a whole job.
 
     Raises: InputError unless epsilon is finite and positive and MIN_DELTA <= delta <= MAX_DELTA (NaN is refused).
     """
@@ -112,15 +113,3 @@ class Budget:
             )
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
-
-    def split(self, shares: Sequence[float]) -> list[Budget]:
-        """Divides the budget for basic composition; the parts never add up to more than the whole.
-
-        Args:
-          shares: of epsilon and of delta; positive, with a sum of 1 within 1e-9.
-
-        Raises: InputError naming --budget_split on shares that do not qualify.
-        """
-        epsilons = split_amount(self.epsilon, shares)
-        deltas = split_amount(self.delta, shares)
-        return [Budget(epsilon, delta) for epsilon, delta in zip(epsilons, deltas)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbeam.accounting.budget import Budget, split_amount
+from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.events import ComposedEvent, Event, ThresholdEvent, noise_event
 from dpbeam.accounting.gaussian import gaussian_sigma, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
@@ -75,16 +75,12 @@ def gaussian_rounds(
         return Round.create(noise, part, novel[number - 1], max_items, label)
 
     if accounting == "basic":
-        budgets = Budget(epsilon, delta).split(shares)
-        rounds = [
-            create(number, gaussian_sigma(b.epsilon, b.delta / 2), b.delta / 2)
-            for number, b in enumerate(budgets, start=1)
-        ]
-        parts = tuple(
-            ComposedEvent("gaussian", r.events, label=label, epsilon=b.epsilon)
-            for r, b in zip(rounds, budgets)
+        parts = list(zip(split_amount(epsilon, shares), split_amount(delta, shares)))
+        rounds = [create(n, gaussian_sigma(e, d / 2), d / 2) for n, (e, d) in enumerate(parts, start=1)]
+        events = tuple(
+            ComposedEvent("gaussian", r.events, label=label, epsilon=e) for r, (e, _) in zip(rounds, parts)
         )
-        return rounds, ComposedEvent("basic", parts, label=label)
+        return rounds, ComposedEvent("basic", events, label=label)
     sigmas = split_sigma(gaussian_sigma(epsilon, delta / 2), shares)
     deltas = split_amount(delta / 2, shares)
     rounds = [create(number, *pair) for number, pair in enumerate(zip(sigmas, deltas), start=1)]

@@ -209,7 +209,7 @@ def test_with_little_noise_others_are_who_holds_nothing_of_the_output(listed):
     pairs = PAIRS + [(f"lonely {n}", f"own {n}") for n in range(400)]
     result = others(pairs, "0b", epsilon=400.0, delta=1e-2, public_items=listed)
     assert result.others.sd < 0.6 and abs(result.others.users - without(result.items, pairs)) < 4 < 300
-    alone = others(pairs[-400:], "0b", epsilon=400.0, delta=1e-190, public_items=listed)
+    alone = others(pairs[-400:], "0b", epsilon=400.0, delta=1e-29, public_items=listed)
     assert set(alone.items) == set(listed or ()) and abs(alone.others.users - 400) <= 4
 
 

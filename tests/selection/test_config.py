@@ -227,7 +227,7 @@ REFUSALS = [
     ),
     (
         {"method": "gsu", "delta": 0.11},
-        "--delta must lie between 1e-200 and 0.1, got 0.11: a run may fail to protect with this probability",
+        "--delta must lie between 1e-30 and 0.1, got 0.11: a run may fail to protect with this probability",
     ),
     ({"method": "gsu", "gsu_growth": 101.0}, "--gsu_growth must be a number from -100 to 100, got 101.0"),
     (
