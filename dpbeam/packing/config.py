@@ -319,11 +319,17 @@ class PackingPlan:
           InputError: with what would suffice.
         """
         supply, config = float(self.market.supply), self.config
-        if supply >= self.supply_needed:
-            return
-        if self.overuse_margin < self.usable and config.allow_small_supply:
+        enough = supply >= self.supply_needed
+        # What fractions may use falls behind the supply by a rounding error, what whole bundles may by much.
+        serves = self.overuse_margin < self.usable
+        if (enough and not config.integral) or (serves and (enough or config.allow_small_supply)):
             return
         scarcest = min(self.market.resources, key=lambda r: Fraction(r.supply) / Fraction(r.max_demand))
+        if enough:
+            raise InputError(
+                f"{param('supplies')}: {scarcest.supply:g} of '{scarcest.name}' are too few for {param('integral')}: "
+                f"rounding to whole bundles and noise may take all of them; take more, or a larger {param('epsilon')}"
+            )
         remedies = [f"a supply of {self.supply_needed * scarcest.max_demand:.4g}"]
         alpha = self.overuse_margin / supply
         if alpha <= 1:

@@ -105,6 +105,17 @@ def test_too_small_a_supply_is_refused_with_what_would_do():
     assert enough.supply_needed == pytest.approx(enough.overuse_margin / 0.1)
 
 
+def test_whole_bundles_of_which_rounding_leaves_none_are_refused():
+    config = PackingConfig(10.0, 1e-6, alpha=0.5, integral=True)
+    few = make_plan(config, market([5], 10_000))
+    assert few.supply_needed < 5 and few.usable == 0
+    for chosen in (config, replace(config, allow_small_supply=True)):
+        with pytest.raises(InputError, match=r"^--supplies: 5 of 'r0' are too few for --integral"):
+            make_plan(chosen, market([5], 10_000)).check_supply()
+    make_plan(replace(config, integral=False), market([5], 10_000)).check_supply()
+    make_plan(config, market([60], 10_000)).check_supply()
+
+
 def test_noise_that_no_integer_holds_is_refused():
     large = market([1e6] * 1_000, 2**30)
     with pytest.raises(InputError, match="no noise of that size can be computed with"):
