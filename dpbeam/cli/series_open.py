@@ -170,6 +170,10 @@ def _window(
         if is_open(window):
             say(options, f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
+        if set(window.known.to_pylist()) != set(known.to_pylist() if known is not None else ()):
+            raise InputError(
+                "--known: this opening began with other known items; give those, or take another --folder and --output"
+            )
         return window
     target.check()
     key = RunKey.fresh()
@@ -216,6 +220,11 @@ def _publish_window(
             except BaseException:
                 charge.failed(target, kept=False)
                 raise
+        elif charge.pays:
+            raise InputError(
+                "--budget: this opening began without an account, and its ledger is out; give the command again "
+                "without --budget, or take another --folder and --output"
+            )
         target.tidy()
         mark_open(window)
     config = window.plan.config

@@ -61,6 +61,8 @@ class RunCharge(Uncharged):
       target: its output.
     """
 
+    pays = True
+
     def __init__(self, command: str, options: AccountOptions, target: OutputTarget):
         super().__init__()
         self._dataset, self._id = options.dataset, options.release_id

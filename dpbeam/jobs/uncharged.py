@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
 class Uncharged:
     """A run without an account, and the seam for those with one."""
 
+    #: Whether there is an account.
+    pays = False
     #: What the release costs its account, once that is known.
     charged: Mapping[str, float] | None = None
 

@@ -7,13 +7,13 @@ item that a night has released leaves the shards with it, and the blocks when th
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.kernels.pairs import range_bucket, rows_at, unique_fingerprints
@@ -121,9 +121,12 @@ class PartFiles:
         return self._write(self.shard_name(number), items.to_columns()) if len(items.fp) else ""
 
     def _write(self, name: str, columns: Columns) -> str:
-        # An earlier try of the same step has written the same: all is a function of the input and the key.
-        with contextlib.suppress(FileExistsError):
+        try:
             self.store.write_file(name, encode(columns))
+        except FileExistsError:
+            # An earlier try of the same step has written the same, unless its input has changed since.
+            if digest_of(b"", [self._read(name)]) != digest_of(b"", [columns]):
+                raise InputError(OTHER_DATA) from None
         return name
 
     def _read(self, name: str) -> Columns:

@@ -10,12 +10,12 @@
 A change is one file, which appears whole under its number, and a number exists once: so of two processes that make the
 same change one wins, and a process that is killed leaves the state before or the state after.
 Nothing of a night may be shown before its state is there: the noise is keyed, and another input under the same key
-would show the difference. Files carry a keyed digest, so one that was changed is refused. What a newer state replaces
-is removed, as an erasure needs. A part is written before the state that names it, under a name that nobody takes again:
-what no state names is as if it were not there.
+would show the difference. Files but the settings carry a keyed digest, so one that was changed is refused. What a newer
+state replaces is removed, as an erasure needs. A part is written before the state that names it, under a name that
+nobody takes again: what no state names is as if it were not there.
 
 A folder may be encrypted (`dpbeam.engine.seal`): the window's key then lies there under the folder key of the
-environment, bound to the series, and `known` and states under the window's.
+environment, bound to series and settings, and `known` and states under the window's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from dpbeam.engine.seal import Seal, folder_key, unwrap, wrap
@@ -83,7 +83,8 @@ class SeriesStore:
           UnavailableError: another process opens a series there.
         """
         store = cls(folder, settings, key, encrypted=encrypt)
-        secret = wrap(_bound_to(settings), key.secret_bytes()) if encrypt else key.secret_bytes()
+        values = {"fixed_key": key.insecure, **settings}
+        secret = wrap(_bound_to(values), key.secret_bytes()) if encrypt else key.secret_bytes()
         try:
             folder.make()
             _check_free(folder, files)
@@ -93,7 +94,7 @@ class SeriesStore:
                 folder.write(_KEY, secret)
                 for name, data in files.items():
                     store.write_file(name, data)
-                values = {"format": _FORMAT, "version": _VERSION, "fixed_key": key.insecure, **settings}
+                values |= {"format": _FORMAT, "version": _VERSION}
                 values |= {_ENCRYPTED: True} if encrypt else {}
                 text = json.dumps(values, sort_keys=True, indent=2) + "\n"
                 folder.write(_SETTINGS, text.encode())  # last: without it there is no series
@@ -136,12 +137,12 @@ class SeriesStore:
         encrypted = settings.pop(_ENCRYPTED, False)
         try:
             secret = folder.read(_KEY)
-            bound_to, fixed = _bound_to(settings), settings.pop("fixed_key")
+            secret = _unwrapped(settings, secret) if encrypted else secret
+            fixed = settings.pop("fixed_key")
         except FileNotFoundError:
             raise _absent(folder) from None
         except (OSError, KeyError):
             raise unreadable(folder) from None
-        secret = unwrap(bound_to, secret) if encrypted else secret
         try:
             key = RunKey(secret, insecure=fixed)
         except ValueError:
@@ -169,7 +170,7 @@ class SeriesStore:
     @property
     def number(self) -> int:
         """Of the latest state; 0 before the first."""
-        return max((int(match[1]) for match in self._states()), default=0)
+        return _latest(self.folder.names())
 
     def read(self) -> tuple[int, bytes]:
         """The latest state with its number; 0 and nothing before the first.
@@ -198,9 +199,9 @@ class SeriesStore:
 
     def tidy(self) -> None:
         """Remove states that a newer one replaces, and what a killed process has left."""
-        states = self._states()
-        latest = max((int(match[1]) for match in states), default=0)
-        for match in states:
+        names = self.folder.names()
+        latest = _latest(names)
+        for match in _states(names):
             if int(match[1]) < latest:
                 self.folder.remove(match[0])
         self.folder.tidy()
@@ -212,10 +213,29 @@ class SeriesStore:
             "same command goes on from there"
         )
 
-    def sweep(self, keep: Collection[str]) -> None:
-        """Remove the parts that are not among these names, as killed runs and earlier states leave them."""
-        keep = set(keep)
-        dead = [name for name in self.folder.names() if name.startswith(PART) and name not in keep]
+    def check_there(self, parts: Collection[str]) -> None:
+        """Refuse to name parts that a process removed which held the folder before, and believes it still does.
+
+        Raises:
+          UnavailableError: one is gone.
+        """
+        if not set(parts) <= set(self.folder.names() if parts else ()):
+            raise self.faster()
+
+    def sweep(self, keep: Collection[str], number: int) -> None:
+        """Remove the parts that are not among these names, as killed runs and earlier states leave them.
+
+        Args:
+          number: of the state that names them.
+
+        Raises:
+          UnavailableError: another process has made a newer one, whose parts they may be: this one stood still, and
+            has lost the folder.
+        """
+        names, keep = self.folder.names(), set(keep)
+        if _latest(names) > number:
+            raise self.faster()
+        dead = [name for name in names if name.startswith(PART) and name not in keep]
         if dead:
             self.folder.delete(dead)
 
@@ -245,8 +265,15 @@ class SeriesStore:
     def _digest(self, name: str, data: bytes) -> bytes:
         return hmac.digest(self._digest_key, name.encode() + b"\0" + data, hashlib.sha256)
 
-    def _states(self) -> list[re.Match[str]]:
-        return [match for name in self.folder.names() if (match := _STATE.fullmatch(name))]
+
+
+def _states(names: Iterable[str]) -> list[re.Match[str]]:
+    return [match for name in names if (match := _STATE.fullmatch(name))]
+
+
+def _latest(names: Iterable[str]) -> int:
+    """Number of the latest state among these files, 0 where there is none."""
+    return max((int(match[1]) for match in _states(names)), default=0)
 
 
 def check_folder_key() -> None:
@@ -266,7 +293,16 @@ def _check_free(folder: Folder, files: Mapping[str, bytes]) -> None:
 
 
 def _bound_to(settings: Mapping[str, Any]) -> str:
-    return f"series {settings['series']}"
+    """Series and settings: the key does not open for others, which whoever can write there could put in place."""
+    text = json.dumps(settings, sort_keys=True).encode()
+    return f"series {settings['series']} {hashlib.sha256(text).hexdigest()}"
+
+
+def _unwrapped(settings: Mapping[str, Any], secret: bytes) -> bytes:
+    try:
+        return unwrap(_bound_to(settings), secret)
+    except InputError:
+        return unwrap(f"series {settings['series']}", secret)  # all that version 1.0 bound it to
 
 
 def _absent(folder: Folder) -> InputError:

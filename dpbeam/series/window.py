@@ -211,8 +211,10 @@ class SeriesWindow:
         if self.store is None:
             self._in_memory = made
         else:
+            parts = names_of(made.parts)
+            self.store.check_there(parts)
             self.store.commit(made.number + 1, made.to_bytes())
-            self.store.sweep(names_of(made.parts))
+            self.store.sweep(parts, made.number + 1)
 
     def run(self, night: int, users: pa.Array, items: pa.Array, kinds: bytes) -> SeriesState:
         """Make a night, or look up one that is made.
@@ -318,7 +320,7 @@ class SeriesWindow:
         """What stands, without what killed runs have left beside it."""
         made = self.made
         if self.store is not None:
-            self.store.sweep(names_of(made.parts))
+            self.store.sweep(names_of(made.parts), made.number)
         return made
 
     def erase(self, users: pa.Array) -> None:
@@ -361,6 +363,10 @@ class SeriesWindow:
             )
 
     def _check_open(self, made: Made) -> None:
+        if self.store is not None and "output" in self.settings and not self.store.opened:
+            raise InputError(  # no account has paid for it yet
+                f"{param('folder')}: the opening of this series was cut short; give dpbeam series open again"
+            )
         if made.closed:
             raise InputError(
                 "the series is closed; open another one, with what this one released as known items"

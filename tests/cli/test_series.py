@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import dpbeam
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main, series_open, series_output
 from dpbeam.engine.seal import FOLDER_KEY
+from dpbeam.errors import InputError
 
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
@@ -233,10 +235,40 @@ def test_an_opening_that_was_cut_short_goes_on(place, capsys, monkeypatch, step)
     assert "was cut short; give dpbeam series open again" in refused(
         capsys, "run", "--folder=f", "--night=2026-11-01", "--empty"
     )
+    with pytest.raises(InputError, match=r"^folder: the opening of this series was cut short"):
+        dpbeam.Series.load("f").run({"user": ["u"], "item": ["i"]})  # nor does another way in
     key = Path("f/key").read_bytes()
     assert main(["series", *OPEN, *ACCOUNT]) == 0
     assert Path("f/key").read_bytes() == key and spent() == 4
     assert run(1) == 0
+
+
+def test_an_opening_goes_on_with_the_known_items_that_it_began_with(place, capsys, monkeypatch):
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(series_open, "_publish_window", dies)
+        Path("known.txt").write_text("i1\ni2\n")
+        assert main(["series", *OPEN, "--known=known.txt"]) == 1
+    Path("known.txt").write_text("i1\n")
+    assert "--known: this opening began with other known items" in refused(capsys, *OPEN, "--known=known.txt")
+    Path("known.txt").write_text("i2\ni1\n")
+    assert main(["series", *OPEN, "--known=known.txt"]) == 0
+
+
+def test_an_opening_that_began_without_an_account_is_not_taken_for_paid(place, capsys, monkeypatch):
+    main(["budget", "create", "--budget=acc.db", "--dataset=logs", "--epsilon=5", "--delta=0.1", "--quiet"])
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(series_open, "mark_open", dies)
+        assert main(["series", *OPEN]) == 1
+    assert "--budget: this opening began without an account" in refused(capsys, *OPEN, *ACCOUNT)
+    assert spent() == 0
+    assert main(["series", *OPEN]) == 0 and run(1) == 0
 
 
 def test_a_night_that_was_cut_short_after_it_was_made_is_published_by_the_next_run(place, monkeypatch):

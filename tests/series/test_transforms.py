@@ -1,6 +1,7 @@
 """Nights on an engine: the same bytes as in one process, mixed with such nights, and made once."""
 
 import os
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -15,6 +16,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
 from dpbeam.series.config import SeriesConfig
 from dpbeam.series.folder import Folder
+from dpbeam.series.parts import PartFiles
 from dpbeam.series.remote import RemoteFolder
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.store import SeriesStore
@@ -273,3 +275,31 @@ def test_parts_may_lie_on_a_store(monkeypatch):
         assert there == set(window.made.parts.names)
     window.close()
     assert not any("part-" in url for url in store.objects)
+
+
+def test_who_lost_the_folder_without_knowing_removes_no_parts(monkeypatch):
+    memory_store.install(monkeypatch)
+    place, nights = RemoteFolder("s3://bucket/series"), random_nights(3)
+    SeriesWindow.open(config(), RunKey.insecure_fixed("k"), folder=place)
+    on_engine(place, 1, nights[0])
+    woken = SeriesWindow.load(place)
+    before = woken.made
+    on_engine(place, 2, nights[1])
+    with pytest.raises(UnavailableError, match="was faster"):
+        woken.store.sweep(before.parts.names, before.number)  # as it would have, had it not stood still
+    window = SeriesWindow.load(place)
+    expected = window.whole(window.made)
+    with pytest.raises(UnavailableError, match="was faster"):  # and the other way round: its parts are gone
+        window.commit(replace(window.made, parts=before.parts))
+    same(SeriesWindow.load(place).whole(window.made), expected)
+
+
+def test_a_part_of_other_pairs_under_the_same_name_is_refused(tmp_path):
+    window = SeriesWindow.open(config(), RunKey.insecure_fixed("n"), folder=str(tmp_path / "f"))
+    memory = SeriesWindow.open(config(), RunKey.insecure_fixed("n"))
+    one, other = (in_process(memory, night, pairs) for night, pairs in enumerate(random_nights(2)[:2], start=1))
+    files = PartFiles(window.store, PartFiles.new_attempt())
+    parts = files.split(one, 1, 1)
+    assert files.split(one, 1, 1) == parts  # a step that runs again
+    with pytest.raises(InputError, match="its input has changed since"):
+        files.split(other, 1, 1)

@@ -1,5 +1,6 @@
 """A series is made once: again, otherwise, at once, killed, erased, closed."""
 
+import json
 import os
 import warnings
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dpbeam
-from dpbeam.engine.seal import FOLDER_KEY
+from dpbeam.engine.seal import FOLDER_KEY, wrap
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
 from dpbeam.series import folder as folder_module
@@ -253,6 +254,21 @@ class TestEncrypted:
         Path(folder, "key").write_bytes(Path(other, "key").read_bytes())
         with pytest.raises(InputError, match="the run's key cannot be opened"):
             SeriesWindow.load(folder)
+
+    def test_settings_that_were_changed_open_nothing(self, folder):
+        path = Path(folder, "series.json")
+        settings = json.loads(path.read_text())
+        for change in ({"epsilon": 700.0}, {"settings": {"output": "elsewhere"}}, {"fixed_key": False}):
+            path.write_text(json.dumps({**settings, **change}))
+            with pytest.raises(InputError, match="or the private folder was changed"):
+                SeriesWindow.load(folder)
+        path.write_text(json.dumps(settings))
+        assert SeriesWindow.load(folder).made.state.night == 1
+
+    def test_a_folder_of_before_the_settings_were_bound_goes_on(self, folder, monkeypatch):
+        window = SeriesWindow.load(folder)
+        Path(folder, "key").write_bytes(wrap(f"series {window.id}", window.key.secret_bytes()))
+        assert released(run(SeriesWindow.load(folder), 2)) == released(run(window, 2))
 
     def test_a_state_in_anothers_place_is_refused(self, folder):
         Path(folder, "state-00000002").write_bytes(Path(folder, "state-00000001").read_bytes())
