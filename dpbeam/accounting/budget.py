@@ -14,8 +14,8 @@ from fractions import Fraction
 from dpbeam.errors import InputError, param
 
 _SHARE_TOLERANCE = 1e-9
-#: Above it one run in ten may tell everything of somebody; below it what a delta leaves out, as the ends of noise tables
-#: (2^-130 a draw, docs/explanation/noise.md), would no longer be far less.
+#: Above it one run in ten may tell everything of somebody; below it what exact draws leave out, 2^-130 each
+#: (docs/explanation/noise.md), would no longer be far less.
 MAX_DELTA, MIN_DELTA = 0.1, 1e-30
 #: Above it a single user can make an item 22,000 times as likely; no guarantee that anybody would call one.
 LARGE_EPSILON = 10.0

@@ -77,10 +77,10 @@ def gaussian_rounds(
     if accounting == "basic":
         parts = list(zip(split_amount(epsilon, shares), split_amount(delta, shares)))
         rounds = [create(n, gaussian_sigma(e, d / 2), d / 2) for n, (e, d) in enumerate(parts, start=1)]
-        events = tuple(
+        costs = tuple(
             ComposedEvent("gaussian", r.events, label=label, epsilon=e) for r, (e, _) in zip(rounds, parts)
         )
-        return rounds, ComposedEvent("basic", events, label=label)
+        return rounds, ComposedEvent("basic", costs, label=label)
     sigmas = split_sigma(gaussian_sigma(epsilon, delta / 2), shares)
     deltas = split_amount(delta / 2, shares)
     rounds = [create(number, *pair) for number, pair in enumerate(zip(sigmas, deltas), start=1)]

@@ -266,7 +266,6 @@ class SeriesStore:
         return hmac.digest(self._digest_key, name.encode() + b"\0" + data, hashlib.sha256)
 
 
-
 def _states(names: Iterable[str]) -> list[re.Match[str]]:
     return [match for name in names if (match := _STATE.fullmatch(name))]
 

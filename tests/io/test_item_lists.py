@@ -55,7 +55,7 @@ def test_bad_text(write_file, columns, text, problem):
 
 @pytest.mark.parametrize("text", ["C:\\dir", "\\x4", "\\ud800", "a\\"])
 def test_a_backslash_that_escapes_nothing(text):
-    with pytest.raises(ValueError, match="^a backslash must be written as two$"):
+    with pytest.raises(ValueError, match=r"^a backslash must be written as two$"):
         unescape(text)
 
 

@@ -297,7 +297,9 @@ def test_who_lost_the_folder_without_knowing_removes_no_parts(monkeypatch):
 def test_a_part_of_other_pairs_under_the_same_name_is_refused(tmp_path):
     window = SeriesWindow.open(config(), RunKey.insecure_fixed("n"), folder=str(tmp_path / "f"))
     memory = SeriesWindow.open(config(), RunKey.insecure_fixed("n"))
-    one, other = (in_process(memory, night, pairs) for night, pairs in enumerate(random_nights(2)[:2], start=1))
+    one, other = (
+        in_process(memory, night, pairs) for night, pairs in enumerate(random_nights(2)[:2], start=1)
+    )
     files = PartFiles(window.store, PartFiles.new_attempt())
     parts = files.split(one, 1, 1)
     assert files.split(one, 1, 1) == parts  # a step that runs again
