@@ -170,11 +170,14 @@ def list_prefix(prefix: str) -> list[str]:
     return FileSystems.list_prefix(prefix)
 
 
-def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: str, write: Callable[[BinaryIO], None], *, make_folder: bool = True) -> None:
     """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
     taken where files appear whole.
 
     A reader never sees a part of the file, and repeated writers of the same content leave one whole file.
+
+    Args:
+      make_folder: make a folder of this machine that is missing; otherwise that is an error.
     """
     if not is_local(path) and FileSystems.appears_whole(path):
         with FileSystems.create(path) as file:
@@ -183,7 +186,7 @@ def write_atomically(path: str, write: Callable[[BinaryIO], None]) -> None:
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:
-        with FileSystems.create(temporary) as file:
+        with FileSystems.create(temporary, make_folder=make_folder) as file:
             write(file)
         rename(temporary, path)
     except BaseException:

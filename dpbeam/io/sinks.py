@@ -7,6 +7,7 @@ neither order, nor file layout, nor file count carries anything about the input.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
+from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
@@ -188,9 +190,20 @@ def _write(
 
 
 def stage(folder: str, shard: int, num_shards: int, format: str, write: Callable[[BinaryIO], None]) -> str:
-    """Write a shard into a staging folder; returns its path."""
+    """Write a shard into a staging folder; returns its path.
+
+    Raises:
+      OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
+    """
     path = FileSystems.join(folder, f"shard-{shard_name(shard, num_shards, format)}")
-    write_atomically(path, write)
+
+    def write_while_it_stands(file: BinaryIO) -> None:
+        write(file)
+        # A store has no folder whose absence would tell.
+        if not FileSystems.is_local(folder) and not FileSystems.exists(FileSystems.join(folder, owner.FILE)):
+            raise FileNotFoundError(errno.ENOENT, "the run has ended", folder)
+
+    write_atomically(path, write_while_it_stands, make_folder=False)
     return path
 
 

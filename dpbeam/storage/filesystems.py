@@ -133,7 +133,15 @@ class FileSystems:
             FileSystems.delete([everything])
 
     @staticmethod
-    def create(path: str) -> BinaryIO:
+    def create(path: str, *, make_folder: bool = True) -> BinaryIO:
+        """A new file.
+
+        Args:
+          make_folder: on this machine, make a folder that is missing; otherwise that is an error, and so is a file that
+            is there.
+        """
+        if not make_folder and FileSystems.is_local(path):
+            return open(path, "xb")
         return FileSystems.get_filesystem(path).create(path, _MIME, _PLAIN)
 
     @staticmethod

@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
+from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.io import sinks
 from dpbeam.io.formats import formats
@@ -25,12 +26,15 @@ from dpbeam.io.sinks import (
     WriteReleased,
     num_output_shards,
     output_shard,
+    stage,
     write_shard,
 )
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.columns import encode
+from dpbeam.storage import FileSystems
+from tests.support import memory_store, objects
 
 STRINGS = OutputColumns(("item",), ("string",))
 WEIGHTED = OutputColumns(("item",), ("string",), noisy_weight=True)
@@ -251,6 +255,25 @@ def test_write_on_beam(tmp_path, weighted):
     for number, data in enumerate(files.values()):
         items = table(data)["item"].to_pylist()
         assert items == sorted(items) and set(output_shard(binary(*items), 3)) == {number}
+
+
+@pytest.mark.parametrize("place", ["", "s3://b/", "dpfake://b/"])
+def test_a_worker_that_outlives_the_run_does_not_bring_its_staging_folder_back(place, tmp_path, monkeypatch):
+    """Made anew it could be read by others."""
+    kept = memory_store.install(monkeypatch).objects
+    objects.STORE.clear()
+    folder = f"{place or f'{tmp_path}/'}out.staging-1"
+
+    def write():
+        return stage(folder, 0, 1, "text", lambda file: file.write(b"x\n"))
+
+    with pytest.raises(FileNotFoundError):
+        write()
+    assert os.listdir(tmp_path) == [] and kept == objects.STORE == {}
+    FileSystems.mkdirs(folder, private=True)
+    owner.mark(folder)
+    assert FileSystems.exists(write())
+    objects.STORE.clear()
 
 
 def test_long_items_travel_and_lie_in_more_pieces(tmp_path, monkeypatch):

@@ -272,7 +272,7 @@ class NewFile:
     def write(self, data: bytes) -> tuple[int, int]:
         """Append; returns where the data lie: their offset, and how many bytes of the file they take."""
         if self._file is None:
-            self._file = _created(self.path)
+            self._file = FileSystems.create(self.path, make_folder=False)
         begin = self._size
         pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
         for piece in pieces:
@@ -442,13 +442,6 @@ def _rename(temporary: str, final: str) -> None:
         if not FileSystems.exists(final):
             raise
         FileSystems.delete([temporary])
-
-
-def _created(path: str) -> BinaryIO:
-    """A new file; in a folder that is gone, an error."""
-    if FileSystems.is_local(path):
-        return open(path, "xb")
-    return FileSystems.create(path)
 
 
 def _write_private(path: str, data: bytes) -> None:
