@@ -51,7 +51,8 @@ def _handled(handler: Callable, numbers: tuple[int, ...]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    # One that is not of Python (None) could not be put back.
+    heeded = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield

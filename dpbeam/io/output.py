@@ -28,7 +28,7 @@ from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING
 from dpbeam.engine.beam.owner import remove as remove_folder
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, complain
 from dpbeam.io.files import (
     delete,
     delete_quietly,
@@ -338,8 +338,11 @@ class OutputTarget:
         )
 
     def abort(self) -> None:
-        """Remove the staging folder, if any."""
-        remove_folder(self.staging)
+        """Remove the staging folder, if any, and say so where it stays."""
+        if not remove_folder(self.staging):
+            complain(
+                f"dpbeam: warning: staged output could not be removed; remove what is left: {self.staging}"
+            )
 
 
 def holds_output(staging: str) -> bool:

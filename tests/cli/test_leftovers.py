@@ -1,8 +1,10 @@
 """What a killed run leaves behind is named by the next one, and `dpbeam clean` removes it, and nothing else."""
 
+import contextlib
 import glob
 import json
 import os
+import pathlib
 import shlex
 import signal
 import subprocess
@@ -13,7 +15,9 @@ import pytest
 
 from dpbeam.cli import main
 from dpbeam.engine.beam import owner
-from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.io.output import OutputTarget
+from dpbeam.signals import interrupting
 from tests.support.commands import select_command, select_flags, small_pairs
 from tests.support.waiting import wait_until
 
@@ -84,6 +88,119 @@ class TestOwner:
         with pytest.raises(OSError, match="No space left"):
             RunFolder(str(tmp_path))
         assert os.listdir(tmp_path) == []
+
+
+def unlinking(monkeypatch, name, act):
+    """Before a file of this name is deleted, or any, something else happens."""
+    unlink = os.unlink
+
+    def first(path, **place):
+        if name in (None, os.path.basename(path)):
+            act()
+        unlink(path, **place)
+
+    monkeypatch.setattr(os, "unlink", first)
+
+
+class Killed(BaseException):
+    """Ends the process where a test says so."""
+
+
+class TestRemoval:
+    """A folder that was removed is gone, or what is left of it is known, whatever happens meanwhile."""
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        run = RunFolder(str(tmp_path))
+        run.store.write_bytes("block-0", b"private")
+        os.makedirs(os.path.join(run.path, "a", "b"))
+        return run
+
+    def test_a_late_worker_finds_no_folder(self, run, tmp_path, monkeypatch, capsys):
+        late, refused = RunStore(run.path), []
+
+        def write():
+            with pytest.raises(FileNotFoundError):
+                late.write_bytes("late", b"private")
+            refused.append(True)
+
+        unlinking(monkeypatch, "block-0", write)
+        run.remove()
+        assert refused and os.listdir(tmp_path) == []
+        run.remove()
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.parametrize("kind", ["run", "staging"])
+    def test_what_a_killed_process_leaves_is_known(self, kind, tmp_path, monkeypatch):
+        """Killed before any file is deleted. The key goes first; staged output keeps its path, which accounts name."""
+        step = left = 0
+        while step == 0 or left:
+            place = tmp_path / str(step)
+            if kind == "run":
+                run = RunFolder(str(place))
+                folder, remove, names = run.path, run.remove, ["block-0", "sent-1"]
+            else:
+                target = OutputTarget(str(place / "x"))
+                folder, remove, names = target.prepare(), target.abort, ["shard-0", "ledger.json"]
+                owner.mark(folder)
+            for name in names:
+                pathlib.Path(folder, name).write_text("private")
+            before, deleted = len(os.listdir(folder)), []
+
+            def die(step=step, deleted=deleted):
+                if len(deleted) == step:
+                    raise Killed
+                deleted.append(True)
+
+            with monkeypatch.context() as patch, contextlib.suppress(Killed):
+                unlinking(patch, None, die)
+                remove()
+            left = [path for path in place.iterdir() if any(path.iterdir())]
+            assert all(owner.owner_of(str(path)) == owner.Owner.this_process() for path in left)
+            assert all(path.name.startswith(os.path.basename(folder)) for path in left)
+            if kind == "staging":
+                assert [str(path) for path in left] in ([folder], [])
+            elif step:
+                assert not any((path / "key").exists() for path in left)
+            step += 1
+        assert step > before
+
+    def test_what_stays_is_said(self, run, tmp_path, monkeypatch, capsys):
+        def denied():
+            raise PermissionError(13, "Permission denied")
+
+        target = OutputTarget(str(tmp_path / "x"))
+        owner.mark(target.prepare())
+        pathlib.Path(target.staging, "block-0").touch()
+        with monkeypatch.context() as patch:
+            unlinking(patch, "block-0", denied)
+            run.remove()
+            target.abort()
+        first, second = capsys.readouterr().err.splitlines()
+        said = first.partition("remove what is left: ")[2]
+        assert first.startswith("dpbeam: warning: private data of a run could not be removed")
+        assert sorted(os.listdir(said)) == ["block-0", owner.FILE]
+        assert owner.folders(str(tmp_path), owner.RUN_FOLDER) == [said]
+        assert second.startswith("dpbeam: warning: staged output") and second.endswith(target.staging)
+        assert sorted(os.listdir(target.staging)) == ["block-0", owner.FILE]
+        owner.unmark(said)
+        assert main(["clean", f"--temp_location={tmp_path}", "--quiet"]) == 0
+        assert os.listdir(tmp_path) == [os.path.basename(target.staging)]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_waits(self, run, tmp_path, monkeypatch, number):
+        unlinking(monkeypatch, "block-0", lambda: signal.raise_signal(number))
+        with interrupting(every=True), pytest.raises(KeyboardInterrupt):
+            run.remove()
+        assert os.listdir(tmp_path) == []
+
+    def test_a_handler_that_could_not_be_put_back_stays(self, run, tmp_path, monkeypatch):
+        """One that is not of Python."""
+        taken = []
+        monkeypatch.setattr(signal, "getsignal", lambda number: None)
+        monkeypatch.setattr(signal, "signal", lambda number, handler: taken.append(number))
+        run.remove()
+        assert os.listdir(tmp_path) == taken == []
 
 
 class TestClean:

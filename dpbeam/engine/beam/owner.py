@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import signal
 import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from apache_beam.io.filesystem import BeamIOError
 
+from dpbeam.signals import deferring
 from dpbeam.storage import FileSystems
 
 #: How the names of run folders begin.
@@ -26,6 +27,10 @@ STAGING = "dpbeam-staging-"
 #: Those of data that are evaluated.
 EVALUATION_FOLDER = "dpbeam-evaluate-"
 FILE = "owner.json"
+#: Holds the key of a run, in its folder; the first of its files to go.
+KEY = "key"
+#: What the name of a run folder ends with while it is emptied: who may still write to it then finds no folder.
+REMOVED = ".removed"
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,46 @@ def remove(folder: str) -> bool:
         except (OSError, BeamIOError):
             return False
         return True
-    shutil.rmtree(folder, ignore_errors=True)
-    return not os.path.lexists(folder)
+    return remove_local(folder) is None
+
+
+def remove_local(folder: str) -> str | None:
+    """Remove a folder of this machine; returns where what cannot be removed lies, None where all is gone.
+
+    The key of a run goes first, and the folder that held it gets another name: a late worker finds no folder to write
+    to. The name of the process goes last, so that what a killed process leaves of a folder is known as such. Signals
+    that stop a program wait for the end.
+    """
+    with deferring() as came:
+        rest = folder if os.path.islink(folder) else _removed(folder)
+    for number in came[:1]:
+        signal.raise_signal(number)
+    return rest
+
+
+def _removed(folder: str) -> str | None:
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, KEY))
+        os.rename(folder, f"{folder}{REMOVED}")
+        folder += REMOVED
+    with contextlib.suppress(OSError):
+        for path, folders, files, place in os.fwalk(folder, topdown=False):
+            for name in (*folders, *files):
+                if (path, name) != (folder, FILE):
+                    _delete(name, place)
+            if path == folder and os.listdir(place) == [FILE]:
+                os.unlink(FILE, dir_fd=place)
+        os.rmdir(folder)
+    return folder if os.path.lexists(folder) else None
+
+
+def _delete(name: str, place: int) -> None:
+    """Delete a file, a link or an empty folder, if that can be done."""
+    try:
+        os.unlink(name, dir_fd=place)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=place)
 
 
 def _host() -> str:

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -25,13 +24,12 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
 from dpbeam.engine.seal import Seal, unwrap, wrap
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, decode, encode
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
 from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
 
-_KEY_FILE = "key"
 _BOUND = "bound-"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
@@ -57,7 +55,7 @@ class RunStore:
         self.in_memory = False
 
     def _seal(self, name: str) -> Seal | None:
-        if not self.encrypted or name == _KEY_FILE:
+        if not self.encrypted or name == owner.KEY:
             return None
         return _seal_of(self.path)
 
@@ -80,7 +78,7 @@ class RunStore:
         new = NewFile(path, name=name, whole=whole, seal=self._seal(name))
         try:
             yield new
-            if whole and new.begun and name != _KEY_FILE and not self.exists(_KEY_FILE):
+            if whole and new.begun and name != owner.KEY and not self.has_key:
                 # There is no folder whose absence would tell: the key is written first and deleted first.
                 raise FileNotFoundError(errno.ENOENT, "the run has ended", self.path)
             if new.close() and not whole:
@@ -163,6 +161,11 @@ class RunStore:
             raise RuntimeError("a message that lay in memory was taken before, or by another process")
         return message
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the key of the run is there: it is written first, and the first to go when the folder is removed."""
+        return self.exists(owner.KEY)
+
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
         return FileSystems.exists(FileSystems.join(self.path, name))
@@ -237,7 +240,7 @@ class RunStore:
         Raises:
           InputError: the folder is encrypted, and the environment of this process has not the folder key.
         """
-        data = self.read_bytes(_KEY_FILE)
+        data = self.read_bytes(owner.KEY)
         if self.encrypted:
             data = unwrap(FileSystems.split(self.path)[1], data)
         insecure = data.startswith(_INSECURE)
@@ -346,9 +349,9 @@ class RunFolder:
         try:
             owner.mark(self.path)
             if FileSystems.is_local(self.path):
-                _write_private(os.path.join(self.path, _KEY_FILE), kept)
+                _write_private(os.path.join(self.path, owner.KEY), kept)
             else:
-                self.store.write_bytes(_KEY_FILE, kept)
+                self.store.write_bytes(owner.KEY, kept)
         except BaseException:
             with contextlib.suppress(OSError, BeamIOError):
                 self.remove()
@@ -415,11 +418,14 @@ class RunFolder:
         """Delete the folder with everything in it; harmless if it is gone."""
         _handed.pop(self.path, None)
         if FileSystems.is_local(self.path):
-            shutil.rmtree(self.path, ignore_errors=True)
+            rest = owner.remove_local(self.path)
+            if rest is not None:
+                complain(
+                    f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}"
+                )
             return
-        key = FileSystems.join(self.path, _KEY_FILE)
-        if FileSystems.exists(key):
-            FileSystems.delete([key])
+        if self.store.has_key:
+            FileSystems.delete([FileSystems.join(self.path, owner.KEY)])
         FileSystems.remove_folder(self.path)
         if FileSystems.appears_whole(self.path):
             FileSystems.remove_folder(self.path)  # what a late worker finished meanwhile
