@@ -58,10 +58,11 @@ class RunIdentity:
 
     @classmethod
     def kept(cls, store: RunStore) -> RunIdentity | None:
-        """That of a folder's run; None where it is encrypted otherwise than asked for, or of another version."""
+        """That of a folder's run; None where it is encrypted otherwise than asked for, of another version, or
+        has just ended."""
         try:
             return cls(*store.read_bytes(_SETTINGS).decode().split(" "))
-        except (InputError, SealError, UnicodeDecodeError, TypeError):
+        except (FileNotFoundError, InputError, SealError, UnicodeDecodeError, TypeError):
             return None
 
 
@@ -85,11 +86,11 @@ def checkpointed(
     Raises:
       InputError: another run has the folder.
     """
-    run = _resumed(folder, identity, trips, encrypt)
-    if run is None:
-        run = RunFolder(folder, key, encrypt=encrypt)
-        identity.keep(run.store)
+    resumed = _resumed(folder, identity, trips, encrypt)
+    run = resumed or RunFolder(folder, key, encrypt=encrypt)
     try:
+        if resumed is None:
+            identity.keep(run.store)
         yield run
     except BaseException:
         if Checkpoint.last_trip(run.store, trips) is None:
@@ -119,7 +120,8 @@ def _resumed(folder: str, identity: RunIdentity, trips: int, encrypted: bool) ->
             if same:
                 raise InputError(f"--checkpoint: the run in '{folder}' is still going")
             continue
-        at = Checkpoint.last_trip(store, trips)
+        # Without its key it is one that was being removed.
+        at = Checkpoint.last_trip(store, trips) if store.has_key else None
         if at is not None and kept == identity:
             tell(f"going on from the checkpoint after pass {at} of {trips}")
             return RunFolder.resume(path, encrypted=encrypted)

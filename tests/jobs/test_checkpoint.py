@@ -15,7 +15,7 @@ import pytest
 
 from dpbeam.cli import COMMANDS, main
 from dpbeam.engine.beam import owner
-from dpbeam.jobs import job, running
+from dpbeam.jobs import checkpoint, job, running
 from dpbeam.jobs.identity import OPERATIONAL, settings_digest
 from tests.support.waiting import wait_until
 
@@ -175,6 +175,33 @@ class TestGoingOn:
         (other / "key").write_text("secret")
         assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 0
         assert (other / "key").read_text() == "secret"
+
+    @pytest.mark.parametrize("name", ["", ".removed"])
+    def test_a_run_that_was_being_removed_is_none_to_go_on_with(self, name, pairs, tmp_path, monkeypatch):
+        """Its key went first."""
+        kept = tmp_path / "kept"
+        with monkeypatch.context() as broken:
+            fail_in(broken, 2)
+            assert main(flags(pairs, tmp_path / "out", kept)) == 1
+        (folder,) = kept.iterdir()
+        (folder / "key").unlink()
+        folder.rename(f"{folder}{name}")
+        assert main(flags(pairs, tmp_path / "out", kept)) == 0
+        assert released(tmp_path / "out") and os.listdir(kept) == []
+
+    def test_a_run_that_cannot_say_what_it_is_leaves_nothing(self, pairs, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(checkpoint.RunIdentity, "keep", full)
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 1
+        assert os.listdir(tmp_path / "kept") == []
+
+    def test_a_run_that_ends_meanwhile_is_in_nobodys_way(self, pairs, tmp_path, monkeypatch):
+        gone = str(tmp_path / "kept" / "dpbeam-run-gone")
+        monkeypatch.setattr(checkpoint, "_folders", lambda folder: [gone])
+        assert main(flags(pairs, tmp_path / "out", tmp_path / "kept")) == 0
+        assert released(tmp_path / "out")
 
     @pytest.mark.parametrize(
         "more, message",
