@@ -12,7 +12,7 @@ from dpbeam.io.paths import absolute
 from dpbeam.jobs.beam_flags import refused_by_beam
 from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine
-from dpbeam.runners.options import DEFAULT_RUNNER, check_runner_name
+from dpbeam.runners.options import DEFAULT_RUNNER, check_runner_name, runner_name
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.storage import FileSystems
 
@@ -81,10 +81,13 @@ def _refuse_unless_ok(row: Row) -> None:
 
 
 def pipeline_options(arguments: list[str]) -> PipelineOptions:
-    """Beam's options, with the in-process runner where none is named."""
+    """Beam's options, with the in-process runner where none is named, or one of its other names.
+
+    By these names Beam may choose another, Prism, which it downloads, and run a job that failed there a second time.
+    """
     options = PipelineOptions(arguments)
     standard = options.view_as(StandardOptions)
-    if not standard.runner:
+    if runner_name(standard.runner) == DEFAULT_RUNNER:
         standard.runner = DEFAULT_RUNNER
     return options
 

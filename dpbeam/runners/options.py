@@ -198,10 +198,15 @@ def _read(argv: tuple[str, ...]) -> EngineFlags:
     workers = flags["direct_num_workers"]
     if workers is not None and not re.fullmatch(r"\d+", workers):
         raise InputError(f"--direct_num_workers must be a number from 0 (all cores), got '{workers}'")
-    runner = flags["runner"] or DEFAULT_RUNNER
-    short = runner.split(".")[-1].lower()
-    flags["runner"] = _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
+    flags["runner"] = runner_name(flags["runner"])
     return EngineFlags(**flags)
+
+
+def runner_name(named: str | None) -> str:
+    """The one name of a runner, whatever name it was given; that of the default runner where none was."""
+    runner = named or DEFAULT_RUNNER
+    short = runner.split(".")[-1].lower()
+    return _ALIASES.get(short, _ALIASES.get(f"{short}runner", runner))
 
 
 def check_runner_name(flags: EngineFlags) -> None:
