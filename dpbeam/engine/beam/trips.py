@@ -10,6 +10,7 @@ receiver checks that all came: a missing message would mean missing noise.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -187,12 +188,12 @@ class _LaterWeights(_BlockDoFn):
         return replied(f"block {block.id}", self._trip - 1, messages, slices, columns, block.num_items)
 
     def _received(self, number: int, elements: Iterable[bytes]) -> Iterator[Columns]:
-        for element in elements:
-            if element == IN_INBOX:
+        for first in (rest := iter(elements)):
+            if first == IN_INBOX:  # it comes alone
                 inbox = self._store.read(inbox_name(number, self._trip))
                 yield from map(decode, pa.array(inbox["messages"]).to_pylist())
             else:
-                yield from receive(self._store, [element])
+                yield from receive(self._store, itertools.chain([first], rest))
 
 
 def replied(

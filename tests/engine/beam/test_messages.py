@@ -2,14 +2,16 @@
 
 import os
 import pickle
+import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.engine.beam import messages
+from dpbeam.engine.beam import messages, trips
 from dpbeam.engine.beam import store as store_module
 from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, inline_bytes, receive, send
+from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.kernels.columns import encode
 
@@ -164,6 +166,25 @@ def test_a_lost_or_cut_file_is_an_error_and_never_an_empty_message(store):
     os.remove(path)
     with pytest.raises(FileNotFoundError):
         list(receive(store, elements))
+
+
+def test_replies_on_a_store_are_fetched_several_at_once(store):
+    """Such a store takes milliseconds to answer."""
+    at_once = threading.Barrier(3)
+
+    class Elsewhere(RunStore):
+        is_local = False
+
+        def read_range(self, name, offset, size):
+            at_once.wait(10)
+            return store.read_range(name, offset, size)
+
+    sent = letters([2 * LIMIT] * 6)
+    elements = (data for _, data in send(store, sent))
+    weigh = trips._LaterWeights(StoredProgram(Elsewhere(store.path), "program"), 1)
+    for (_, columns), received in zip(sent, weigh._received(0, elements), strict=True):
+        same(columns, received)
+    assert list(weigh._received(0, [])) == []
 
 
 def test_a_worker_that_outlives_the_run_does_not_bring_its_folder_back(tmp_path):
