@@ -106,8 +106,8 @@ def test_threads_of_one_step_do_not_matter(name, tmp_path, monkeypatch):
     seen = set()
 
     class Pool(ThreadPoolExecutor):
-        def map(self, work, *parts):
-            return super().map(lambda *part: (seen.add(threading.get_ident()), work(*part))[1], *parts)
+        def submit(self, work, *part):
+            return super().submit(lambda: (seen.add(threading.get_ident()), work(*part))[1])
 
     monkeypatch.setattr(in_process_engine, "ThreadPoolExecutor", Pool)
     program = chained(name)
