@@ -237,23 +237,18 @@ def test_a_killed_command_goes_on(pairs, tmp_path, capsys):
     assert os.listdir(kept) == []
 
 
-@pytest.mark.parametrize("method", ["mad2r", "gsu"])
-def test_a_large_local_job_is_a_chain_that_releases_the_same(method, pairs, tmp_path, monkeypatch, capsys):
+def test_a_large_local_job_is_a_chain_that_releases_the_same(pairs, tmp_path, monkeypatch, capsys):
     """From PAIRS_FOR_JOBS on: a job for the blocks and one for each pass, which say what they do as one would."""
-    chosen = ["--method=mad2r"] if method == "mad2r" else []
-    passes = 4 if method == "mad2r" else ROUNDS
 
     def run(output: str) -> tuple[list[dict], list[str]]:
-        arguments = flags(pairs, tmp_path / output, None, "--num_shards=3", *chosen)
-        if chosen:
-            arguments = [a for a in arguments if a not in ("--method=gsu", f"--rounds={ROUNDS}")]
+        arguments = flags(pairs, tmp_path / output, None, "--num_shards=3")
         assert main([a for a in arguments if a != "--quiet"]) == 0
-        said = re.findall(r"(?:pass|round) \d+ of \d+, [a-z ]*[a-z]", capsys.readouterr().err)
+        said = re.findall(r"round \d+ of \d+, [a-z ]*[a-z]", capsys.readouterr().err)
         return released(tmp_path / output), said
 
     expected, stages = run("one job")
     jobs = fail_in(monkeypatch, 100)
     monkeypatch.setattr(running, "PAIRS_FOR_JOBS", 1)
     assert run("a chain") == (expected, stages)
-    assert len(jobs) == passes + 1
-    assert expected and len(stages) >= passes
+    assert len(jobs) == ROUNDS + 1
+    assert expected and len(stages) >= ROUNDS

@@ -77,11 +77,10 @@ def test_nights_on_an_engine_and_in_a_process_are_the_same(tmp_path, ways):
     assert len(released(state)) > 3
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_erased_users_and_late_items_and_counts(tmp_path, seed):
+def test_erased_users_and_late_items_and_counts(tmp_path):
     """Erasure of parts is that of the whole; an item whose holders are gone goes on with its noise."""
     settings = config(noisy_count_share=0.3)
-    nights = random_nights(seed + 10)
+    nights = random_nights(10)
     memory = SeriesWindow.open(settings, RunKey.insecure_fixed("b"))
     SeriesWindow.open(settings, RunKey.insecure_fixed("b"), folder=str(tmp_path / "f"))
     gone = pa.array([f"user {user}".encode() for user in range(0, 60, 2)] + [b"stranger"], pa.large_binary())
