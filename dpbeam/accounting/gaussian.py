@@ -90,8 +90,8 @@ def gaussian_delta(epsilon: float, sigma: float, sensitivity: float = 1.0) -> fl
     return min(1.0, max(0.0, 0.5 * math.exp(-x * x) * difference))
 
 
-def _surely_private(epsilon: float, delta: float, sigma: float, sensitivity: float) -> bool:
-    return gaussian_delta(epsilon, sigma, sensitivity) * (1 + _RELATIVE_MARGIN) <= delta
+def _surely_private(epsilon: float, delta: float, sigma: float) -> bool:
+    return gaussian_delta(epsilon, sigma) * (1 + _RELATIVE_MARGIN) <= delta
 
 
 def _bisect_to_neighbours(bad: float, good: float, holds: Callable[[float], bool]) -> float:
@@ -106,20 +106,19 @@ def _bisect_to_neighbours(bad: float, good: float, holds: Callable[[float], bool
             bad = middle
 
 
-def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Smallest noise that makes a query of the given l2-sensitivity (epsilon, delta)-DP, rounded up.
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Smallest noise that makes a query of l2-sensitivity 1 (epsilon, delta)-DP, rounded up.
 
-    Guarantee: `gaussian_delta(epsilon, sigma, sensitivity) <= delta` holds in floating point, with a
-    margin of 1e-12 delta that covers its rounding error (Balle and Wang 2018, Algorithm 1).
+    Guarantee: `gaussian_delta(epsilon, sigma) <= delta` holds in floating point, with a margin of 1e-12 delta that
+    covers its rounding error (Balle and Wang 2018, Algorithm 1).
 
-    Raises: ValueError unless epsilon > 0, 0 < delta < 1, sensitivity > 0, all finite.
+    Raises: ValueError unless epsilon > 0 is finite and 0 < delta < 1.
     """
     epsilon = check_positive("epsilon", epsilon)
     delta = check_delta(delta)
-    sensitivity = check_positive("sensitivity", sensitivity)
 
     def holds(sigma: float) -> bool:
-        return _surely_private(epsilon, delta, sigma, 1.0)
+        return _surely_private(epsilon, delta, sigma)
 
     good = 1.0
     while not holds(good):
@@ -127,23 +126,19 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     bad = good / 2
     while holds(bad):
         good, bad = bad, bad / 2
-    sigma = _bisect_to_neighbours(bad, good, holds) * sensitivity
-    while not _surely_private(epsilon, delta, sigma, sensitivity):
-        sigma = math.nextafter(sigma, math.inf)
-    return sigma
+    return _bisect_to_neighbours(bad, good, holds)
 
 
-def gaussian_epsilon(delta: float, sigma: float, sensitivity: float = 1.0) -> float:
+def gaussian_epsilon(delta: float, sigma: float) -> float:
     """Smallest epsilon >= 0 at which noise N(0, sigma^2) is (epsilon, delta)-DP, rounded up.
 
-    Raises: ValueError unless 0 < delta < 1 and sigma, sensitivity are finite and positive.
+    Raises: ValueError unless 0 < delta < 1 and sigma is finite and positive.
     """
     delta = check_delta(delta)
     sigma = check_positive("sigma", sigma)
-    sensitivity = check_positive("sensitivity", sensitivity)
 
     def holds(epsilon: float) -> bool:
-        return _surely_private(epsilon, delta, sigma, sensitivity)
+        return _surely_private(epsilon, delta, sigma)
 
     if holds(0.0):
         return 0.0

@@ -52,7 +52,7 @@ def bounded_range_zcdp(epsilon0: float) -> float:
     return check_positive("epsilon0", epsilon0) ** 2 / 8 * (1 + _MARGIN)
 
 
-def gaussian_zcdp(sigma: float, sensitivity: float = 1.0) -> float:
-    """zCDP cost (sensitivity/sigma)^2/2 of Gaussian noise, rounded up."""
-    mu = check_positive("sensitivity", sensitivity) / check_positive("sigma", sigma)
+def gaussian_zcdp(sigma: float) -> float:
+    """zCDP cost (1/sigma)^2/2 of Gaussian noise on a query of l2-sensitivity 1, rounded up."""
+    mu = 1.0 / check_positive("sigma", sigma)
     return mu * mu / 2 * (1 + _MARGIN)

@@ -71,13 +71,6 @@ def test_golden_sigma(epsilon, delta, golden):
     assert golden < gaussian_sigma(epsilon, delta) <= golden * (1 + 1e-11)
 
 
-def test_sensitivity_scales_sigma():
-    for sensitivity in (1e-3, 0.5, 2.0, 17.0):
-        sigma = gaussian_sigma(1.0, 1e-6, sensitivity)
-        assert gaussian_delta(1.0, sigma, sensitivity) <= 1e-6
-        assert sigma == pytest.approx(sensitivity * gaussian_sigma(1.0, 1e-6), rel=1e-12)
-
-
 def test_epsilon_zero_where_noise_alone_is_enough():
     assert gaussian_epsilon(0.5, 10.0) == 0.0
     assert gaussian_delta(0.0, 10.0) == pytest.approx(math.erf(0.05 / math.sqrt(2)), rel=1e-13)

@@ -55,7 +55,6 @@ def test_zcdp_costs():
     assert bounded_range_zcdp(0.4) == pytest.approx(0.02, rel=1e-13)
     assert bounded_range_zcdp(0.4) >= 0.4**2 / 8
     assert gaussian_zcdp(5.0) == pytest.approx(0.02, rel=1e-13)
-    assert gaussian_zcdp(5.0, 2.0) == pytest.approx(0.08, rel=1e-13)
 
 
 def test_gumbel_noise_of_scale_one_over_epsilon0_has_bounded_range():
