@@ -158,20 +158,17 @@ def next_item(choose: Choose, counts: np.ndarray, chosen: Sequence[int] | np.nda
     return int(rest[choose(len(chosen) + 1, counts[rest], rest)])
 
 
-def peel(
-    covers: Sequence[Cover], counts: np.ndarray, k: int, choose: Choose, chosen: Sequence[int] = ()
-) -> list[int]:
+def peel(covers: Sequence[Cover], counts: np.ndarray, k: int, choose: Choose) -> list[int]:
     """User peeling: choose an item, remove its holders, until min(k, d) items are chosen, whoever is left.
 
     Args:
-      covers: users that hit none of `chosen`, but perhaps the last, who are removed first; changed.
-      counts: (d,) int64, of the users that hit none of `chosen` but the last; changed.
-      chosen: positions that earlier rounds chose.
+      covers: users; those who are hit are removed.
+      counts: (d,) int64, of these users; changed.
 
     Returns:
       Positions in the order of the choice.
     """
-    chosen = list(chosen)
+    chosen: list[int] = []
     while len(chosen) < min(k, len(counts)):
         if chosen:
             for cover in covers:
