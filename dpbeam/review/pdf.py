@@ -27,16 +27,16 @@ def find_chromium() -> str | None:
     return next((path for name in filter(None, (named, *_NAMES)) if (path := shutil.which(name))), None)
 
 
-def print_to_pdf(page: str, flag: str = "--pdf") -> bytes:
+def print_to_pdf(page: str) -> bytes:
     """The PDF of a page.
 
     Raises:
-      InputError: there is no Chromium, or it fails; naming the flag.
+      InputError: there is no Chromium, or it fails.
     """
     program = find_chromium()
     if program is None:
         raise InputError(
-            f"{flag} needs Chromium on the PATH, or in DPBEAM_CHROMIUM; print the page from any browser instead"
+            "--pdf needs Chromium on the PATH, or in DPBEAM_CHROMIUM; print the page from any browser instead"
         )
     with tempfile.TemporaryDirectory(prefix="dpbeam-pdf-") as folder:
         source, target = Path(folder, "page.html"), Path(folder, "page.pdf")
@@ -55,7 +55,7 @@ def print_to_pdf(page: str, flag: str = "--pdf") -> bytes:
             )
             return target.read_bytes()
         except (OSError, subprocess.SubprocessError) as error:
-            raise InputError(f"{flag}: '{program}' cannot print the page: {type(error).__name__}") from None
+            raise InputError(f"--pdf: '{program}' cannot print the page: {type(error).__name__}") from None
 
 
 def chromium_flags(folder: str) -> list[str]:

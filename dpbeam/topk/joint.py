@@ -52,19 +52,10 @@ def joint(
     return positions_at_ranks(counts, fingerprint, ranks)
 
 
-def joint_ranks(
-    descending: np.ndarray,
-    k: int,
-    epsilon: float,
-    draws: Draws,
-    groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
-) -> np.ndarray:
-    """The mechanism on counts in decreasing order (d,); returns (k,) int64 ranks.
-
-    `groups`: of `joint_groups`, where the caller draws more than once.
-    """
+def joint_ranks(descending: np.ndarray, k: int, epsilon: float, draws: Draws) -> np.ndarray:
+    """The mechanism on counts in decreasing order (d,); returns (k,) int64 ranks."""
     d = len(descending)
-    order, losses, logs = groups or joint_groups(descending, k)
+    order, losses, logs = joint_groups(descending, k)
     chosen = draws.choice(logs - epsilon / 2 * losses)
     i, item = k - 1 - int(order[chosen]) // d, int(order[chosen]) % d
     ascending, loss = descending[::-1], int(losses[chosen])

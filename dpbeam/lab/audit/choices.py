@@ -68,7 +68,6 @@ class Choice:
         plan: Plan | None = None,
         build: Build | None = None,
         keys: type[Keys] = Keys,
-        seed: str = "choices",
     ) -> float:
         """How likely rankings of this many keys are as far from the stated law, at most.
 
@@ -77,7 +76,7 @@ class Choice:
             (none where a histogram is ranked without one), and what it draws by.
         """
         used = self.plan if plan is None else plan
-        fixed = (keys(RunKey.insecure_fixed(f"{seed} {number}")) for number in range(runs))
+        fixed = (keys(RunKey.insecure_fixed(f"choices {number}")) for number in range(runs))
         return self.p([self.run(used, self.counts, mine, build or _honest) for mine in fixed])
 
 
@@ -262,7 +261,8 @@ def _hitting_set(epsilon: float, pairs: int, runs: int) -> Choice:
     return Choice(plan, run, counts, lambda ranked: _pairs_p(ranked, 2 * pairs, probability), runs)
 
 
-def _sequences(mechanism: str, histogram: bool = False, d: int = 40, runs: int = 30) -> Choice:
+def _sequences(mechanism: str, histogram: bool = False) -> Choice:
+    d = 40  # items
     config = TopKConfig(8.0, _DELTA, d // 2, mechanism, public_domain=True)
     plan = plan_topk(config)
     counts = np.arange(d, 0, -1, dtype=np.int64)
@@ -275,7 +275,7 @@ def _sequences(mechanism: str, histogram: bool = False, d: int = 40, runs: int =
         return uniform_p(law[losses] + (law[losses + 1] - law[losses]) * fill.random(len(losses)))
 
     run = _from_histogram if histogram else _from_users(plan, _single)
-    return Choice(plan, run, counts, p, runs)
+    return Choice(plan, run, counts, p, runs=30)
 
 
 def _loss_law(counts: np.ndarray, k: int, epsilon: float) -> np.ndarray:

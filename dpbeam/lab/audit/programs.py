@@ -61,9 +61,7 @@ class Running:
     runs: int
     move: Callable[[Program], float] | None = None
 
-    def drawn(
-        self, runs: int, *, keys: type[Keys] = Keys, build: Build | None = None, seed: str = "drawn"
-    ) -> Drawn:
+    def drawn(self, runs: int, *, keys: type[Keys] = Keys, build: Build | None = None) -> Drawn:
         """What runs under so many keys draw.
 
         Args:
@@ -71,7 +69,7 @@ class Running:
         """
         draws = Drawn()
         for number in range(runs):
-            mine = keys(RunKey.insecure_fixed(f"{seed} {number}"))
+            mine = keys(RunKey.insecure_fixed(f"drawn {number}"))
             program = self.program if build is None else build(self.program)
             run_trips(Watched(program, draws), self.blocks(mine), mine)
         return draws

@@ -79,7 +79,6 @@ def audit_ranking(
     case: RankCase,
     *,
     trials: int,
-    seed: str = "rank audit",
     alpha: float = 1e-6,
     build: Build | None = None,
     keys: type[Keys] = Keys,
@@ -95,16 +94,15 @@ def audit_ranking(
     program = honest if build is None else build(honest)
     chosen = honest.mechanism
     claimed = gaussian_delta(EPSILON, compose_sigmas([chosen.sigma, chosen.histogram_sigma]))
-    run_keys = keys(RunKey.insecure_fixed(seed))
+    run_keys = keys(RunKey.insecure_fixed("rank audit"))
     sides = {there: _Side(program, case, run_keys, there) for there in (False, True)}
     drawn = {
         trip: _drawn(program, trip, run_keys, alpha / 4) for trip in (program.trips - 2, program.trips - 1)
     }
     findings = []
     for direction, there in (("add", True), ("remove", False)):
-        values = _values(
-            sides[there], sides[not there], drawn, keys(RunKey.insecure_fixed(f"{seed}/{direction}")), trials
-        )
+        own = keys(RunKey.insecure_fixed(f"rank audit/{direction}"))
+        values = _values(sides[there], sides[not there], drawn, own, trials)
         lower = mean_lower_bound(values, alpha / 4)
         estimate = float(values.mean())
         findings.append(

@@ -97,16 +97,13 @@ class Allocation:
     at_most: float
 
 
-def gaussian_family(
-    sets: Csr, num_items: int, epsilon: float, delta: float, *, max_items: int, steps: int = STEPS
-) -> Allocation:
+def gaussian_family(sets: Csr, num_items: int, epsilon: float, delta: float, *, max_items: int) -> Allocation:
     """Full-knowledge allocation of weights under one Gaussian mechanism. NOT PRIVATE.
 
     Args:
       sets: users as rows.
       epsilon, delta: the budget; its split is that of gsu16.
       max_items: D0; users with more items keep a random sample, always the same.
-      steps: conditional gradient steps towards `at_least`.
 
     Raises:
       ValueError: an argument out of range.
@@ -125,7 +122,7 @@ def gaussian_family(
             f"{param('epsilon')} ({epsilon:g}) leaves too little noise to compare with full knowledge; lower it"
         )
     curve = ReleaseCurve.tabulate(chance, rho + _TAIL_SIGMAS * sigma, sigma / _GRID_PER_SIGMA)
-    return allocate(sampled(sets, max_items), num_items, curve, round_.caps, steps)
+    return allocate(sampled(sets, max_items), num_items, curve, round_.caps)
 
 
 def sampled(sets: Csr, max_items: int, rng: np.random.Generator | None = None) -> Csr:

@@ -170,22 +170,20 @@ def best_law(masses: Masses, wgm: Wgm, failure: float = BOUND_FAILURE) -> ZipfLa
     return min(laws, key=lambda law: theorem_3_3(masses, wgm, law, failure))
 
 
-def theorem_4_5(
-    masses: Masses, epsilon: float, delta: float, max_items: int, k: int, failure: float = BOUND_FAILURE
-) -> float:
+def theorem_4_5(masses: Masses, epsilon: float, delta: float, max_items: int, k: int) -> float:
     """Users by which the hits of k items may fall short of 1 - 1/e of the best k items' hits.
 
     Half the budget for the domain, half for user peeling with fresh Gumbel noise of scale lambda = 1/eps_0 (Lemma
-    B.1), as in the paper. With probability 1 - `failure`, Hits >= (1 - 1/e) Opt - this: (1 - 1/e) k tau of Lemma C.8,
-    tau users being what Theorem 3.6 lets a missed item have, and 2 k lambda ln(2 M k/beta) of Lemma C.7 for all M
-    items, each at half the failure probability. If fewer than k items are released, all of them are, and the first
-    part covers the rest. Above (1 - 1/e) times the number of users it says nothing.
+    B.1), as in the paper. With probability 1 - beta, beta = `BOUND_FAILURE`, Hits >= (1 - 1/e) Opt - this: (1 - 1/e) k
+    tau of Lemma C.8, tau users being what Theorem 3.6 lets a missed item have, and 2 k lambda ln(2 M k/beta) of Lemma
+    C.7 for all M items, each at half the failure probability. If fewer than k items are released, all of them are, and
+    the first part covers the rest. Above (1 - 1/e) times the number of users it says nothing.
     """
-    _check_failure(failure)
     k = check_rounds(k, "k")
     wgm = Wgm.of(epsilon / 2, delta / 2, max_items)
-    missed = (1.0 - math.exp(-1.0)) * theorem_3_6(masses, wgm, failure / 2) * masses.total
-    spread = math.log(4.0 * len(masses.counts) * k / failure) / peeling_epsilon0(epsilon / 2, delta / 2, k)
+    failure = BOUND_FAILURE / 2
+    missed = (1.0 - math.exp(-1.0)) * theorem_3_6(masses, wgm, failure) * masses.total
+    spread = math.log(2.0 * len(masses.counts) * k / failure) / peeling_epsilon0(epsilon / 2, delta / 2, k)
     return k * (missed + 2.0 * spread)
 
 

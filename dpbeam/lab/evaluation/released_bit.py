@@ -127,7 +127,6 @@ def stages(
     delta: float,
     shares: tuple[float, ...] = (1.0,),
     cap: float = 1.0,
-    flat_items: int | None = None,
 ) -> Stages:
     """The order and the split of delta whose last stage has an even chance at the smallest weight.
 
@@ -152,7 +151,6 @@ def stages(
                 shares[-1] * outside,
                 cap=cap,
                 steps=_COARSE,
-                flat_items=flat_items,
                 up_to=0.5,
             )
         except ValueError:
@@ -164,7 +162,7 @@ def stages(
     if even(order, part) == math.inf:
         raise ValueError(f"epsilon ({epsilon:g}) and delta ({delta:g}) are too small for a curve")
     budget, outside = budgets(order, part)
-    last = weighted_curve(order, shares[-1] * budget, shares[-1] * outside, cap=cap, flat_items=flat_items)
+    last = weighted_curve(order, shares[-1] * budget, shares[-1] * outside, cap=cap)
     return Stages(order, tuple(s * budget for s in shares), tuple(s * outside for s in shares), last)
 
 
