@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.errors import InputError
+from dpbeam.io.formats.delimited import Csv
 from dpbeam.io.readers import Piece, WorkUnit, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.sources import preflight
@@ -683,6 +684,46 @@ def test_invalid_utf8_in_a_text_file(tmp_path, write_file, read):
 def test_header_that_is_not_utf8(write_file, refused):
     path = write_file("a.csv", b"us\xffer,item\n")
     assert refused(path).startswith("--user_column: FILE has no column 'user'")
+
+
+@pytest.mark.parametrize("item_type", ["string", "bytes"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_another_column_whose_name_is_not_utf8(write_file, read, name, item_type):
+    """As spreadsheets write them in Latin-1: nobody asks for it."""
+    text = b"user,caf\xe9,item\nu,x,i\nv,\xe9,j\n"
+    items = ["i", "j"] if item_type == "string" else [b"i", b"j"]
+    for lines, expected in ((3, dict.fromkeys(zip("uv", items), 1)), (1, {})):
+        data = b"".join(text.splitlines(keepends=True)[:lines])
+        path = write_file(name, data.replace(b",", b"\t") if name == "a.tsv" else data)
+        assert read(pairs_spec(path, item_types=[item_type])) == (expected, {})
+
+
+@pytest.mark.parametrize("rows", [b"", b"v,i\n"])
+@pytest.mark.parametrize(
+    ("name", "bad"), [("a.csv", b'u,"a"b"c\xff"\n'), ("a.tsv", b"u\t\rc\xff\n"), ("a.csv", b"u,\xff,x\n")]
+)
+def test_a_skipped_row_that_is_no_utf_8_either(write_file, read, refused, name, bad, rows):
+    """It is what made the chunk no UTF-8; with it out, or with all rows out, no row is left to look for."""
+    text = b"user,item\n" + rows
+    path = write_file(name, (text.replace(b",", b"\t") if name == "a.tsv" else text) + bad)
+    kept = {("v", "i"): 1} if rows else {}
+    for split in (None, 10):
+        assert read(pairs_spec(path, on_bad_row="skip"), split) == (kept, {"bad_rows": 1})
+    assert refused(path).startswith(f"FILE:{2 + bool(rows)}: ")
+
+
+def test_bytes_that_are_no_utf_8_in_the_part_of_a_row_at_the_end_of_a_chunk(write_file):
+    """With --csv_multiline a chunk holds the beginning of a row whose end is in the next one."""
+    path = write_file("a.csv", b'user,item\nu,i\nv,"\xff\n' + b"x" * 20 + b'"\nw,j\n')
+    spec = pairs_spec(path, csv_multiline=True)
+    with open(path, "rb") as file:
+        rows = list(
+            Csv().read(
+                Piece(path, 0, 1 << 62), file, spec, Kinds("string", ("string",)), Counts(), block_bytes=20
+            )
+        )
+    items = [item for part in rows for item in part.items[0].cast(pa.large_binary()).to_pylist()]
+    assert items == [b"i", b"\xff\n" + b"x" * 20, b"j"]
 
 
 # ---- empty items

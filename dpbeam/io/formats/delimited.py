@@ -187,6 +187,8 @@ class _Records:
 
     def values(self) -> pa.Array:
         """(n,) large_binary: the records with their newlines."""
+        if not len(self):
+            return pa.array([], pa.large_binary())
         bounds = np.append(np.column_stack((self.starts, self.ends)).reshape(-1), self.ends[-1:])
         slices = canonical.slices_of(bounds, self.bytes())
         return slices.take(pa.array(np.arange(0, 2 * len(self), 2)))
@@ -346,8 +348,7 @@ def _options(
 
 def _rows(table: pa.Table, records: _Records, spec: InputSpec, counts: Counts) -> Rows:
     def column(name: str) -> pa.Array:
-        values = table.column(name).combine_chunks()
-        return values if isinstance(values, pa.Array) else values.chunk(0)
+        return table.column(name).combine_chunks()
 
     user = None
     if spec.user_column is not None:
@@ -389,7 +390,8 @@ def read_header(path: str, spec: InputSpec, form: _Delimited) -> list[str]:
             first = next((kept for batch in records if len(kept := batch.without_blank())), None)
         if first is None:
             raise form.no_header(path)
-        line = first.values()[0].as_py().decode(errors="surrogateescape")
+        # Arrow encodes the names again, also those of columns that nobody asks for.
+        line = first.values()[0].as_py().decode(errors="backslashreplace")
         header = form.fields(line.removesuffix("\n").removesuffix("\r"), spec)
     except (_UnendedError, csv.Error):
         raise InputError(f"{path}: its header cannot be read; is it {form.name} in UTF-8?") from None
