@@ -192,7 +192,7 @@ def _typed(rows: Rows, name: str, kinds: Kinds) -> pa.Array:
     """The agents as the kind that they are to be; text is parsed where integers are declared."""
     agents: Any = rows.user
     if kinds.user == INT and pa.types.is_large_string(agents.type):
-        values, bad = canonical.parse_int64(agents.cast(pa.large_binary()))
+        values, bad = canonical.parse_int64(agents.fill_null("").cast(pa.large_binary()))
         if len(bad):
             raise InputError(f"{rows.where(int(bad[0]))}: column '{name}' holds no 64-bit integer")
         return values
@@ -204,13 +204,19 @@ def _numbers(rows: Rows, place: int, name: str) -> np.ndarray:
     column = rows.items[place]
     if not pa.types.is_large_string(column.type):
         return floats(column, name)
+    if len(bad := canonical.invalid_utf8(column.cast(pa.large_binary()))):
+        raise _no_number(rows, int(bad[0]), name)
     text = pc.utf8_trim_whitespace(column)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
         return floats(pc.cast(text, pa.float64()), name)
     except pa.ArrowInvalid:
         row = next(i for i, cell in enumerate(text.to_pylist()) if cell is not None and not _is_number(cell))
-        raise InputError(f"{rows.where(row)}: column '{name}' holds no number") from None
+        raise _no_number(rows, row, name) from None
+
+
+def _no_number(rows: Rows, row: int, name: str) -> InputError:
+    return InputError(f"{rows.where(row)}: column '{name}' holds no number")
 
 
 def _is_number(text: str) -> bool:

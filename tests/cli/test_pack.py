@@ -238,6 +238,41 @@ def test_bad_rows_are_named_and_their_values_are_not(folder, capsys, form, colum
     assert "1.5" not in error and "0.25" not in error and "9.0" not in error
 
 
+@pytest.mark.parametrize("wants", ["beds", "wants"])
+def test_json_integers_that_no_double_holds_are_rounded(folder, capsys, wants):
+    """As in CSV: so they are numbers, if too large ones, and no message prints them."""
+    number = 2**53 + 1
+    rows = [dict(zip(columns(20), line)) for line in zip(*columns(20).values())]
+    rows = [{name: v if name == "agent" else float(v) for name, v in row.items()} for row in rows]
+    more = ["--demand_column=wants"] if wants == "wants" else []
+    rows = [{**row, "wants": [row[name] for name in RESOURCES]} for row in rows]
+    rows[3] |= {"beds": number} if wants == "beds" else {"wants": [number, 0, 0]}
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    error = refused(capsys, folder, *more, agents="a.jsonl")
+    assert error == f"{folder / 'a.jsonl'}:4: column '{wants}' holds no number in [0, 1]"
+    rows[3] |= {"beds": 0, "wants": [0, 0, 0], "value": number}
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert pack(folder, *more, "--max_value=1e17", agents="a.jsonl") == 0
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize(
+    ("cells", "more", "message"),
+    [
+        (b"a,\xff1,0,0,0", [], "column 'value' holds no number"),
+        (b"a,1,0,\xff,0", [], "column 'nurses' holds no number"),
+        (b",1,0,0,0", ["--agent_type=int"], "column 'agent' is empty: every row needs its agent"),
+        (b"\xff,1,0,0,0", ["--agent_type=int"], "column 'agent' holds no 64-bit integer"),
+    ],
+)
+def test_cells_that_are_no_text_and_agents_that_are_none(folder, capsys, form, cells, more, message):
+    mark = {"csv": b",", "tsv": b"\t"}[form]
+    text = b"agent,value,beds,nurses,hours\n7,1,0,0,0\n" + cells + b"\n"
+    path = folder / f"bad.{form}"
+    path.write_bytes(text.replace(b",", mark))
+    assert refused(capsys, folder, *more, agents=path.name) == f"{path}:3: {message}"
+
+
 def test_an_agent_twice_is_refused_without_saying_who(folder, capsys):
     data = columns(50)
     data["agent"][40] = "a7"

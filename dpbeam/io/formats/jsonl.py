@@ -171,6 +171,8 @@ def _where(chunk: Chunk, number: int) -> str:
 def _scalars(values: list, kind: str) -> pa.Array:
     if not set(map(type, values)) <= {*_PYTHON[kind], type(None)}:
         raise TypeError
+    if kind == NUMBER:  # an integer that no double holds is rounded, as in every format
+        values = [None if value is None else float(value) for value in values]
     array = pa.array(values, _ARROW[kind])
     return array.cast(pa.large_binary()) if kind == BYTES else array
 
