@@ -40,8 +40,11 @@ from dpbeam.selection.sizes import Sizes, choose_sizes
 
 COUNTS = "counts"
 O = TypeVar("O", bound=ReleaseOptions)
-#: Flags that say how pairs are read and partitioned.
-_OF_PAIRS = (*(declared.name for declared in InputOptions.own_flags()), "not_private_counts", "num_shards")
+#: Flags that say how pairs are read, partitioned and passed over.
+_OF_PAIRS = (
+    *(declared.name for declared in InputOptions.own_flags()),
+    *("not_private_counts", "num_shards", "passes_per_job"),
+)
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")
 # A part of the available memory for pairs that could do with less: the most that they take is then below all of it.
@@ -143,6 +146,7 @@ class Job(Generic[O]):
         target = _target(options)
         _claim_result_file(options, target)
         charge = open_charge(command, options, target)
+        files.check_counts(options)
         target.check(files.lists(options), files.other_files(options))
         files.check_files(options, files.lists(options))
         files.check_encryption(options)

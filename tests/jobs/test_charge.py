@@ -142,6 +142,14 @@ class TestRun:
         assert seen == ["reserved"]
         assert [entry.kind for entry in account().entries[2:]] == ["reserve", "return"]
 
+    def test_a_histogram_without_a_row_is_given_back_and_wrong_flags_reserve_nothing(self, place):
+        pathlib.Path("h.csv").write_text("item,count\n")
+        argv = ["select", "--histogram=h.csv", "--max_items_per_user=3", *flags()[4:]]
+        assert main([*argv, "--num_output_shards=0"]) == 2
+        assert len(account().entries) == 2
+        assert main(argv) == 2
+        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "return"]
+
     def test_every_command_that_releases_is_charged(self):
         releasing = []
         for name, (module, _) in COMMANDS.items():

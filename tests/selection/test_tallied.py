@@ -127,6 +127,14 @@ class TestCommand:
             ),
             (["--method=basic", "--max_items_per_user=3", "--input=z"], "--input does not apply here"),
             (["--method=basic", "--max_items_per_user=3", "--on_null=drop"], "--on_null does not apply here"),
+            (
+                ["--method=basic", "--max_items_per_user=3", "--passes_per_job=0"],
+                "--passes_per_job does not apply here",
+            ),
+            (
+                ["--method=basic", "--max_items_per_user=3", "--num_output_shards=0"],
+                "--num_output_shards must be from 1 to 65536, got 0",
+            ),
         ],
     )
     def test_what_counts_cannot_give(self, flags, message, file, capsys):
