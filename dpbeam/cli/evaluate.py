@@ -79,13 +79,13 @@ def _run(argv: Sequence[str]) -> int:
 
 def _from_ledger(path: str) -> dict:
     from dpbeam.accounting.ledger import Ledger
-    from dpbeam.errors import InputError
+    from dpbeam.errors import InputError, UnavailableError
     from dpbeam.io.released import read_ledger_text
 
     try:
         ledger = Ledger.from_json(read_ledger_text(path))
-    except InputError as error:
-        raise InputError(f"--ledger: {error}") from None
+    except (InputError, UnavailableError) as error:
+        raise type(error)(f"--ledger: {error}") from None
     except ValueError:
         raise InputError(f"--ledger: '{path}' is not a ledger of dpbeam") from None
     budget = {"epsilon": ledger.epsilon, "delta": ledger.delta}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.cli.flags import FlagParser
-from dpbeam.errors import InputError, complain, visible
+from dpbeam.errors import InputError, UnavailableError, complain, visible
 from dpbeam.jobs.console import emit, run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, Options, flag, switch
@@ -56,21 +56,22 @@ def _run(argv: Sequence[str]) -> int:
         raise InputError("--input and --input_digests go together")
     if options.contents and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
-    verdicts, unreadable = [], False
+    verdicts, unread = [], ExitCode.DONE
     for path in paths:
         try:
             verdicts.append(_verified(path, options))
         except InputError as error:
             complain(f"dpbeam verify: error: {error}")
-            unreadable = True
+            unread = ExitCode.REFUSED
+        except UnavailableError as error:
+            complain(f"dpbeam verify: error: {error}")
+            unread = max(unread, ExitCode.FAILED)
     if options.json:
         emit(json.dumps(verdicts, indent=2, ensure_ascii=False))
     else:
         for one in verdicts:
             _print(one, quiet=options.quiet)
-    if unreadable:
-        return ExitCode.REFUSED
-    return ExitCode.DONE if all(one["verified"] for one in verdicts) else ExitCode.FAILED
+    return max(unread, ExitCode.DONE if all(one["verified"] for one in verdicts) else ExitCode.FAILED)
 
 
 def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.item_lists import read_items
 from dpbeam.io.new_files import LEDGER_SUFFIX
 from dpbeam.io.output import ledger_path
@@ -66,8 +66,8 @@ def _checked(prefix: str, insecure: bool) -> tuple[Ledger, str]:
         text, ledger, statements = read_and_check(path)
     except NoLedgerError as error:
         raise InputError(f"{FLAG}: '{prefix}' is no finished release: {error}") from None
-    except InputError as error:
-        raise InputError(f"{FLAG}: {error}") from None
+    except (InputError, UnavailableError) as error:
+        raise type(error)(f"{FLAG}: {error}") from None
     if ledger is not None:
         if not ledger.private and not insecure:
             raise InputError(f"{FLAG}: '{prefix}' is NOT PRIVATE: a fixed key made it, so its items are data")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Shard
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.paths import is_local, local_path
 from dpbeam.review.verification import Statement, check_ledger
 
@@ -78,12 +78,26 @@ def sha256_of(path: str) -> bytes:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file, here or on a filesystem of Beam's."""
+    """Whether there is such a file, here or on a filesystem of Beam's. Raises UnavailableError."""
     if is_local(path):
         return os.path.isfile(path)
     from dpbeam.storage import FileSystems
 
-    return bool(FileSystems.exists(path))
+    try:
+        return bool(FileSystems.exists(path))
+    except OSError as error:
+        _check_answers(path, error)
+        raise
+
+
+def _check_answers(path: str, error: OSError) -> None:
+    """Whether there is no such file is not known where its store does not answer. Raises UnavailableError."""
+    if is_local(path):
+        return
+    from dpbeam.storage.reasons import is_passing, reason  # with Beam, which plain files do without
+
+    if is_passing(error):
+        raise UnavailableError(f"cannot read '{path}': {reason(error)}") from None
 
 
 class NoLedgerError(InputError):
@@ -91,11 +105,13 @@ class NoLedgerError(InputError):
 
 
 def read_ledger_text(path: str) -> str:
-    """The text of a ledger's file. Raises NoLedgerError."""
+    """The text of a ledger's file. Raises NoLedgerError, UnavailableError."""
+    place = local_path(path, "LEDGER")
     try:
-        with opened(local_path(path, "LEDGER")) as file:
+        with opened(place) as file:
             data = file.read(_LARGEST_LEDGER + 1)
     except OSError as error:
+        _check_answers(place, error)
         raise NoLedgerError(f"cannot read '{path}': {error.strerror or 'no such file'}") from None
     try:
         if len(data) > _LARGEST_LEDGER:
@@ -109,7 +125,7 @@ def read_and_check(path: str) -> tuple[str, Ledger | None, list[Statement]]:
     """A ledger's text, the ledger, and every statement that follows from it alone, as `check_ledger`.
 
     Raises:
-      NoLedgerError: as `read_ledger_text`.
+      NoLedgerError, UnavailableError: as `read_ledger_text`.
       InputError: it is not a ledger that this version knows.
     """
     text = read_ledger_text(path)
@@ -131,6 +147,9 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
     Args:
       path: of the ledger; the output lies in its folder.
       contents: read the files.
+
+    Raises:
+      UnavailableError: their store does not answer.
     """
     if ledger.release is None:
         text = "the ledger does not name its files, as those of early versions"
@@ -165,9 +184,12 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
 
 
 def _described(path: str, name: str) -> Shard | None:
-    """What a file holds; None where it cannot be read as what it is called."""
+    """What a file holds; None where it cannot be read as what it is called. Raises UnavailableError."""
     try:
         with opened(path) as file:
             return describe(file, name)
-    except (OSError, ValueError):
+    except OSError as error:
+        _check_answers(path, error)
+        return None
+    except ValueError:
         return None
