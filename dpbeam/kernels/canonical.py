@@ -119,13 +119,13 @@ def encode(array: pa.Array | pa.ChunkedArray, where: str = "the column") -> tupl
     """
     kind = kind_of(array.type, where)
     if isinstance(array, pa.ChunkedArray):
-        chunks = [one_level(chunk) for chunk in array.chunks]
+        chunks = [_wide(one_level(chunk)) for chunk in array.chunks]
         array = (
             pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
             if chunks
             else array.combine_chunks()
         )
-    array = one_level(array)
+    array = _wide(one_level(array))
     if kind is None:
         return pa.nulls(len(array), pa.large_binary()), None
     if pa.types.is_dictionary(array.type):
@@ -170,18 +170,22 @@ def one_level(array: pa.Array) -> pa.Array:
             return array
 
 
+def _wide(array: pa.Array) -> pa.Array:
+    """A dictionary with indices that hold the dictionaries of all chunks in one; other arrays as they are."""
+    if not pa.types.is_dictionary(array.type) or pa.types.is_int32(array.indices.type):
+        return array
+    return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary)
+
+
 def _is_plain(data_type: pa.DataType) -> bool:
     return not (pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type))
 
 
 def _encode_dictionary(array: pa.DictionaryArray, kind: str, where: str) -> pa.Array:
     values = _encode_plain(array.dictionary, kind, where)
-    indices = array.indices
-    if not pa.types.is_int32(indices.type):
-        indices = indices.cast(pa.int32())
     if values.null_count:
-        return values.take(indices)
-    return pa.DictionaryArray.from_arrays(indices, values)
+        return values.take(array.indices)
+    return pa.DictionaryArray.from_arrays(array.indices, values)
 
 
 def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:

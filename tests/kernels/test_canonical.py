@@ -96,6 +96,19 @@ def test_dictionary_stays():
     assert kind == "int" and canonical.decode(canonical.plain(numbers), ["int"])[0].to_pylist() == [5, 6, 5]
 
 
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint8(), pa.int16()])
+def test_dictionaries_of_chunks_that_are_larger_together_than_their_indices(index):
+    """As frames with categories give, one after the other."""
+    count = 100 if index.bit_width == 8 else 30_000
+    values = [[f"{part} {n}" for n in range(count)] for part in "abc"]
+    indices = pa.array(range(count), index)
+    chunks = [pa.DictionaryArray.from_arrays(indices, pa.array(part)) for part in values]
+    encoded, kind = canonical.encode(pa.chunked_array(chunks))
+    assert kind == "string" and pa.types.is_int32(encoded.type.index_type)
+    assert canonical.plain(encoded).to_pylist() == [text.encode() for part in values for text in part]
+    assert canonical.encode(chunks[0])[0].type == encoded.type
+
+
 def test_nested_dictionaries_and_runs():
     inner = pa.array(["a", "b", None]).dictionary_encode()
     nested = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 2], pa.int8()), inner)
