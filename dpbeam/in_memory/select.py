@@ -27,7 +27,7 @@ from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, i
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
 from dpbeam.randomness import RunKey
 from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
@@ -296,6 +296,7 @@ class InputPairs:
       users, items: (n,) canonical bytes.
       parameters: public settings of the input, for the ledger; privacy_unit: what one user is.
       user_kind: of the user column; None for a column of nulls.
+      num_rows: how many rows were handed over; row: (n,) of each pair, None where all of them make pairs.
     """
 
     names: tuple[str, ...]
@@ -305,6 +306,8 @@ class InputPairs:
     parameters: dict[str, Any]
     privacy_unit: str
     user_kind: str | None = None
+    num_rows: int = 0
+    row: np.ndarray | None = None
 
     def batches(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """The pairs in batches of bounded length."""
@@ -316,6 +319,12 @@ class InputPairs:
         inside = canonical.is_listed(self.items, listed)
         kept = inside if keep else pc.invert(inside)
         return replace(self, users=self.users.filter(kept), items=self.items.filter(kept))
+
+    def items_are(self, column: pa.Array) -> bool:
+        """Whether a column, of canonical bytes, is the items that were handed over, with or without dropped rows."""
+        if self.row is not None and len(column) == self.num_rows:
+            column = column.take(pa.array(self.row))
+        return len(column) == len(self.items) and canonical.plain(self.items).equals(column)
 
     @property
     def item_bytes(self) -> float:
@@ -354,7 +363,15 @@ def input_pairs(
     parameters = {"layout": "pairs", "on_null": on_null, "item_types": list(kinds)}
     unit = one_value_of(None if isinstance(data, tuple) else user)
     return InputPairs(
-        names, kinds, *pairs, parameters, unit, canonical.kind_of(users.values.type, f"column '{user}'")
+        names,
+        kinds,
+        canonical.plain(pairs.users_of_items()),
+        pairs.items,
+        parameters,
+        unit,
+        canonical.kind_of(users.values.type, f"column '{user}'"),
+        pairs.num_rows,
+        pairs.row,
     )
 
 
@@ -426,8 +443,8 @@ def public_list(values: Any, data: Any, user: str, pairs: InputPairs, where: str
     listed = _listed(values, pairs.names, pairs.kinds, where)
     same = values is data or (isinstance(data, tuple) and any(values is part for part in data))
     distinct = pc.unique(listed)
-    if len(distinct) < len(listed) == len(pairs.items):
-        same = same or canonical.plain(pairs.items).equals(listed)
+    if len(distinct) < len(listed):
+        same = same or pairs.items_are(listed)
     if same:
         raise InputError(f"{where} is the data of this call; a public list must not come from the data")
     if is_frame(values) and user not in pairs.names and has_column(values, user):
@@ -472,8 +489,8 @@ def _pairs(
     kinds: tuple[str, ...],
     on_null: str,
     counts: MutableMapping[str, int] | None,
-) -> tuple[pa.Array, pa.Array]:
-    """Canonical bytes of the users and of the items, the same rows of both, without nulls or empty items."""
+) -> Pairs:
+    """The pairs of the columns, without nulls or empty items."""
 
     def refuse(fault: str, row: int, name: str) -> None:
         if fault == BAD_ROWS:
@@ -491,7 +508,7 @@ def _pairs(
     rules.drop_empty(pairs)
     if counts is not None:
         counts.update(dropped)
-    return canonical.plain(pairs.users_of_items()), pairs.items
+    return pairs
 
 
 def _not_utf8(where: str) -> InputError:

@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
@@ -113,6 +114,23 @@ class TestInMemory:
             dpbeam.select(data, public_items=listed, **dict(self.BUDGET))
         with pytest.raises(InputError, match="domain is the data of this call"):
             dpbeam.hitting_set(data, k=2, domain=listed, **dict(self.BUDGET))
+
+    @pytest.mark.parametrize(
+        ("user", "item"),
+        [("u", ""), ("u", None), (None, "i1"), ("", "")],
+        ids=["empty", "null", "nobody", "both"],
+    )
+    def test_rows_that_are_dropped_hide_nothing(self, user, item):
+        """A single one let the data pass for a public list, and all of them be released."""
+        rows = TABLE.select(["user", "item"]).to_pylist()
+        rows.insert(7, {"user": user, "item": item})
+        data = pa.table({name: [row[name] for row in rows] for name in ("user", "item")})
+        listed = [row["item"] for row in rows if row["item"] is not None]
+        for values in (listed, data["item"].drop_null()):
+            with pytest.raises(InputError, match="public_items is the data of this call"):
+                dpbeam.select(data, public_items=values, on_null="drop", **dict(self.BUDGET))
+            with pytest.raises(InputError, match="domain is the data of this call"):
+                dpbeam.hitting_set(data, k=2, domain=values, on_null="drop", **dict(self.BUDGET))
 
     def test_a_list_with_users_is_doubted(self):
         with pytest.warns(UserWarning, match="column 'user' of users beside its items"):
