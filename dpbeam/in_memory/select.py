@@ -355,8 +355,8 @@ def input_pairs(
     if on_null not in ("error", "drop"):
         raise InputError(f"on_null must be error or drop, got {on_null!r}")
     names = (item,) if isinstance(item, str) else tuple(item)
-    _check_names(names, added or {})
-    declared = _declared(item_type, names)
+    check_names(names, added or {})
+    declared = declared_types(item_type, names)
     users, *items = _columns(data, user, names)
     kinds = tuple(_kind_of(c, kind) for c, kind in zip(items, declared))
     pairs = _pairs(users, items, kinds, on_null, counts)
@@ -382,7 +382,8 @@ def _numbers(config: SelectionConfig) -> tuple[str, ...]:
     return (WEIGHT,) if config.noisy_weights else ()
 
 
-def _check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
+def check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
+    """Refuse names of item columns that do not differ, or that the result needs. Raises InputError."""
     if not names or len(set(names)) < len(names):
         raise InputError("item names one column or several different ones")
     for name, what in added.items():
@@ -390,11 +391,13 @@ def _check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
             raise InputError(f"item: '{name}' is the column that {what} adds; rename yours")
 
 
-def _declared(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
-    """The type that the caller declares for each item column, if any."""
+def declared_types(item_type: str | Sequence[str] | None, names: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The type that the caller declares for each item column, if any; one stands for all. Raises InputError."""
     if item_type is None:
         return (None,) * len(names)
-    declared = (item_type,) * len(names) if isinstance(item_type, str) else tuple(item_type)
+    declared = (item_type,) if isinstance(item_type, str) else tuple(item_type)
+    if len(declared) == 1:
+        declared *= len(names)
     if len(declared) != len(names):
         raise InputError(f"item_type: {len(declared)} types for {len(names)} item columns")
     for kind in declared:

@@ -1,6 +1,7 @@
 """`dpbeam.Series`: releases night by night from data in memory, without Beam, for one budget.
 
-The same window, program and ledger as `dpbeam series`; with a folder, either may go on where the other stopped.
+The same window, program and ledger as `dpbeam series`. A series that the command opened can go on here; one that was
+opened here has no output, so the command does not go on with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import column
 from dpbeam.in_memory.select import (
     Selection,
+    check_names,
+    declared_types,
     input_pairs,
     listed_items,
     released_table,
@@ -100,10 +103,12 @@ class Series:
                 first_night=first_night,
                 noisy_count_share=count_share(noisy_counts, noisy_count_share),
             )
-            kinds = _declared(item_type, names, known is not None)
-            listed = None if known is None else listed_items(known, names, kinds or (), "known")
-            settings = {"user": user, "item": list(names), "item_type": kinds and list(kinds)}
-            settings["known_kinds"] = None if listed is None else settings["item_type"]
+            check_names(names, _added(config.noisy_count_share is not None))
+            kinds = tuple(kind or STRING for kind in declared_types(item_type, names))
+            listed = None if known is None else listed_items(known, names, kinds, "known")
+            declared = None if item_type is None and known is None else list(kinds)
+            settings = {"user": user, "item": list(names), "item_type": declared}
+            settings["known_kinds"] = None if listed is None else list(kinds)
             self._window = SeriesWindow.open(
                 config, key, listed, folder, settings, encrypt=encrypt_intermediates
             )
@@ -164,7 +169,7 @@ class Series:
             window.settings["item_type"],
             on_null,
             not_private_counts,
-            {} if window.plan.counts is None else dict.fromkeys((NOISY_COUNT, DEVIATION), "noisy_counts"),
+            _added(window.plan.counts is not None),
         )
         kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY]
         with naming_arguments():
@@ -241,12 +246,9 @@ class Series:
         return ledger
 
 
-def _declared(
-    item_type: str | Sequence[str] | None, names: tuple[str, ...], needed: bool
-) -> tuple[str, ...] | None:
-    if item_type is None:
-        return (STRING,) * len(names) if needed else None
-    return (item_type,) * len(names) if isinstance(item_type, str) else tuple(item_type)
+def _added(counts: bool) -> dict[str, str]:
+    """Columns of a result besides the items -> what adds them."""
+    return dict.fromkeys((NOISY_COUNT, DEVIATION), "noisy_counts") if counts else {}
 
 
 def _item_kinds(metadata: bytes, names: tuple[str, ...]) -> tuple[str, ...]:

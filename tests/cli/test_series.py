@@ -345,6 +345,17 @@ def test_other_formats_and_composite_items(place):
     assert pq.read_table("out/items-2.released.parquet").num_rows == 2
 
 
+def test_a_series_of_several_columns_goes_on_in_memory(place):
+    """One --item_type stands for all columns, there too; and the command goes on again."""
+    words = ["--item_column=a", "--item_column=b"]
+    assert main(["series", *OPEN, *words, "--item_type=string"]) == 0
+    rows = {"user": [f"u{n}" for n in range(400)], "a": ["x"] * 400, "b": [f"{n % 2}" for n in range(400)]}
+    new = dpbeam.Series.load("f").run(rows, night="2026-11-01")
+    assert new.items == [("x", "0"), ("x", "1")]
+    assert run(2, files="") == 0
+    assert pq.read_table("out/items-2026-11-02.released.parquet").num_rows == 2
+
+
 def test_a_test_key_says_so(place, capsys):
     assert main(["series", *OPEN, "--insecure_test_key=ab"]) == 0
     assert run(1) == 0

@@ -108,6 +108,11 @@ class TestEqualsTheCommand:
         encoded = TABLE.set_column(1, "item", TABLE["item"].dictionary_encode())
         assert select(encoded, public_items=public).items == selected.items
 
+    def test_one_type_stands_for_all_item_columns(self):
+        data = {"user": ["ann"], "a": ["x"], "b": ["y"]}
+        one = select(data, item=["a", "b"], item_type=["string"])
+        assert one.ledger == select(data, item=["a", "b"], item_type="string").ledger
+
     def test_several_item_columns(self, tmp_path):
         number = pa.array(np.arange(len(TABLE)) % 2)
         table = TABLE.append_column("number", number)

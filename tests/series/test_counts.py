@@ -166,11 +166,10 @@ def test_shares_out_of_range_name_themselves(settings, message):
         series(**settings)
 
 
-def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made():
-    one = series(noisy_counts=True, item=["a", "noisy_count"])
+def test_an_item_column_that_counts_need_is_refused_before_the_folder_is_taken(tmp_path):
     with pytest.raises(InputError, match="'noisy_count' is the column that noisy_counts adds"):
-        one.run({"user": ["u"], "a": ["x"], "noisy_count": ["y"]})
-    assert one.nights_made == 0
+        series(noisy_counts=True, item=["a", "noisy_count"], folder=str(tmp_path / "s"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_state_from_before_there_were_counts_is_read():

@@ -389,9 +389,13 @@ def test_a_user_keeps_its_type(series):
         ({"folder": "s3://x"}, "^folder must be"),
         ({"known": pa.array([1, 2])}, "known holds int values"),
         ({"known": ["a", None]}, "known holds a null"),
+        ({"item": ["a", "a"]}, "^item names one column or several different ones"),
+        ({"item_type": "strng"}, "^item_type must be one of string, int, bytes, got 'strng'"),
+        ({"item_type": ["int", "int"]}, "^item_type: 2 types for 1 item columns"),
     ],
 )
-def test_arguments_out_of_range_name_themselves(changed, message):
-    settings = {"epsilon": 4, "delta": 0.05, "nights": 4, **changed}
+def test_arguments_out_of_range_name_themselves(changed, message, tmp_path):
+    settings = {"epsilon": 4, "delta": 0.05, "nights": 4, "folder": str(tmp_path / "s"), **changed}
     with pytest.raises(InputError, match=message):
         dpbeam.Series(**settings)
+    assert not list(tmp_path.iterdir())
