@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
+from dpbeam.errors import InputError
+from dpbeam.io.paths import local_path
 from dpbeam.jobs.console import run_command, tell
 from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
 
@@ -36,12 +38,17 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     options, _ = make_parser().parse(argv)
+    output = None if options.output is None else local_path(options.output, "--output")
     with importing():  # Beam, now that its log is quiet
         from dpbeam.engine.beam import owner
         from dpbeam.jobs.leftovers import leftovers
+        from dpbeam.storage.reasons import missing_filesystem
+    for name, path in (("temp_location", options.temp_location), ("output", output)):
+        if path is not None and (missing := missing_filesystem(path)):
+            raise InputError(f"--{name}: cannot look up '{path}': {missing}")
     removable = {"gone", "elsewhere", "unknown"} if options.force else {"gone"}
     failed = removed = 0
-    for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), options.output):
+    for folder, state in leftovers(options.temp_location or tempfile.gettempdir(), output):
         line = f"{folder}: {_WORDS[state]}"
         if state not in removable:
             line += "; left as it is" + ("" if state == "alive" else ", --force removes it")

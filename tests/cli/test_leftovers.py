@@ -240,6 +240,24 @@ class TestClean:
         assert main(["clean", *flags, "--force", "--quiet"]) == 0
         assert self.left(made) == {"alive", "other name", "staged beside"}
 
+    @pytest.mark.parametrize("spelling", ["~/out/x", "file:{}/out/x", "file://{}/out/x"])
+    def test_the_output_is_named_as_for_the_run(self, tmp_path, dead, spelling, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        staged = folder_of(tmp_path / "out", "x.staging-00", pid=dead)
+        (tmp_path / "temp").mkdir()
+        flags = [f"--temp_location={tmp_path / 'temp'}", f"--output={spelling.format(tmp_path)}", "--quiet"]
+        assert main(["clean", *flags]) == 0
+        assert not staged.exists()
+
+    @pytest.mark.parametrize("flag", ["--temp_location", "--output"])
+    def test_an_unknown_scheme_is_refused(self, flag, capsys):
+        assert main(["clean", f"{flag}=foo://b/x"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(
+            f"dpbeam clean: error: {flag}: cannot look up 'foo://b/x': no filesystem is known"
+        )
+        assert err.count("\n") == 1
+
     def test_links_are_not_followed(self, tmp_path, dead):
         target = folder_of(tmp_path, "elsewhere", pid=dead)
         (tmp_path / "temp").mkdir()
