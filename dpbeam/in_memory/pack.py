@@ -214,7 +214,10 @@ def _numbers(values: Any, name: str) -> np.ndarray:
 
 def _listed(values: Any, name: str, width: int) -> np.ndarray:
     if isinstance(values, np.ndarray) and values.ndim == 2:
-        numbers = values.astype(np.float64)
+        try:
+            numbers = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"column '{name}' holds something else than lists of numbers") from None
         if numbers.shape[1] != width:
             raise InputError(f"column '{name}' must hold {width} numbers, one for each resource")
         return numbers

@@ -107,6 +107,15 @@ def test_bad_columns_are_named(change, message):
         pack({name: values for name, values in data.items() if values is not None})
 
 
+@pytest.mark.parametrize("kind", ["<U6", object])
+def test_a_matrix_of_something_else_than_numbers(kind):
+    matrix = np.full((AGENTS, 2), "0.5", kind)
+    matrix[3, 1] = "SECRET"
+    data = {**columns(), "wants": matrix}
+    with pytest.raises(InputError, match=r"^column 'wants' holds something else than lists of numbers$"):
+        pack(data, demand="wants", supplies=[20, 30])
+
+
 def test_wrong_arguments_are_named_without_dashes():
     for more, message in [
         ({"supplies": {"x": 20, "y": -1}}, "^supplies: the supply of 'y' must be a positive number"),
