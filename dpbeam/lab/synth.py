@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
@@ -30,6 +31,7 @@ FORMATS = ("parquet", "jsonl", "csv", "tsv")
 #: What a row takes at least, apart from long items.
 _ROW_BYTES = {"parquet": 2, "jsonl": 34, "csv": 14, "tsv": 14}
 MAX_SHARDS, MAX_ITEM_BYTES = 99_999, 4096
+_SHARD = re.compile(rf"-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
 _MOST = 2**53  # of users, items and rows: numbers that floating point tells apart
 _CHUNK = 1_000_000
 
@@ -77,6 +79,7 @@ def write_synthetic(
             for start in range(0, count, _CHUNK)
         )
         write_atomically(path, lambda file, chunks=chunks: _write(file, chunks, format))
+    remove_earlier(prefix, paths)
     return paths
 
 
@@ -93,9 +96,22 @@ def shard_paths(prefix: str, shards: int, format: str, *, overwrite: bool) -> li
             f"--output: '{existing[0]}' exists; pass --overwrite to replace it, or another prefix"
         )
     paths = [f"{prefix}-{shard:05d}-of-{shards:05d}.{format}" for shard in range(shards)]
-    for path in paths:
+    for path in [*paths, *_earlier(prefix, paths)]:
         NewFile(path, "--output").check(overwrite=overwrite)
     return paths
+
+
+def remove_earlier(prefix: str, paths: Sequence[str]) -> None:
+    """Delete shards of earlier data of the prefix, in whatever number and format, but those that were just written."""
+    for path in _earlier(prefix, paths):
+        os.remove(path)
+
+
+def _earlier(prefix: str, paths: Sequence[str]) -> list[str]:
+    """Shards of synthetic data that are there and are not among the paths."""
+    new, stem = set(map(os.path.basename, paths)), os.path.basename(prefix)
+    named = ((path, os.path.basename(path)) for path in list_prefix(f"{prefix}-"))
+    return [path for path, name in named if name not in new and _SHARD.fullmatch(name.removeprefix(stem))]
 
 
 def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, seed, format) -> None:

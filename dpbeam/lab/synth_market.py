@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile
-from dpbeam.lab.synth import MAX_SHARDS, check_ranges, shard_paths
+from dpbeam.lab.synth import MAX_SHARDS, check_ranges, remove_earlier, shard_paths
 from dpbeam.room import check_disk
 
 FORMATS = ("parquet", "csv")
@@ -70,6 +70,7 @@ def write_market(
         rows = range(agents * shard // shards, agents * (shard + 1) // shards)
         tables = _draw(np.random.default_rng(seeds[shard]), rows, names, filled)
         write_atomically(path, lambda file, tables=tables: _write(file, tables, format))  # type: ignore[misc]
+    remove_earlier(prefix, paths)
     supplies = json.dumps(dict.fromkeys(names, supply_share * agents), indent=2) + "\n"
     supply_file.write(supplies.encode(), overwrite=overwrite)
     return [*paths, str(supply_file)]

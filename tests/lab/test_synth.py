@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 from dpbeam.errors import InputError
 from dpbeam.io.spec import InputSpec
 from dpbeam.lab.synth import FORMATS, power_law_ranks, write_synthetic
+from dpbeam.lab.synth_market import write_market
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.7])
@@ -97,3 +98,25 @@ def test_padded_items(tmp_path):
     assert {len(item) for item in long["item"]} == {100}
     assert len(set(long["item"])) == len(set(short["item"]))
     assert all(padded.endswith(name) for padded, name in zip(long["item"], short["item"]))
+
+
+def test_earlier_files_of_the_prefix_are_replaced_whatever_their_number_and_format(tmp_path):
+    """Else a glob reads both; other files, and those of other prefixes, are nobody's to remove."""
+    sizes = {"users": 5, "items": 5, "mean_items_per_user": 2.0}
+    write_synthetic(f"{tmp_path}/x", shards=3, **sizes)
+    write_synthetic(f"{tmp_path}/x", shards=2, format="csv", overwrite=True, **sizes)
+    others = ["x-1-00000-of-00001.csv", "x-notes.txt", "x.csv", "x-00000-of-00003.txt"]
+    for name in others:
+        (tmp_path / name).write_text("")
+    (path,) = write_synthetic(f"{tmp_path}/x", format="csv", overwrite=True, **sizes)
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, os.path.basename(path)])
+    (tmp_path / "x-00001-of-00003.jsonl").symlink_to(path)
+    with pytest.raises(InputError, match=r"^--output: '.*x-00001-of-00003.jsonl' is a link, which is never"):
+        write_synthetic(f"{tmp_path}/x", overwrite=True, **sizes)
+
+
+def test_so_are_those_of_a_market(tmp_path):
+    sizes = {"agents": 9, "resources": 1}
+    write_market(f"{tmp_path}/x", shards=3, **sizes)
+    write_market(f"{tmp_path}/x", overwrite=True, **sizes)
+    assert sorted(os.listdir(tmp_path)) == ["x-00000-of-00001.parquet", "x.supplies.yaml"]
