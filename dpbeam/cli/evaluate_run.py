@@ -68,7 +68,8 @@ def _run(argv: Sequence[str]) -> int:
     folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
-        tell(f"{name} is left out: {reason}")
+        if not options.quiet:
+            tell(f"{name} is left out: {reason}")
     for name, source in experiment.datasets.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
     if options.dry_run:

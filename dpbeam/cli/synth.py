@@ -74,5 +74,6 @@ def _run(argv: Sequence[str]) -> int:
         paths = write_synthetic(prefix, format=options.output_format, **settings)
     shards, supplies = (paths[:-1], f"; {paths[-1]}") if market else (paths, "")
     count = "1 file" if len(shards) == 1 else f"{len(shards)} files"
-    tell(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
+    if not options.quiet:
+        tell(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
     return 0

@@ -41,6 +41,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path):
 def test_the_command_makes_pairs_or_a_market(tmp_path, capsys):
     flags = ["synth", f"--output={tmp_path / 'm'}"]
     assert main([*flags, "--agents=10", "--resources=2", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
     assert main([*flags, "--agents=10", "--resources=2"]) == 2
     assert "exists; pass --overwrite" in capsys.readouterr().err
     assert main([*flags, "--agents=10", "--overwrite"]) == 2

@@ -127,6 +127,9 @@ def test_absent_data_are_left_out_and_named(finished, tmp_path, capsys):
     said = capsys.readouterr()
     expected = f"elsewhere is left out: there is no '{tmp_path}/no-such-set/entries.parquet'"
     assert expected in said.out + said.err
+    quiet = [f"--data={tmp_path}", "--dry_run", "--quiet"]
+    assert main(["evaluate", "run", str(path), *quiet]) == 0
+    assert "left out" not in "".join(capsys.readouterr())
     path.write_text(EXPERIMENT.replace("  zipf: {synth", "  zipf2: {folder: gone}\n  #"))
     assert main(["evaluate", "run", str(path), f"--data={tmp_path}", "--dry_run"]) == 2
     assert "datasets.zipf2: there is no" in capsys.readouterr().err
