@@ -293,6 +293,14 @@ def number_list(text: str) -> tuple[float, ...]:
         raise argparse.ArgumentTypeError(f"expected comma-separated numbers, got '{_short(text)}'") from None
 
 
+def integer_list(text: str) -> list[int]:
+    """Comma-separated integers, as in --degrees 1,10."""
+    try:
+        return list(map(_integer, text.split(",")))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"expected comma-separated integers, got '{_short(text)}'") from None
+
+
 def _method_help(selector: Selector) -> str:
     marks = [*selector.aliases, *(["default"] if selector.name == DEFAULT_METHOD else [])]
     return f"{selector.name} ({', '.join(marks)})" if marks else selector.name

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib
 import json
 from collections.abc import Mapping, Sequence
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions, integer_list
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
@@ -34,19 +33,14 @@ def _implied() -> str:
     )
 
 
-def _degrees(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected comma-separated integers, got '{text}'") from None
-
-
 class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
     family: str | None = flag("NAME", _implied())
     users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
-    degrees: list[int] | None = flag("D,D,...", "items per user to tabulate", type=_degrees, action="store")
+    degrees: list[int] | None = flag(
+        "D,D,...", "items per user to tabulate", type=integer_list, action="store"
+    )
     items_per_user: float | None = flag(
         "X",
         "how many items users typically hold, from public knowledge and never from the data: recommends a "

@@ -385,6 +385,8 @@ def parse_ngrams(value: str | int | Sequence[int] | None) -> tuple[int, int]:
         numbers = [int(part) for part in parts]
     except (TypeError, ValueError):
         numbers = []
+    if isinstance(value, str) and not re.fullmatch("[0-9:]*", value):
+        numbers = []  # int takes underscores, blanks and digits of other scripts
     if len(numbers) == 1:
         numbers *= 2
     if len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1] <= MAX_NGRAM:

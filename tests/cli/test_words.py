@@ -40,6 +40,10 @@ def refused(capsys, *argv) -> str:
         (["select", *JOB, "--delta", "-1e-5"], "--delta must lie strictly between 0 and 1, got -1e-05"),
         (["select", *JOB, "--epsilon", "-.5"], "--epsilon must be a finite number above 0, got -0.5"),
         (["select", *JOB, "--epsilon=1_0"], "argument --epsilon: expected a number, got '1_0'"),
+        (
+            ["plan", *BUDGET, "--degrees=1,1_0"],
+            "argument --degrees: expected comma-separated integers, got '1,1_0'",
+        ),
         (["top-k", *JOB, "--k=٣"], "argument --k: expected an integer, got '٣'"),
         (["top-k", *JOB, "--k=" + "9" * 5000], f"argument --k: expected an integer, got '{'9' * 50}...'"),
         (["top-k", *JOB, "--k=2", "--selector=foo"], "--selector must be one of"),

@@ -86,7 +86,7 @@ def test_ngrams(value, expected):
     assert parse_ngrams(value) == expected
 
 
-@pytest.mark.parametrize("value", ["0", "2:1", "1:2:3", "x", "", "1:21", "-1"])
+@pytest.mark.parametrize("value", ["0", "2:1", "1:2:3", "x", "", "1:21", "-1", "1_0", " 1", "1:٣"])
 def test_ngrams_refused(value):
     with pytest.raises(InputError) as error:
         parse_ngrams(value)
