@@ -180,6 +180,14 @@ def test_wrong_use_is_one_line_before_anything_runs(arguments, message, capsys):
     assert err.startswith(f"dpbeam tune: error: {message}") and len(err.splitlines()) == 1
 
 
+def test_two_files_are_two(tmp_path, capsys, monkeypatch):
+    """The plot would replace the pick."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.svg", f"{tmp_path}/x.svg"):
+        code, out, err = run(capsys, *MODEL, "--output=x.svg", f"--plot={name}")
+        assert (code, out, err) == (2, "", "dpbeam tune: error: --plot: name another file than --output\n")
+
+
 def test_a_file_is_not_replaced_unasked(tmp_path, capsys):
     job = tmp_path / "job.yaml"
     job.write_text("epsilon: 3\n")
