@@ -49,7 +49,7 @@ class Look:
       items: kind of each item column that the file declares, None where it leaves it open; empty: it declares none.
       values: kinds of the first values of each item column, where the file declares none.
       rows: their number, where the file says it.
-      item_bytes, items: bytes of the items before compression, and their number; 0 where nobody knows.
+      item_bytes, items_seen: bytes of the items before compression, and their number; 0 where nobody knows.
     """
 
     user: str | None = None
