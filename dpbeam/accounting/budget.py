@@ -57,6 +57,12 @@ def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
     return parts
 
 
+def two_parts(epsilon: float, delta: float, share: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(epsilon, delta) beside a share of both, and of the share; the parts add up to no more than the whole."""
+    epsilons, deltas = (split_amount(amount, [1 - share, share]) for amount in (epsilon, delta))
+    return (epsilons[0], deltas[0]), (epsilons[1], deltas[1])
+
+
 def check_share(name: str, share: float) -> None:
     """Refuse what is no share of a budget, or leaves next to nothing for one of two parts.
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.accountant import sigma_beside
-from dpbeam.accounting.budget import split_amount
+from dpbeam.accounting.budget import two_parts
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent
 from dpbeam.accounting.gaussian import check_positive, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
@@ -166,8 +166,7 @@ class Budgets:
 
     @classmethod
     def split(cls, epsilon: float, delta: float, share: float) -> Budgets:
-        parts = [split_amount(amount, [1 - share, share]) for amount in (epsilon, delta)]
-        return cls((epsilon, delta), (parts[0][0], parts[1][0]), (parts[0][1], parts[1][1]))
+        return cls((epsilon, delta), *two_parts(epsilon, delta, share))
 
 
 def count_noises(selection: ComposedEvent, budgets: Budgets) -> tuple[CountNoises, ComposedEvent]:

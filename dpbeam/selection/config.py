@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpbeam.accounting.budget import Budget, check_share
+from dpbeam.accounting.budget import Budget, check_share, two_parts
 from dpbeam.errors import InputError, param
 from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
@@ -107,7 +107,7 @@ class SelectionConfig:
         return find(self.method)
 
     def request(self) -> Request:
-        """What the selector is asked for, with every setting filled in and checked.
+        """What the selector is asked for, with every setting filled in and checked, at the budget that counts leave.
 
         Raises:
           InputError: a value is out of range, or a setting does not belong to the method.
@@ -122,9 +122,8 @@ class SelectionConfig:
             )
         if self.max_items_per_user is not None:
             check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
-        request = Request(
-            self.epsilon, self.delta, self.max_items_per_user, settings, self._floor(selector) or 1
-        )
+        budget = self._selection_budget()
+        request = Request(*budget, self.max_items_per_user, settings, self._floor(selector) or 1)
         return selector.resolve(request)
 
     def _floor(self, selector: Selector) -> int | None:
@@ -166,6 +165,10 @@ class SelectionConfig:
             min_users=self._floor(self.selector),
             settings=request.settings,
         )
+
+    def _selection_budget(self) -> tuple[float, float]:
+        share = self._count_share()
+        return (self.epsilon, self.delta) if share is None else two_parts(self.epsilon, self.delta, share)[0]
 
     def _count_share(self) -> float | None:
         if not self.noisy_counts:

@@ -193,10 +193,10 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
       InputError: settings are out of range or violate a precondition of the method.
     """
     config = config.resolve()
+    calibration = _calibrated(config)
     if config.noisy_count_share is None:
-        return SelectionPlan(config, _calibrated(config))
+        return SelectionPlan(config, calibration)
     budgets = Budgets.split(config.epsilon, config.delta, config.noisy_count_share)
-    calibration = _calibrated(config.with_budget(*budgets.selection))
     return SelectionPlan(config, calibration, count_noises(calibration.event, budgets))
 
 

@@ -25,7 +25,7 @@ from dpbeam.cli.select import main
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import bucket_edges
-from dpbeam.counts.selection import CountNoises
+from dpbeam.counts.selection import Budgets, CountNoises
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -318,6 +318,25 @@ def test_a_plan_spends_its_budget_and_no_more(method):
         outside = sum(leaf.outside_delta() for leaf in leaves(plan.event))
         parts = [leaf.gaussian_sigma() for leaf in leaves(plan.event) if leaf.gaussian_sigma()]
         assert sum(s**-2 for s in parts) == pytest.approx(gaussian_sigma(1.0, 1e-6 - outside) ** -2, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", list(selectors()))
+def test_defaults_follow_from_the_selections_own_budget(method):
+    """Settings are those of the selection alone with what the counts leave it, also where they are filled in before."""
+    config = SelectionConfig(1.0, 1e-5, method, noisy_counts=True)
+    left = Budgets.split(1.0, 1e-5, 0.2).selection
+    alone = make_plan(SelectionConfig(*left, method))
+    for counted in (make_plan(config), make_plan(config.resolve())):
+        assert counted.config.settings == alone.config.settings
+        assert counted.calibration.event == alone.event
+        assert (counted.config.epsilon, counted.config.delta) == (1.0, 1e-5)
+
+
+def test_the_quota_of_vote_is_enough_for_the_noise_beside_counts():
+    plan = plan_of("vote", epsilon=1.0, delta=1e-5)
+    program = plan.calibration.program
+    assert program.quota == program.count_noise.law.users_needed(0.95)
+    assert program.quota > make_plan(SelectionConfig(1.0, 1e-5, "vote")).calibration.program.quota
 
 
 def test_the_clip_of_the_smallest_error():
