@@ -188,7 +188,8 @@ def _keeping(plan: SelectionPlan) -> Keeping:
         "Probability that an item is released, by the number of users that hold it. In half of all runs: "
         + (
             "; ".join(
-                f"{_of_items(r['items_per_user'])}, {_users(r[half])} users" for r in report["users_needed"]
+                f"{_of_items(r['items_per_user'])}, {_users(r[half])}{'' if r[half] is None else ' users'}"
+                for r in report["users_needed"]
             )
             + f"; no algorithm with fewer than {limit[half]:,}. The table below has the numbers."
         )

@@ -97,7 +97,7 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
     limit = report["limit_of_any_algorithm"]
     names = tuple(limit)  # users_0.05, ...
     needed = [
-        (str(row["items_per_user"]), f"{row['weight']:.4f}", *(str(row[name]) for name in names))
+        (str(row["items_per_user"]), f"{row['weight']:.4f}", *(_users(row[name]) for name in names))
         for row in report["users_needed"]
     ]
     needed.append(("limit of any algorithm", "", *(str(limit[name]) for name in names)))
@@ -113,10 +113,13 @@ def shown_selection(report: Mapping[str, Any]) -> Iterator[Shown]:
         yield f"others: users that hold nothing of the output, standard deviation {report['others_sd']:.2f}"
 
 
+def _users(count: int | None) -> str:
+    return "never" if count is None else str(count)
+
+
 def _floor(floor: Mapping[str, Any]) -> str:
     more = ", ".join(
-        f"{'never' if row['users'] is None else row['users']} where users hold {row['items_per_user']}"
-        for row in floor["more_users_0.5"]
+        f"{_users(row['users'])} where users hold {row['items_per_user']}" for row in floor["more_users_0.5"]
     )
     return (
         f"floor: no item of fewer than {floor['min_users']} users; {floor['weight']:.6g} is taken off every weight "

@@ -225,7 +225,11 @@ class TestPlan:
     def test_a_vote_stays_with_an_item_until_it_has_enough_above_the_floor(self):
         quota = [plan("vote", k).config.settings.vote_quota for k in (None, 2, 9)]
         assert quota == [quota[0], quota[0] + 1, quota[0] + 8]
-        assert plan("vote", 9, vote_quota=3).config.settings.vote_quota == 3
+        assert plan("vote", 9, vote_quota=9).config.settings.vote_quota == 9
+        with pytest.raises(
+            InputError, match=r"--vote_quota \(8\) must be at least --min_users \(9\): an item would"
+        ):
+            plan("vote", 9, vote_quota=8)
 
     def test_costs_no_budget(self):
         """Events and noise as they are."""

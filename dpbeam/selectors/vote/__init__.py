@@ -48,9 +48,14 @@ class Vote(Selector):
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
-        if request.settings.vote_quota is not None:
-            return request
-        quota = _noise(request).law.users_needed(_SURE) + request.min_users - 1
+        quota = request.settings.vote_quota
+        if quota is None:
+            quota = _noise(request).law.users_needed(_SURE) + request.min_users - 1
+        if quota < request.min_users:
+            raise InputError(
+                f"{param('vote_quota')} ({quota}) must be at least {param('min_users')} ({request.min_users}): an item "
+                "would pass on the votes that it needs"
+            )
         return replace(request, settings=replace(request.settings, vote_quota=quota))
 
     def plan(self, request: Request) -> Calibration:
@@ -72,15 +77,21 @@ class Vote(Selector):
         return 1.0 / degree
 
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
-        """If each user's vote falls on the item with probability 1/degree; what transfers bring comes on top."""
+        """If each user's vote falls on the item with probability 1/degree; what transfers bring comes on top.
+
+        Of users who have other items the item keeps no more votes than its quota, unless votes never move.
+        """
         import numpy as np
         from scipy import stats
 
-        law = calibration.program.count_noise.law
-        floor = round(calibration.rounds[0].floor)
-        few = np.arange(len(law.cumulative))
-        votes = stats.binom(users, 1.0 / degree)
-        return float(votes.pmf(floor + few) @ law.release_probability(few) + votes.sf(floor + few[-1]))
+        program = calibration.program
+        law, floor = program.count_noise.law, round(calibration.rounds[0].floor)
+        most = len(law.cumulative) - 1  # more votes than these make no difference
+        if degree > 1 and program.trips > 1:
+            most = min(most, program.quota - floor)
+        few, votes = np.arange(most), stats.binom(users, 1.0 / degree)
+        rest = votes.sf(floor + most - 1) * law.release_probability(most)
+        return float(votes.pmf(floor + few) @ law.release_probability(few) + rest)
 
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         if not holds_few(items_per_user, rare_items):

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.family import shown_selection
+from dpbeam.selection.plan import make_plan
+from dpbeam.selection.report import plan_report, users_for
 from dpbeam.selectors.recast import recast
 from dpbeam.selectors.vote.faults import RefuseEverybody, RefuseTheHopeless
 from dpbeam.selectors.vote.program import VoteProgram
@@ -129,6 +134,34 @@ def test_planted_fault_of_blocks_is_seen():
     assert right == votes_of(program(3), pairs, key(1), (1, 1))
     faulty = recast(program(3), RefuseByBlock)
     assert votes_of(faulty, pairs, key(1), (7, 2)) != votes_of(faulty, pairs, key(1), (1, 1))
+
+
+def test_a_plan_counts_the_votes_that_an_item_keeps():
+    """Users of several items leave a full one; those of one item stay, and nobody moves where there is one trip."""
+    made = planned(vote_quota=9)
+    law = made.calibration.program.count_noise.law
+    assert law.release_probability(9) < 0.5
+    assert made.keep_probability(10_000, 4) == pytest.approx(law.release_probability(9), rel=1e-12)
+    assert users_for(0.5, lambda users: made.keep_probability(users, 4)) is None
+    [table] = [
+        part for part in shown_selection(plan_report(made, [4])) if "50 %" in getattr(part, "columns", ())
+    ]
+    assert table.rows[0][3:] == ("never", "never")
+    assert (
+        made.keep_probability(10_000, 1)
+        == planned(vote_quota=9, vote_trips=1).keep_probability(10_000, 4)
+        == 1
+    )
+    wide, default = planned(vote_quota=100), planned()
+    assert 0.95 <= default.keep_probability(10_000, 4) < wide.keep_probability(10_000, 4) == 1
+    for users in (30, 44, 60):
+        votes = binom(users, 1 / 4).pmf(range(61))
+        kept = [law.release_probability(min(n, 9)) for n in range(61)]
+        assert made.keep_probability(users, 4) == pytest.approx(votes @ kept, rel=1e-12)
+
+
+def planned(**options):
+    return make_plan(SelectionConfig(1.0, 1e-5, "vote", **options))
 
 
 def test_a_newcomer_with_a_thousand_items_of_its_own_has_one_vote():
