@@ -29,7 +29,7 @@ class CountItems(ProgramTransform):
       run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`.
 
     Raises:
-      InputError: settings are out of range.
+      InputError: settings are out of range, or the input's items are of another kind than the list's.
       ValueError: as in `SelectPartitions`.
     """
 
@@ -51,5 +51,5 @@ class CountItems(ProgramTransform):
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,
-            domain=domain[0],
+            domain=domain,
         )

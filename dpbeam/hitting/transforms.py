@@ -39,7 +39,7 @@ class HittingSet(ProgramTransform):
       run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`; with `num_shards` each round is a trip.
 
     Raises:
-      InputError: settings are out of range.
+      InputError: settings are out of range, or the input's items are of another kind than the domain's.
       ValueError: settings and domain disagree; or as in `SelectPartitions`.
     """
 
@@ -62,7 +62,7 @@ class HittingSet(ProgramTransform):
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,
-            domain=None if domain is None else domain[0],
+            domain=domain,
         )
 
     def expand(self, pcoll: PCollection) -> PCollection:

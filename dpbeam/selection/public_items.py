@@ -44,10 +44,12 @@ class _Filter(beam.DoFn):
 
     def process(self, element) -> Iterator:
         key, batch = element if isinstance(element, tuple) else (None, element)
-        if self._kinds is not None and (items := Kinds.of(batch.schema).item) != self._kinds.item:
-            raise InputError(
-                f"the items of the list are {', '.join(self._kinds.item)}, those of the input {', '.join(items)}"
-            )
+        if self._kinds is not None and batch.num_rows:
+            items = Kinds.of(batch.schema).item
+            if items != self._kinds.item:
+                raise InputError(
+                    f"the items of the list are {', '.join(self._kinds.item)}, those of the input {', '.join(items)}"
+                )
         listed = is_listed(batch.column("item"), self._listed)
         batch = batch.filter(listed if self._keep else pc.invert(listed))
         yield batch if key is None else (key, batch)

@@ -163,7 +163,8 @@ class ProgramTransform(beam.PTransform):
     Args:
       plan: calibrated; its `config` has epsilon and delta.
       program: what runs.
-      domain: canonical bytes of a public domain; other items are left out before anything is counted.
+      domain: a public domain, canonical bytes of its items with their kinds; other items are left out before anything
+        is counted.
       run, complete: as of `SelectPartitions`.
 
     Raises:
@@ -178,7 +179,7 @@ class ProgramTransform(beam.PTransform):
         *,
         run: RunFolder | None,
         complete: bool,
-        domain: pa.Array | None = None,
+        domain: tuple[pa.Array, Kinds] | None = None,
     ):
         super().__init__()
         self.plan, self.program, self.sizes = plan, program, sizes
@@ -197,7 +198,10 @@ class ProgramTransform(beam.PTransform):
 
     def blocks(self, store: RunStore) -> beam.PTransform:
         """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
-        return UserBlocks(store, self.program, self.sizes, complete=self._complete, domain=self._domain)
+        domain, kinds = self._domain or (None, None)
+        return UserBlocks(
+            store, self.program, self.sizes, complete=self._complete, domain=domain, kinds=kinds
+        )
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config
@@ -348,6 +352,7 @@ class UserBlocks(beam.PTransform):
       program: says how many items of a user count.
       complete: the input is (block id, record batch) whose users are whole; else tuples or record batches of pairs.
       domain: canonical bytes of a public domain; other items are left out before anything is counted.
+      kinds: of the domain, where input of others is an error; None: nobody looks.
     """
 
     def __init__(
@@ -358,9 +363,10 @@ class UserBlocks(beam.PTransform):
         *,
         complete: bool = False,
         domain: pa.Array | None = None,
+        kinds: Kinds | None = None,
     ):
         super().__init__()
-        self._store, self._complete, self._domain = store, complete, domain
+        self._store, self._complete, self._domain, self._kinds = store, complete, domain, kinds
         self._sample = SubsamplePerUser(
             store,
             num_blocks=sizes.num_blocks,
@@ -374,7 +380,7 @@ class UserBlocks(beam.PTransform):
         batches = pcoll if self._complete else to_batches(pcoll)
         if self._domain is not None:
             store_items(self._store, _DOMAIN, self._domain)
-            inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete)
+            inside = FilterItems(self._store, _DOMAIN, keep=True, complete=self._complete, kinds=self._kinds)
             batches = batches | "KeepDomain" >> inside
         return batches | "SubsamplePerUser" >> self._sample
 

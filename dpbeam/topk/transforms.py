@@ -33,7 +33,7 @@ class TopKItems(ProgramTransform):
       run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`.
 
     Raises:
-      InputError: settings are out of range.
+      InputError: settings are out of range, or the input's items are of another kind than the domain's.
       ValueError: settings and domain disagree; or as in `SelectPartitions`.
     """
 
@@ -55,7 +55,7 @@ class TopKItems(ProgramTransform):
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,
-            domain=None if domain is None else domain[0],
+            domain=domain,
         )
 
     def display_data(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.cli.select import main
+from dpbeam.counting.config import CountConfig
+from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import bucket_edges
@@ -31,6 +33,8 @@ from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
+from dpbeam.hitting.config import HittingSetConfig
+from dpbeam.hitting.transforms import HittingSet
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.randomness import RunKey, fingerprints
@@ -41,6 +45,8 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
 from dpbeam.selection.transforms import CountedItem, SelectPartitions
 from dpbeam.selectors.registry import selectors
+from dpbeam.topk.config import TopKConfig
+from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches
 
 TEXT = "c0de"
@@ -395,15 +401,29 @@ def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
     assert [row[1] for row in rows] == numbers
 
 
-def test_a_list_of_another_kind_is_refused_on_beam(tmp_path):
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda run, listed: SelectPartitions(
+            SelectionConfig(2.0, 1e-3, "basic"), run=run, public_items=listed
+        ),
+        lambda run, listed: TopKItems(TopKConfig(2.0, 1e-3, 2, public_domain=True), run=run, domain=listed),
+        lambda run, listed: HittingSet(
+            HittingSetConfig(2.0, 1e-3, 2, public_domain=True), run=run, domain=listed, num_shards=2
+        ),
+        lambda run, listed: CountItems(CountConfig(2.0, 1e-3), run=run, domain=listed),
+    ],
+    ids=["select", "top-k", "hitting-set", "count"],
+)
+def test_a_list_of_another_kind_is_refused_on_beam(transform, tmp_path):
+    """Its items would count as held by nobody."""
     listed = (pa.array([b"\0" * 8], pa.large_binary()), Kinds("string", ("int",)))
-    config, options = SelectionConfig(2.0, 1e-3, "basic"), PipelineOptions([])
     with (
-        pytest.raises(Exception, match="items of the list are int"),
+        pytest.raises(Exception, match="items of the list are int, those of the input string"),
         RunFolder(str(tmp_path), key()) as folder,
-        beam.Pipeline(options=options) as pipeline,
+        beam.Pipeline(options=PipelineOptions([])) as pipeline,
     ):
-        _ = pipeline | beam.Create(PAIRS[:9]) | SelectPartitions(config, run=folder, public_items=listed)
+        _ = pipeline | beam.Create(PAIRS[:9]) | transform(folder, listed)
 
 
 def test_the_command_and_the_function_agree(tmp_path, capsys):
