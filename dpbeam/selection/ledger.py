@@ -15,6 +15,10 @@ COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"
 OTHERS_DEVIATION = "others_sd"
 
 
+#: The privacy unit of batches of whole users, which each name their own.
+ONE_OF_A_BATCH = "one user: one value of the user column of one batch"
+
+
 def one_value_of(column: str | None) -> str:
     """The privacy unit of pairs whose users stand in this column; None: in one without a name."""
     return f"one user: one value of the {'user column' if column is None else f'column {column!r}'}"

@@ -29,7 +29,7 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_v
 from dpbeam.kernels.columns import Columns
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.ledger import one_value_of, selection_ledger
+from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -286,7 +286,11 @@ class SelectPartitions(ProgramTransform):
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
         fixed = self._run is not None and self._run.insecure_key
         return selection_ledger(
-            self.plan, input_parameters=None, fixed_key=fixed, privacy_unit=one_value_of(None)
+            self.plan,
+            input_parameters=None,
+            fixed_key=fixed,
+            privacy_unit=ONE_OF_A_BATCH if self._complete else one_value_of(None),
+            public_items=self._beside.items is not None,
         )
 
     def display_data(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import from_values
+from dpbeam.kernels.canonical import Kinds, from_values
 from dpbeam.randomness import RunKey
 from dpbeam.review.families import calibrated_anew
 from dpbeam.selection.config import SelectionConfig
@@ -358,3 +358,12 @@ def test_the_ledger_of_a_pipeline():
     assert calibrated_anew(Ledger.from_json(ledger.to_json())).same
     with RunFolder(tempfile.gettempdir(), RunKey.insecure_fixed("07")) as run:
         assert not SelectPartitions(CONFIG, run=run).ledger.private
+
+
+def test_the_ledger_states_public_items_and_who_a_user_is():
+    plain = SelectPartitions(CONFIG).ledger
+    assert (plain.public_items, plain.privacy_unit) == (False, "one user: one value of the user column")
+    listed = (pa.array([b"1"], pa.large_binary()), Kinds("string", ("string",)))
+    assert SelectPartitions(CONFIG, public_items=listed).ledger.public_items
+    whole = SelectPartitions(CONFIG, complete=True).ledger
+    assert whole.privacy_unit == "one user: one value of the user column of one batch"
