@@ -176,6 +176,26 @@ def test_a_new_user_moves_what_the_event_says(sets, own, caps, seed):
         assert there.released == before.rounds[trip].released
 
 
+def test_a_move_that_a_floor_cuts_short_costs_no_more_than_the_whole():
+    """From p_0 to p_j, j steps of the user's k: docs/explanation/privacy.md, A floor on users."""
+    order, chosen = 15.0, plan(1.0, 1e-5, budget_split=(0.3, 0.7), max_items_per_user=50, bits_full_items=4)
+    for event in chosen.event.parts:
+        law, curve = event.curve.law, event.curve
+        # It rises below a weight of 1.
+        assert law.release_probability(1) < law.release_probability(curve.grid)
+        for _, steps in event.moves:
+            for fewer in range(1, steps + 1):
+                chance = law.release_probability(fewer)
+                off = min(curve.set_aside(steps), chance)
+                add, remove = (
+                    order * math.log1p(-one) + (1 - order) * math.log1p(-other)
+                    for one, other in ((chance, off), (off, chance))
+                )
+                divergence = max(add, remove, 0.0) / (order - 1)
+                assert chance <= curve.missing(steps) * (1 + 1e-12)
+                assert divergence <= curve.divergence(order, steps) * (1 + 1e-9)
+
+
 def test_only_bits_leave_the_engine():
     """What a program is shown of its sums is 0 or 1, whatever they are."""
     chosen = plan(max_items_per_user=8)
