@@ -6,6 +6,7 @@ The same plan, program, kernels and ledger as on Beam: for one key the ranking i
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def top_k(
       domain: a public domain, a column of items or a frame with the item columns; there is then no selection.
       kbar: of limited-domain, how many of the largest counts take part.
       noisy_counts: return a noisy count of each item, `noisy_count`, at `noisy_count_share` of the budget.
-      max_items_per_user, preset, settings: of the selection.
+      max_items_per_user, preset, settings: of the selection; of limited-domain the first one alone.
 
     Raises:
       InputError, TypeError: as `dpbeam.select`.
@@ -130,15 +131,10 @@ def _without_selection(config: TopKConfig, selector: str | None, own: dict[str, 
       InputError: a setting belongs to a selection.
     """
     largest = own.pop("max_items_per_user")
-    limited = not config.public_domain
     if selector is not None or any(value is not None for value in own.values()):
-        what = "limited-domain" if limited else "domain"
+        what = "domain" if config.public_domain else "limited-domain"
         raise InputError(f"{what} leaves no selection: drop selector and its settings")
-    if largest is None:
-        return config
-    if not (limited and config.kbar == 0):
-        raise InputError("max_items_per_user applies to a selection, and to limited-domain with kbar=0 alone")
-    return TopKConfig(**{**vars(config), "max_items_per_user": largest})
+    return replace(config, max_items_per_user=largest)
 
 
 def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple[InputPairs, Columns | None]:

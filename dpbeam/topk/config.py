@@ -50,7 +50,7 @@ class TopKConfig:
       public_domain: the domain, or the whole histogram's items, are public: there is no selection stage.
       noisy_counts: release noisy counts of the chosen items, at `noisy_count_share` of the budget.
       kbar: of limited-domain, how many of the largest counts take part; None: 10 k; 0: all.
-      max_items_per_user: of limited-domain with kbar = 0.
+      max_items_per_user: of limited-domain, how many items of a user count; None: all, or 100 with kbar = 0.
       beta: pruning failure of fast-joint (utility only).
     """
 
@@ -290,6 +290,12 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         config = _resolved_limited(config)
     elif config.kbar is not None:
         raise InputError(f"{param('kbar')} applies to {param('mechanism')}=limited-domain alone")
+    elif config.max_items_per_user is not None:
+        raise InputError(
+            f"{param('max_items_per_user')} applies to a selection, and to {param('mechanism')}=limited-domain, alone"
+        )
+    if config.mechanism == FastJoint.name and not 0 < config.beta < 1:
+        raise InputError(f"{param('beta')} must lie strictly between 0 and 1, got {config.beta}")
     if config.selects:
         selection = config.selection or SelectionConfig(config.epsilon, config.delta, method=DEFAULT_SELECTOR)
         if selection.noisy_counts:
@@ -302,6 +308,11 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         raise InputError(
             f"{param('selector_share')} needs a selection stage: drop it, or {param('domain')}, "
             f"{param('histogram')}, limited-domain"
+        )
+    elif config.selection is not None:
+        raise InputError(
+            f"there is no selection stage: drop the settings of one, or {param('domain')}, {param('histogram')}, "
+            "limited-domain"
         )
     if config.noisy_counts:
         config = replace(config, noisy_count_share=_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))

@@ -37,6 +37,10 @@ def top_k(data=TABLE, **arguments):
             ["--selector=mad2r", "--selector_share=0.4", "--max_items_per_user=20"],
         ),
         ({"mechanism": "limited-domain", "kbar": 40}, ["--mechanism=limited-domain", "--kbar=40"]),
+        (
+            {"mechanism": "limited-domain", "max_items_per_user": 2},
+            ["--mechanism=limited-domain", "--max_items_per_user=2"],
+        ),
         ({"domain": DOMAIN}, LISTED),
         (
             {"domain": DOMAIN, "mechanism": "pnf-peel", "delta": 0.0, "noisy_counts": True},

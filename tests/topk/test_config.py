@@ -282,6 +282,28 @@ def test_more_budget_is_more_choice():
             {"mechanism": "limited-domain", "public_domain": True},
             "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or --histogram",
         ),
+        (
+            {"mechanism": "joint", "max_items_per_user": 7},
+            "--max_items_per_user applies to a selection, and to --mechanism=limited-domain, alone",
+        ),
+        (
+            {"selector": None, "public_domain": True, "max_items_per_user": 7},
+            "--max_items_per_user applies to a selection, and to --mechanism=limited-domain, alone",
+        ),
+        *(
+            (
+                without,
+                "there is no selection stage: drop the settings of one, or --domain, --histogram, limited-domain",
+            )
+            for without in ({"public_domain": True}, {"mechanism": "limited-domain"})
+        ),
+        *(
+            (
+                {"mechanism": "fast-joint", "beta": beta},
+                f"--beta must lie strictly between 0 and 1, got {beta}",
+            )
+            for beta in (0.0, 1.0, -0.5, math.nan)
+        ),
         ({"selector": "best"}, f"--method must be one of {', '.join((*SELECTORS, 'wgm'))}, got 'best'"),
     ],
 )
