@@ -32,12 +32,14 @@ from dpbeam.accounting.peeling_gdp import gdp_epsilon0
 from dpbeam.counts.histogram import check_histogram, check_k, largest_positions
 from dpbeam.counts.items_per_user import BIAS, HISTOGRAM_SHARE, clip_losses
 from dpbeam.engine.program import Keys
+from dpbeam.errors import InputError, param
 from dpbeam.kernels.grid import NORM_UNITS
 from dpbeam.randomness import RunKey
 from dpbeam.topk.peeling import cdp_peel
 
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 CENTRED, GUMBEL = 0, -1  # in the place of a clip
+_LARGEST_SUM = 1 << 62  # units; a plan leaves as much for the noise
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,19 @@ class GaussRank:
         """(d,) what the noise of a clip, or of CENTRED, is added to, in units of 2^-30.
 
         For CENTRED one number is left out, the same for every item: half a unit of weight of every user.
+
+        Raises:
+          InputError: counts too large for sums of 64 bits with their noise.
         """
-        return weights if way > 0 else 2 * centred_units(len(counts)) * counts
+        if way > 0:
+            return weights
+        units = 2 * centred_units(len(counts))
+        if counts.max(initial=0) > _LARGEST_SUM // units:
+            raise InputError(
+                f"{param('mechanism')}=gauss-rank takes counts up to {_LARGEST_SUM // units:,} where there are "
+                f"{len(counts):,} items; take another one"
+            )
+        return units * counts
 
     def select(
         self, counts: ArrayLike, fingerprint: ArrayLike, key: RunKey, label: str = "top-k"

@@ -30,7 +30,7 @@ from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig, plan_topk
-from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank
+from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
 from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems
@@ -263,6 +263,20 @@ def test_the_way_of_smallest_error():
                 CENTRED: math.sqrt(60) / 2 * ranking.sigma,
             }.get(way, math.sqrt(7) * ranking.sigma)
         )
+
+
+def test_counts_beyond_64_bits_of_units_are_refused():
+    """Centred sums of 60 items: up to 1.6e10 users they are exact, twice that would turn negative."""
+    ranking, d = GaussRank.calibrate(50, 5.0), 60
+    assert ranking.choose_way(None, d) == CENTRED
+    largest = 2**62 // (2 * centred_units(d))
+    counts = largest - 1_000_000 * np.arange(d)
+    fp = np.stack([np.arange(d), np.arange(d)], axis=1).astype(np.uint64)
+    assert ranking.select(counts, fp, KEY).tolist() == list(range(50))
+    for above in (largest + 1, 2**52):
+        counts[7] = above
+        with pytest.raises(InputError, match=r"--mechanism=gauss-rank takes counts up to 16,.* are 60 items"):
+            ranking.select(counts, fp, KEY)
 
 
 # The plan.
