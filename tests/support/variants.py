@@ -46,7 +46,10 @@ def config(
 ) -> SelectionConfig:
     """Settings of a variant."""
     epsilon = epsilon or case_of(name).epsilon
-    return SelectionConfig(epsilon, delta, max_items_per_user=max_items, **VARIANTS[name])
+    settings = {"max_items_per_user": max_items, **VARIANTS[name]}
+    if "round_items" in settings:  # they say how many items of a user count
+        del settings["max_items_per_user"]
+    return SelectionConfig(epsilon, delta, **settings)
 
 
 def program(name: str, epsilon: float | None = None, delta: float = 0.02, max_items: int = 8) -> Program:

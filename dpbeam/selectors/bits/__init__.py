@@ -85,10 +85,16 @@ class Bits(Selector):
     takes_min_users = True
 
     def resolve(self, request: Request) -> Request:
+        asked = request.max_items
         request = super().resolve(request)
         settings: BitsSettings = request.settings
         most = request.max_items or self.default_max_items
         items = tuple(int(n) for n in settings.round_items or (most,) * len(settings.budget_split))
+        if asked not in (None, max(items)):
+            raise InputError(
+                f"{param('max_items_per_user')} ({asked}) and the largest of {param('round_items')} ({max(items)}) "
+                "differ: drop one of them"
+            )
         settings = replace(settings, budget_split=tuple(settings.budget_split), round_items=items)
         return replace(request, max_items=max(items), settings=settings)
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,6 +275,10 @@ def test_keep_probability_of_rounds_that_take_fewer_items_than_users_hold():
             "--round_items must be an integer from 1 to 1e.06, got 0",
         ),
         ({"budget_split": (1.0,), "round_items": (2.5,)}, "--round_items must be an integer"),
+        (
+            {"budget_split": (0.5, 0.5), "round_items": (4, 6), "max_items_per_user": 8},
+            r"^--max_items_per_user \(8\) and the largest of --round_items \(6\) differ: drop one of them$",
+        ),
         ({"budget_split": (0.5, 0.6)}, "budget_split|shares"),
         ({"budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
     ],
@@ -281,6 +286,12 @@ def test_keep_probability_of_rounds_that_take_fewer_items_than_users_hold():
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         plan(**options)
+
+
+def test_items_of_rounds_say_how_many_count():
+    config = SelectionConfig(1.0, 1e-5, "bits", budget_split=(0.5, 0.5), round_items=(4, 6))
+    assert config.resolve().max_items_per_user == 6
+    assert config.resolve().resolve() == config.resolve() == replace(config, max_items_per_user=6).resolve()
 
 
 def test_a_budget_without_a_table_is_refused():
