@@ -242,6 +242,20 @@ REFUSALS = [
         {"method": "gsu", "gsu_score_constants": (1.0, 0.0, 0.0, 0.0, -0.5, 2.4, 1.1)},
         "--gsu_score_constants: k1 and k2 must be above 0",
     ),
+    *(
+        (
+            {"method": "gsu", "gsu_score_constants": constants},
+            "--gsu_score_constants: a + a1 (V - 1/2) must be finite for V from 0 to 1, and k1 exp(kk (V - 1/2)) "
+            "between 1e-130 and 1e+130",
+        )
+        for constants in (
+            (1.0, 0.0, 0.8, 2000.0, -0.5, 2.4, 1.1),
+            (1.0, 0.0, 0.8, -2000.0, -0.5, 2.4, 1.1),
+            (1.0, 0.0, 1e-320, 0.0, -0.5, 2.4, 1.1),
+            (1.0, 0.0, 1e308, -50.0, -0.5, 2.4, 1.1),
+            (-1.5e308, 1.5e308, 0.8, 0.0, -0.5, 2.4, 1.1),
+        )
+    ),
 ]
 
 

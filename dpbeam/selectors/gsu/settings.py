@@ -14,6 +14,7 @@ from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 _CAP_AT_100 = 0.5
 DEFAULT_ROUNDS = 8
 _SCORE_NAMES = ("a", "a1", "k1", "kk", "b", "k2", "g")
+_LOG_WIDTH = 130 * math.log(10)
 
 
 @dataclass(frozen=True)
@@ -118,5 +119,11 @@ def _check(settings: GsuSettings, delta: float) -> None:
         raise InputError(
             f"{param('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
         )
-    if constants[2] <= 0 or constants[5] <= 0:
+    a, a1, k1, kk, _, k2, _ = constants
+    if k1 <= 0 or k2 <= 0:
         raise InputError(f"{param('gsu_score_constants')}: k1 and k2 must be above 0")
+    if not math.isfinite(abs(a) + abs(a1)) or abs(math.log(k1)) + abs(kk) / 2 > _LOG_WIDTH:
+        raise InputError(
+            f"{param('gsu_score_constants')}: a + a1 (V - 1/2) must be finite for V from 0 to 1, and "
+            "k1 exp(kk (V - 1/2)) between 1e-130 and 1e+130"
+        )

@@ -8,12 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
+from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from tests.selectors.gsu import reference
 from tests.support.instances import csr
+from tests.support.running import key, names, release
 
 score_values = st.one_of(st.just(1.0), st.integers(66, SCORE_ONE).map(lambda k: k / SCORE_ONE))
+
+
+@pytest.mark.parametrize("k1,kk", [(0.8, 590.0), (0.8, -590.0), (1e-129, 0.0), (1e129, 0.0), (1e-60, 300.0)])
+def test_scores_at_the_ends_of_what_settings_allow_are_numbers(k1, kk):
+    constants = (1.0, -0.5, k1, kk, -0.5, 2.4, 1.1)
+    plan = make_plan(SelectionConfig(1.0, 1e-5, "gsu", gsu_score_constants=constants, max_items_per_user=8))
+    pairs = [(f"user {u}", f"item {i}") for i in range(40) for u in range(3 * i)]
+    assert names(release(plan.program, pairs, key("ends"))) <= {f"item {i}" for i in range(40)}
 
 
 def check_row(units: list[int], score: list[float], cap: float) -> None:
