@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import uniform_l2_units
+from dpbeam.kernels.grid import l2_units
 
 #: Share of mu^2 that the histogram of items per user costs.
 HISTOGRAM_SHARE = 0.04
@@ -65,6 +65,4 @@ def clip_losses(noisy: np.ndarray, d: int, sigma: float) -> tuple[dict[int, floa
 
 def clipped_weights(rows: Csr, clip: int) -> np.ndarray:
     """1/sqrt(max(clip, m)) for each pair of a user of m items, (pairs,) int64 units, l2 norm at most 1 exactly."""
-    degrees = np.maximum(rows.degrees, clip)
-    table = uniform_l2_units(int(degrees.max(initial=clip)))
-    return rows.per_pair(table[degrees])
+    return rows.per_pair(l2_units(np.maximum(rows.degrees, clip)))

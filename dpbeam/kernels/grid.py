@@ -21,11 +21,17 @@ _TOO_LARGE = "a row's l2 norm is above one"
 
 def uniform_l2_units(max_degree: int) -> np.ndarray:
     """Largest integer x_d with d x_d^2 <= 2^60, for d = 0..max_degree (entry 0 is 0). int64, exact."""
-    bound = NORM_UNITS // np.maximum(np.arange(max_degree + 1, dtype=np.int64), 1)
+    table = l2_units(np.maximum(np.arange(max_degree + 1, dtype=np.int64), 1))
+    table[0] = 0
+    return table
+
+
+def l2_units(degrees: np.ndarray) -> np.ndarray:
+    """Largest integer x with d x^2 <= 2^60 for each d of `degrees`, int64 >= 1. int64, exact."""
+    bound = NORM_UNITS // degrees
     root = np.floor(np.sqrt(bound.astype(np.float64))).astype(np.int64)
     root -= root * root > bound  # a root of at most 2^30 is off by one at most
     root += (root + 1) * (root + 1) <= bound
-    root[0] = 0
     return root
 
 

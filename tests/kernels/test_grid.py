@@ -13,6 +13,7 @@ from dpbeam.kernels.grid import (
     NORM_UNITS,
     UNITS,
     floor_to_unit_norm,
+    l2_units,
     public_grid,
     threshold_units,
     uniform_l1_units,
@@ -27,6 +28,7 @@ def norms(units: np.ndarray, offsets: np.ndarray) -> list[int]:
 
 def test_uniform_tables_hold_the_largest_allowed_integers():
     l2, l1 = uniform_l2_units(3000), uniform_l1_units(3000)
+    assert (l2_units(np.arange(3000, 0, -1)) == l2[:0:-1]).all()
     assert l2.dtype == l1.dtype == np.int64
     assert l2[0] == l1[0] == 0
     for d in range(1, 3001):

@@ -1,6 +1,7 @@
 """gauss-rank: its three rankings against dictionaries, its sensitivity in exact integers, its plan and its trips."""
 
 import math
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
@@ -172,6 +173,17 @@ def test_a_users_weights_have_norm_at_most_one_and_nearly_reach_it(degrees, clip
         if m >= clip:
             assert sum((x + 1) * (x + 1) for x in own) > NORM_UNITS
         assert all(x == math.isqrt(NORM_UNITS // max(clip, m)) for x in own)
+
+
+def test_weights_clipped_by_a_long_list_need_no_table_of_it():
+    rows = Csr(np.array([0, 2, 3]), np.array([0, 5, 1]))
+    tracemalloc.start()
+    try:
+        units = clipped_weights(rows, 10_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert units.tolist() == [math.isqrt(NORM_UNITS // 10_000_000)] * 3
 
 
 @settings(max_examples=25, deadline=None)
