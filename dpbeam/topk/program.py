@@ -71,12 +71,16 @@ def answer(plan: TopKPlan, gathered: Gathered, positions: np.ndarray, key: RunKe
     noisy = pa.nulls(len(positions), pa.int64())
     if plan.counts is not None:
         noisy = pa.array(plan.counts.release(gathered.counts[positions], gathered.fp[positions], key))
+    return _ranking(gathered.items.take(pa.array(positions)), noisy, gathered.kinds)
+
+
+def _ranking(items: pa.Array, noisy: pa.Array, kinds: bytes) -> pa.RecordBatch:
+    """Items in rank order, with their noisy counts, as the result."""
     schema = pa.schema(
         [(RANK, pa.int64()), (ITEM, pa.large_binary()), (NOISY_COUNT, pa.int64())],
-        metadata={METADATA_KEY: gathered.kinds},
+        metadata={METADATA_KEY: kinds},
     )
-    ranks = pa.array(np.arange(1, len(positions) + 1))
-    return pa.RecordBatch.from_arrays([ranks, gathered.items.take(pa.array(positions)), noisy], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.array(np.arange(1, len(items) + 1)), items, noisy], schema=schema)
 
 
 class TopKProgram(Extended):
@@ -126,12 +130,7 @@ class TopKProgram(Extended):
         if not count:
             return None
         noisy = pa.nulls(count, pa.int64()) if self.plan.counts is None else pa.array(state["noisy"])
-        schema = pa.schema(
-            [(RANK, pa.int64()), (ITEM, pa.large_binary()), (NOISY_COUNT, pa.int64())],
-            metadata={METADATA_KEY: state["kinds"][0].as_py()},
-        )
-        columns = [pa.array(np.arange(1, count + 1)), state["items"], noisy]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return _ranking(state["items"], noisy, state["kinds"][0].as_py())
 
 
 def _remembered(chosen: pa.RecordBatch) -> Columns:

@@ -45,12 +45,8 @@ class GsuCalibration:
       G, V: (R,) drift and variance factors at the checkpoints; V[-1] is 1.
       thresholds: (R,) rho_k, inf where a checkpoint tests nothing.
       caps: (D0 + 1,) largest weight of a user of degree d on one item; index 0 is unused (NaN).
-      multiplier: m, the common factor on the spending shares.
     """
 
-    epsilon: float
-    delta: float
-    delta_gauss: float
     delta_threshold: float
     sigma: float
     round_sigmas: np.ndarray
@@ -60,15 +56,8 @@ class GsuCalibration:
     V: np.ndarray
     thresholds: np.ndarray
     caps: np.ndarray
-    multiplier: float
     max_items: int
     c0: float
-    eta: float
-    spending: tuple[float, ...]
-
-    @property
-    def rounds(self) -> int:
-        return len(self.fractions)
 
     def event(self) -> ComposedEvent:
         """The run as an event for the ledger: R Gaussian rounds and the cumulative thresholds."""
@@ -191,8 +180,8 @@ def _bisected(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.n
     return np.where(whole, 1.0, good)
 
 
-def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> tuple[float, np.ndarray]:
-    """(m, rho): rho_k = c0 G_k + sigma sqrt(V_k) isf(allowance_k), rounded up; inf where the share is 0.
+def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> np.ndarray:
+    """rho_k = c0 G_k + sigma sqrt(V_k) isf(allowance_k), rounded up; inf where the share is 0.
 
     The crossing probability at drift c0, recomputed from the thresholds in floating point, is at most the
     allowance of one item at degree D0.
@@ -205,7 +194,7 @@ def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> tu
         noise = deviations * np.where(tested, quantile, 0.0)
         thresholds = np.where(tested, c0 * G + noise + ROUND_UP * (c0 * G + np.abs(noise)), np.inf)
         if crossing_bound(thresholds, G, deviations, c0) <= allowed:
-            return m, thresholds
+            return thresholds
         m, step = m * (1 - step), min(0.5, 2 * step)  # rounding was larger than the margin
 
 
@@ -259,7 +248,7 @@ def calibrate_gsu(
 
     target = delta_threshold * SLACK
     deviations = sigma * np.sqrt(V)
-    m, thresholds = _thresholds_that_admit_c0(shares, target, max_items, c0, G, deviations)
+    thresholds = _thresholds_that_admit_c0(shares, target, max_items, c0, G, deviations)
     # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
     allowed = item_allowance(target, np.arange(1, max_items + 1, dtype=np.float64))
     caps = largest_weights(thresholds, G, deviations, allowed, c0)
@@ -274,16 +263,4 @@ def calibrate_gsu(
     }
     for array in arrays.values():
         array.setflags(write=False)
-    return GsuCalibration(
-        epsilon=epsilon,
-        delta=delta,
-        delta_gauss=delta_gauss,
-        delta_threshold=delta_threshold,
-        sigma=sigma,
-        multiplier=m,
-        max_items=max_items,
-        c0=c0,
-        eta=float(eta),
-        spending=tuple(shares.tolist()),
-        **arrays,
-    )
+    return GsuCalibration(delta_threshold=delta_threshold, sigma=sigma, max_items=max_items, c0=c0, **arrays)

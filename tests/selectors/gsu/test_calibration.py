@@ -14,13 +14,15 @@ from dpbeam.accounting.events import ComposedEvent, InconsistentEventError
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta, gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.threshold import item_allowance
-from dpbeam.selectors.gsu.calibration import calibrate_gsu
+from dpbeam.selectors.gsu.calibration import calibrate_gsu, split_delta
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, geometric_fractions, spending
 
 
-def calibrate_preset(name, epsilon=1.0, delta=1e-5, **changes):
+def preset_arguments(name, **changes):
     preset = GSU_PRESETS[name]
     values = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
         "fractions": preset.fractions,
         "spending": preset.spending,
         "delta_gauss_share": preset.delta_gauss_share,
@@ -28,17 +30,21 @@ def calibrate_preset(name, epsilon=1.0, delta=1e-5, **changes):
         "c0": preset.c0,
         "eta": preset.eta,
     }
-    return calibrate_gsu(epsilon, delta, **{**values, **changes})
+    return {**values, **changes}
+
+
+def calibrate_preset(name, **changes):
+    return calibrate_gsu(**preset_arguments(name, **changes))
 
 
 class Definition:
     """The walk of one item from the definition alone (fractions, eta, sigma), in 50 digits."""
 
-    def __init__(self, calibration):
+    def __init__(self, calibration, eta):
         with mp.workdps(50):
             f = [mp.mpf(value) for value in calibration.fractions]
             mids = [sum(f[:r], mp.mpf(0)) + f[r] / 2 for r in range(len(f))]
-            raw = [mp.exp(mp.mpf(calibration.eta) * mid) for mid in mids]
+            raw = [mp.exp(mp.mpf(eta) * mid) for mid in mids]
             norm = mp.sqrt(sum(a * a * share for a, share in zip(raw, f)))
             self.a = [a / norm for a in raw]
             self.G = [sum(a * s for a, s in zip(self.a[: k + 1], f)) for k in range(len(f))]
@@ -77,8 +83,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_degree_stays_within_its_allowance(case):
     name, changes = CASES[case]
-    got = calibrate_preset(name, **changes)
-    walk = Definition(got)
+    given = preset_arguments(name, **changes)
+    got = calibrate_gsu(**given)
+    walk = Definition(got, given["eta"])
     for degree in range(1, got.max_items + 1):
         cap = mp.mpf(got.caps[degree])
         allowed = allowance(got.delta_threshold, degree)
@@ -94,23 +101,27 @@ def test_every_degree_stays_within_its_allowance(case):
 @pytest.mark.parametrize("case", CASES)
 def test_coefficients_follow_the_definition(case):
     name, changes = CASES[case]
-    got = calibrate_preset(name, **changes)
-    walk = Definition(got)
+    given = preset_arguments(name, **changes)
+    got = calibrate_gsu(**given)
+    walk = Definition(got, given["eta"])
     for values, exact in ((got.a, walk.a), (got.G, walk.G), (got.V, walk.V)):
         assert values == pytest.approx([float(x) for x in exact], rel=1e-13)
     assert got.V[-1] == 1.0
     assert sum(map(Fraction, got.fractions.tolist())) <= 1
-    assert 1 - 1e-12 <= got.multiplier < (1.05 if case == "large delta" else 1.0001)
-    assert Fraction(got.delta_gauss) + Fraction(got.delta_threshold) <= Fraction(got.delta)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_gaussian_part(case):
     name, changes = CASES[case]
-    got = calibrate_preset(name, **changes)
-    assert got.sigma == gaussian_sigma(got.epsilon, got.delta_gauss)
+    given = preset_arguments(name, **changes)
+    got, epsilon = calibrate_gsu(**given), given["epsilon"]
+    gauss, threshold = split_delta(given["delta"], given["delta_gauss_share"])
+    assert threshold == got.delta_threshold and Fraction(gauss) + Fraction(threshold) <= Fraction(
+        given["delta"]
+    )
+    assert got.sigma == gaussian_sigma(epsilon, gauss)
     assert compose_sigmas(got.round_sigmas.tolist()) >= got.sigma
-    assert gaussian_delta(got.epsilon, compose_sigmas(got.round_sigmas.tolist())) <= got.delta_gauss
+    assert gaussian_delta(epsilon, compose_sigmas(got.round_sigmas.tolist())) <= gauss
     assert got.round_sigmas == pytest.approx(got.sigma / np.sqrt(got.fractions), rel=1e-12)
 
 
@@ -134,7 +145,6 @@ def test_one_round_is_the_one_shot_threshold():
     got = calibrate_preset("gsu2", fractions=(1.0,), spending=(1.0,))
     want = got.c0 + got.sigma * stats.norm.isf(item_allowance(got.delta_threshold, got.max_items))
     assert want <= got.thresholds[0] <= want + 1e-8
-    assert got.multiplier == pytest.approx(1.0, abs=1e-12)
 
 
 def simulate(got, degree, weight, runs, rng, scale=None):
@@ -142,7 +152,7 @@ def simulate(got, degree, weight, runs, rng, scale=None):
     crossed = np.zeros((runs, degree), dtype=bool)
     z = np.zeros((runs, degree))
     sigmas = got.round_sigmas if scale is None else scale
-    for r in range(got.rounds):
+    for r in range(len(got.fractions)):
         z += got.a[r] * got.fractions[r] * (weight + sigmas[r] * rng.standard_normal((runs, degree)))
         crossed |= z >= got.thresholds[r]
     return np.count_nonzero(crossed.any(axis=1))
@@ -171,11 +181,11 @@ def test_novel_items_cross_within_their_allowance(name):
 
 def test_ends_of_the_range():
     wide = calibrate_preset("gsu16", epsilon=10.0, delta=1e-15, max_items=5000, c0=0.2)
-    walk = Definition(wide)
+    walk = Definition(wide, GSU_PRESETS["gsu16"].eta)
     for degree in (1, 2, 10, 100, 1000, 4999, 5000):
         assert walk.crossing(mp.mpf(wide.caps[degree])) <= allowance(wide.delta_threshold, degree)
     many = calibrate_gsu(0.05, 1e-15, (1 / 64,) * 64, spending(64, 0.5), 0.7, 50, 0.3, 1.0)
-    walk = Definition(many)
+    walk = Definition(many, 1.0)
     for degree in (1, 10, 50):
         assert walk.crossing(mp.mpf(many.caps[degree])) <= allowance(many.delta_threshold, degree)
 
