@@ -289,7 +289,7 @@ class Selector(ABC):
           InputError: a value is out of range, or a precondition is violated.
         """
         request.settings.check()
-        return replace(request, max_items=given_or(request.max_items, self.default_max_items))
+        return replace(request, max_items=value_or(request.max_items, self.default_max_items))
 
     @abstractmethod
     def plan(self, request: Request) -> Calibration:
@@ -338,7 +338,7 @@ class Selector(ABC):
         return ()
 
 
-def given_or(value: Any, default: Any) -> Any:
+def value_or(value: Any, default: Any) -> Any:
     """A setting, or its default where none is given."""
     return default if value is None else value
 

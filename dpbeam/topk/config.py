@@ -20,7 +20,7 @@ from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCount
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
 from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan, overdrawn
-from dpbeam.selectors.base import given_or
+from dpbeam.selectors.base import value_or
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
@@ -297,7 +297,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
             raise InputError("noisy_counts is none of the settings of a domain's selection, which shows none")
         config = replace(config, selection=selection)
         config = replace(
-            config, selector_share=given_or(config.selector_share, default_share(config.mechanism, config.k))
+            config, selector_share=value_or(config.selector_share, default_share(config.mechanism, config.k))
         )
     elif config.selector_share is not None:
         raise InputError(
@@ -310,7 +310,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
             "limited-domain"
         )
     if config.noisy_counts:
-        config = replace(config, noisy_count_share=given_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
+        config = replace(config, noisy_count_share=value_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
     elif config.noisy_count_share is not None:
         raise InputError(f"{param('noisy_count_share')} needs {param('noisy_counts')}")
     for name in ("selector_share", "noisy_count_share"):

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 
 from dpbeam.accounting.budget import check_share
 from dpbeam.errors import InputError, param
-from dpbeam.selectors.base import Request, Settings, given_or, setting
+from dpbeam.selectors.base import Request, Settings, setting, value_or
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
 # With D0 = 100 a user of full degree may give more to one item than the presets' D0 of 300 or 400 allows for.
@@ -55,17 +55,17 @@ def resolve_gsu(request: Request) -> Request:
     settings: GsuSettings = request.settings
     settings.check()
     preset = _preset(settings)
-    max_items = given_or(request.max_items, preset.max_items)
-    fractions = tuple(given_or(settings.gsu_fractions, preset.fractions))
+    max_items = value_or(request.max_items, preset.max_items)
+    fractions = tuple(value_or(settings.gsu_fractions, preset.fractions))
     resolved = replace(
         settings,
         rounds=len(fractions),
         gsu_fractions=fractions,
-        gsu_final_spending=given_or(settings.gsu_final_spending, preset.fin),
-        gsu_delta_share=given_or(settings.gsu_delta_share, preset.delta_gauss_share),
-        gsu_cap=given_or(settings.gsu_cap, _CAP_AT_100 if max_items <= 100 else preset.c0),
-        gsu_growth=given_or(settings.gsu_growth, preset.eta),
-        gsu_score_constants=given_or(settings.gsu_score_constants, astuple(preset.score)),
+        gsu_final_spending=value_or(settings.gsu_final_spending, preset.fin),
+        gsu_delta_share=value_or(settings.gsu_delta_share, preset.delta_gauss_share),
+        gsu_cap=value_or(settings.gsu_cap, _CAP_AT_100 if max_items <= 100 else preset.c0),
+        gsu_growth=value_or(settings.gsu_growth, preset.eta),
+        gsu_score_constants=value_or(settings.gsu_score_constants, astuple(preset.score)),
     )
     _check(resolved, request.delta)
     return replace(request, max_items=max_items, settings=resolved)
@@ -79,7 +79,7 @@ def _preset(settings: GsuSettings) -> GsuPreset:
                 f"{param('rounds')} ({settings.rounds}) and the number of {param('gsu_fractions')} ({rounds}) differ"
             )
         return min(GSU_PRESETS.values(), key=lambda p: abs(math.log(p.rounds / max(rounds, 1))))
-    name = f"gsu{given_or(settings.rounds, DEFAULT_ROUNDS)}"
+    name = f"gsu{value_or(settings.rounds, DEFAULT_ROUNDS)}"
     if name not in GSU_PRESETS:
         known = ", ".join(str(p.rounds) for p in GSU_PRESETS.values())
         raise InputError(
