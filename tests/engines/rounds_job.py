@@ -184,7 +184,7 @@ def write_lines(path: str, lines: list[str]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    from dpbeam import runners  # the launcher has it; shipped functions must not need it
+    from dpbeam.runners import job, options  # the launcher has it; shipped functions must not need it
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
@@ -194,11 +194,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--width", type=int, default=1000)
     args, beam_flags = parser.parse_known_args(argv)
-    beam_flags = runners.complete(beam_flags)
+    beam_flags = options.complete(beam_flags)
     pipeline = beam.Pipeline(options=PipelineOptions(beam_flags))
     build(pipeline, args)
     try:
-        runners.run_and_wait(pipeline, beam_flags)
+        job.run_and_wait(pipeline, beam_flags)
     except KeyboardInterrupt:
         return 130
     return 0
