@@ -240,12 +240,10 @@ def stage(
     """One file of items with their numbers, and if there is one the table of all so far, in the staging folder."""
     import pyarrow.parquet as pq
 
-    from dpbeam.engine.beam import owner
     from dpbeam.io.files import write_atomically
     from dpbeam.io.sinks import stage, write_shard
 
     folder = target.prepare()
-    owner.mark(folder)
     stage(folder, 0, 1, target.format, lambda file: write_shard(file, items, numbers, columns, target.format))
     if so_far is not None:
         write_atomically(target.staged_extra(SO_FAR), lambda file: pq.write_table(so_far, file))

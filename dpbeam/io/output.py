@@ -26,7 +26,7 @@ from apache_beam.io.filesystem import BeamIOError
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
-from dpbeam.engine.beam.owner import STAGING
+from dpbeam.engine.beam.owner import STAGING, mark
 from dpbeam.engine.beam.owner import remove as remove_folder
 from dpbeam.errors import InputError, complain
 from dpbeam.io.files import (
@@ -203,9 +203,14 @@ class OutputTarget:
         return FileSystems.join(self.staging, f"extra-{name}")
 
     def prepare(self) -> str:
-        """Make the staging folder, for its owner alone, and return it. Raises InputError if that fails."""
+        """Make the staging folder, for its owner alone, with the name of this process in it, and return it.
+
+        Raises:
+          InputError, UnavailableError: that fails.
+        """
         try:
             FileSystems.mkdirs(self.staging, private=True)
+            mark(self.staging, strictly=True)  # on a store workers take its absence for the end of the run
         except (BeamIOError, OSError) as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         return self.staging

@@ -9,7 +9,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError, UnavailableError
@@ -164,7 +163,7 @@ def _publish(
             job.input_digest = digest_input(job.input_paths(), key)
         with contextlib.ExitStack() as private:
             folder = private.enter_context(folder_of_run)
-            owner.mark(job.target.prepare())
+            job.target.prepare()
             with executor(job.beam_arguments, progress, verbose=job.options.verbose) as execute:
                 work(folder, execute)
             counts = folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None

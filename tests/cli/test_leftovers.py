@@ -170,7 +170,7 @@ class TestRemoval:
             raise PermissionError(13, "Permission denied")
 
         target = OutputTarget(str(tmp_path / "x"))
-        owner.mark(target.prepare())
+        target.prepare()
         pathlib.Path(target.staging, "block-0").touch()
         with monkeypatch.context() as patch:
             unlinking(patch, "block-0", denied)

@@ -7,10 +7,12 @@ import pathlib
 import pytest
 
 from dpbeam.engine.beam import owner
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io import output
 from dpbeam.io.output import OutputTarget, read_ledger, shards_named
 from dpbeam.io.output_formats import shard_name
+from dpbeam.storage.remote import UNAVAILABLE
+from tests.support import memory_store
 
 
 def stage(target, shards, text="x"):
@@ -274,11 +276,28 @@ def test_a_set_of_shards_that_is_not_whole(tmp_path, names):
     assert finished(f"{tmp_path}/out") is None
 
 
+def test_a_staging_folder_on_a_store_names_its_process_or_is_refused(monkeypatch):
+    store = memory_store.install(monkeypatch)
+    target = OutputTarget("s3://bucket/x")
+    target.prepare()
+    assert any(url.endswith(owner.FILE) for url in store.objects)
+
+    def away(kind, url):
+        if kind == "put":
+            raise OSError(UNAVAILABLE, "the store does not answer")
+
+    store.watch = away
+    with pytest.raises(
+        UnavailableError, match=r"^--output: cannot write 's3://bucket/y': the store does not answer"
+    ):
+        OutputTarget("s3://bucket/y").prepare()
+
+
 def test_a_staging_folder_that_cannot_be_looked_into_may_hold_output(tmp_path, monkeypatch):
     """That of another user, say."""
     target = OutputTarget(str(tmp_path / "x"))
     assert not output.holds_output(target.staging)
-    owner.mark(target.prepare())
+    target.prepare()
     assert not output.holds_output(target.staging)
     pathlib.Path(target.staging, "shard-00000-of-00001.txt").touch()
     assert output.holds_output(target.staging)

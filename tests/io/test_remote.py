@@ -9,7 +9,6 @@ import pytest
 from apache_beam.io.filesystem import BeamIOError
 
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
-from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError
 from dpbeam.io.files import identity, match_files
 from dpbeam.io.output import OutputTarget
@@ -66,7 +65,7 @@ def test_a_remote_input_is_never_overwritten():
 def write(prefix, items, **options):
     target = OutputTarget(prefix, "text", **options)
     target.check()
-    owner.mark(target.prepare())
+    target.prepare()
     batch = pa.record_batch({"item": pa.array(items, pa.large_binary())})
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         for attempt in range(2):  # the second finds the first's shards in place

@@ -31,6 +31,7 @@ FILE = "owner.json"
 KEY = "key"
 #: What the name of a run folder ends with while it is emptied: who may still write to it then finds no folder.
 REMOVED = ".removed"
+_SUPPRESSED = contextlib.suppress(OSError, BeamIOError)
 
 
 @dataclass(frozen=True)
@@ -67,27 +68,32 @@ class Owner:
         return "alive" if not fields or (fields[19] == self.started and fields[0] != "Z") else "gone"
 
 
-def mark(folder: str) -> None:
-    """Write this process into a folder. Trouble is left to whoever writes there next."""
-    _write(folder, Owner.this_process())
+def mark(folder: str, *, strictly: bool = False) -> None:
+    """Write this process into a folder.
+
+    Args:
+      strictly: raise OSError or BeamIOError where that fails; otherwise trouble is left to whoever writes there next.
+    """
+    with contextlib.nullcontext() if strictly else _SUPPRESSED:
+        _write(folder, Owner.this_process())
 
 
 def unmark(folder: str) -> None:
     """Say that this process is done with a folder, which stays: as if it were gone."""
-    _write(folder, replace(Owner.this_process(), started="ended"))
+    with _SUPPRESSED:
+        _write(folder, replace(Owner.this_process(), started="ended"))
 
 
 def _write(folder: str, owner: Owner) -> None:
     text = json.dumps(asdict(owner))
-    with contextlib.suppress(OSError, BeamIOError):
-        if FileSystems.is_local(folder):
-            Path(folder, FILE).write_text(text, encoding="utf-8")
-            return
-        path = FileSystems.join(folder, FILE)
-        if not FileSystems.appears_whole(path) and FileSystems.exists(path):
-            FileSystems.delete([path])
-        with FileSystems.create(path) as file:
-            file.write(text.encode())
+    if FileSystems.is_local(folder):
+        Path(folder, FILE).write_text(text, encoding="utf-8")
+        return
+    path = FileSystems.join(folder, FILE)
+    if not FileSystems.appears_whole(path) and FileSystems.exists(path):
+        FileSystems.delete([path])
+    with FileSystems.create(path) as file:
+        file.write(text.encode())
 
 
 def owner_of(folder: str) -> Owner | None:
