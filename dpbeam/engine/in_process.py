@@ -7,15 +7,14 @@ fixed key it releases the identical items as any runner, for any number of block
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.ahead import few_ahead
 from dpbeam.engine.program import (
     Keys,
     Program,
@@ -121,25 +120,7 @@ def run_trips(program: Program, blocks: list[Block], keys: Keys, *, threads: int
     if threads == 1 or sum(block.num_items for block in blocks) < LINKS_FOR_THREADS:
         return _run_trips(program, blocks, keys, map)
     with ThreadPoolExecutor(threads) as pool:
-        return _run_trips(program, blocks, keys, functools.partial(_few_ahead, pool, 2 * threads))
-
-
-def _few_ahead(pool: Executor, ahead: int, work: Callable[..., Any], *parts: Iterable[Any]) -> Iterator[Any]:
-    """As `pool.map`, but at most `ahead` calls are at work, wait, or have results that nobody took.
-
-    A program that ends makes all calls that wait in a pool before it exits, also where it was stopped.
-    """
-    made: deque[Future[Any]] = deque()
-    try:
-        for part in zip(*parts, strict=True):
-            if len(made) == ahead:
-                yield made.popleft().result()
-            made.append(pool.submit(work, *part))
-        while made:
-            yield made.popleft().result()
-    finally:
-        for future in made:
-            future.cancel()
+        return _run_trips(program, blocks, keys, functools.partial(few_ahead, pool, 2 * threads))
 
 
 def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable[..., Iterable]) -> Finished:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dpbeam.engine.in_process import _few_ahead
+from dpbeam.engine.ahead import few_ahead
 
 STOPPED = """
 import atexit, threading, time
@@ -33,7 +33,7 @@ atexit.register(lambda: print(len(made)))  # after the threads of pools have end
 def test_few_calls_are_ahead_of_who_takes_their_results():
     begun = []
     with ThreadPoolExecutor(2) as pool:
-        results = _few_ahead(pool, 4, lambda a, b: (begun.append(a), a + b)[1], range(50), range(100, 150))
+        results = few_ahead(pool, 4, lambda a, b: (begun.append(a), a + b)[1], range(50), range(100, 150))
         assert begun == []
         assert next(results) == 100
         pool.submit(int).result()  # in its turn
@@ -50,7 +50,7 @@ def test_a_call_that_fails_is_the_last():
         return 1 // (number - 3)
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
-        list(_few_ahead(pool, 4, work, range(50)))
+        list(few_ahead(pool, 4, work, range(50)))
     assert len(begun) <= 3 + 4
 
 

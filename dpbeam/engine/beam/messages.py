@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
+from dpbeam.engine.ahead import few_ahead
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import Columns, decode, encode
 
@@ -96,14 +96,8 @@ def receive(
     if store.is_local:
         yield from (_open(store, element, unpack) for element in elements)
         return
-    waiting: deque[Future] = deque()
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        for element in elements:
-            waiting.append(pool.submit(_open, store, element, unpack))
-            if len(waiting) > _REQUESTS:  # a receiver may handle more than it can hold
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from few_ahead(pool, _REQUESTS + 1, functools.partial(_open, store, unpack=unpack), elements)
 
 
 def let_pairs_go(store: RunStore) -> None:
