@@ -204,19 +204,17 @@ def _numbers(rows: Rows, place: int, name: str) -> np.ndarray:
     column = rows.items[place]
     if not pa.types.is_large_string(column.type):
         return floats(column, name)
-    if len(bad := canonical.invalid_utf8(column.cast(pa.large_binary()))):
-        raise _no_number(rows, int(bad[0]), name)
-    text = pc.utf8_trim_whitespace(column)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
+        text = pc.utf8_trim_whitespace(column)
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
         return floats(pc.cast(text, pa.float64()), name)
     except pa.ArrowInvalid:
-        row = next(i for i, cell in enumerate(text.to_pylist()) if cell is not None and not _is_number(cell))
-        raise _no_number(rows, row, name) from None
-
-
-def _no_number(rows: Rows, row: int, name: str) -> InputError:
-    return InputError(f"{rows.where(row)}: column '{name}' holds no number")
+        if len(odd := canonical.invalid_utf8(column.cast(pa.large_binary()))):
+            row = int(odd[0])
+        else:
+            cells = enumerate(text.to_pylist())
+            row = next(i for i, cell in cells if cell is not None and not _is_number(cell))
+        raise InputError(f"{rows.where(row)}: column '{name}' holds no number") from None
 
 
 def _is_number(text: str) -> bool:
