@@ -61,8 +61,8 @@ def _run(argv: Sequence[str]) -> int:
     files = [page_file] if pdf_file is None else [page_file, pdf_file]
     for file in files:
         file.check(overwrite=overwrite)
-    if pdf_file is not None and os.path.realpath(pdf_file) == os.path.realpath(page_file):
-        raise InputError("--pdf: name another file than --output")
+    if pdf_file is not None:
+        pdf_file.check_apart(page_file)
     text, ledger, statements = read_and_check(path)
     if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=options.contents)

@@ -249,8 +249,7 @@ def _close(options: SeriesOptions) -> int:
 def _check_open(window: SeriesWindow) -> None:
     if "output" not in window.settings:
         raise InputError("--folder: this series was opened by dpbeam.Series and has no output; go on there")
-    if not is_open(window):
-        raise InputError("--folder: the opening of this series was cut short; give dpbeam series open again")
+    window.check_paid()
 
 
 _DO = {"open": open_series, "erase": _erase, "show": _show, "close": _close}

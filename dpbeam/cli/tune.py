@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -204,8 +203,8 @@ def _check_files(options: TuneOptions) -> None:
             options.said[name].check(overwrite=options.overwrite)
     if options.plot is not None:
         format_of(options.plot, "--plot")
-        if options.output is not None and os.path.realpath(options.plot) == os.path.realpath(options.output):
-            raise InputError("--plot: name another file than --output")
+        if options.output is not None:
+            options.plot.check_apart(options.output)
 
 
 def _model(options: TuneOptions) -> Model:

@@ -60,12 +60,9 @@ def _run(argv: Sequence[str]) -> int:
     for path in paths:
         try:
             verdicts.append(_verified(path, options))
-        except InputError as error:
+        except (InputError, UnavailableError) as error:
             complain(f"dpbeam verify: error: {error}")
-            unread = ExitCode.REFUSED
-        except UnavailableError as error:
-            complain(f"dpbeam verify: error: {error}")
-            unread = max(unread, ExitCode.FAILED)
+            unread = max(unread, ExitCode.REFUSED if isinstance(error, InputError) else ExitCode.FAILED)
     if options.json:
         emit(json.dumps(verdicts, indent=2, ensure_ascii=False))
     else:

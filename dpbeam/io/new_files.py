@@ -75,6 +75,11 @@ class NewFile(str):
         self._check_release()
         self._check_folder()
 
+    def check_apart(self, other: NewFile) -> None:
+        """Refuse one file for two flags. Raises InputError naming them."""
+        if os.path.realpath(self) == os.path.realpath(other):
+            raise InputError(f"{self.flag}: name another file than {other.flag}")
+
     def _mode(self) -> int | None:
         """Of what lies there, links not followed; None where there is nothing."""
         try:

@@ -43,7 +43,9 @@ O = TypeVar("O", bound=ReleaseOptions)
 #: Flags that say how pairs are read, partitioned and passed over.
 _OF_PAIRS = (
     *(declared.name for declared in InputOptions.own_flags()),
-    *("not_private_counts", "num_shards", "passes_per_job"),
+    "not_private_counts",
+    "num_shards",
+    "passes_per_job",
 )
 # Flags that name what is read of the users' data.
 _INPUTS = ("input", "agents", "histogram")

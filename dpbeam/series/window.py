@@ -362,11 +362,19 @@ class SeriesWindow:
                 f"would not be recognised; open the series with {param('item_type')} as the input has it"
             )
 
-    def _check_open(self, made: Made) -> None:
+    def check_paid(self) -> None:
+        """Refuse a series of the command whose opening has not come to its end: no account may have paid for it.
+
+        Raises:
+          InputError: naming the folder.
+        """
         if self.store is not None and "output" in self.settings and not self.store.opened:
-            raise InputError(  # no account has paid for it yet
+            raise InputError(
                 f"{param('folder')}: the opening of this series was cut short; give dpbeam series open again"
             )
+
+    def _check_open(self, made: Made) -> None:
+        self.check_paid()
         if made.closed:
             raise InputError(
                 "the series is closed; open another one, with what this one released as known items"
