@@ -12,6 +12,7 @@ boundary; only the draws that tie ask for the other 128 bits, from a use of thei
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -191,12 +192,24 @@ def start_of_fractions(fraction: np.ndarray | None, fraction_bits: int, n: int) 
 def draw_tables(tables: Sequence[AliasTable], bits: Bits, rows: slice) -> Iterator[np.ndarray]:
     """Independent draws from each table for the items of a slice: (rows,) int32, table by table."""
     first_uses = uses_of(len(tables)) - len(tables)
-    words = np.empty((0, _WORDS), np.uint32)
-    for i, table in enumerate(tables):
-        if i % _WORDS == 0:
-            words = bits(i // _WORDS, rows).view(np.uint32).reshape(-1, _WORDS)
+    n, words, read = rows.stop - rows.start, np.empty((0, _WORDS), np.uint32), -1
+    # Tables that follow each other are often one table: to draw from it once for all of them keeps threads busy, which
+    # would else wait for each other between short steps.
+    for _, run in itertools.groupby(range(len(tables)), key=lambda i: id(tables[i])):
+        drawn = list(run)
+        first = np.empty((len(drawn), n), np.uint32)
+        for place, i in enumerate(drawn):
+            if i // _WORDS != read:
+                read = i // _WORDS
+                words = bits(read, rows).view(np.uint32).reshape(-1, _WORDS)
+            first[place] = words[:, i % _WORDS]
 
-        def more(positions: np.ndarray, use: int = first_uses + i) -> np.ndarray:
-            return bits(use, positions + rows.start)
+        def more(positions: np.ndarray, start: int = drawn[0]) -> np.ndarray:
+            parts = positions // n
+            rest = np.empty((len(positions), 2), np.uint64)
+            for part in np.unique(parts).tolist():
+                these = parts == part
+                rest[these] = bits(first_uses + start + part, positions[these] % n + rows.start)
+            return rest
 
-        yield table.draw(np.ascontiguousarray(words[:, i % _WORDS]), more)
+        yield from tables[drawn[0]].draw(first.reshape(-1), more).reshape(first.shape)
