@@ -38,6 +38,7 @@ ID_KINDS = (STRING, INT, BYTES)
 METADATA_KEY = b"dpbeam"
 
 _LENGTH_BYTES = 4
+_LAST_ASCII = 0x7F
 _CONVERT = "users and items are strings, integers or bytes; convert the column to one of these"
 _FRACTION = (r"(\.\d*?)0+$", r"\1"), (r"\.$", "")
 
@@ -400,6 +401,8 @@ def invalid_utf8(array: pa.Array) -> np.ndarray:
 
 
 def _is_utf8(array: pa.Array) -> bool:
+    if not array.null_count and not (bytes_views(array)[1] > _LAST_ASCII).any():
+        return True
     try:
         array.cast(pa.large_string())
     except pa.ArrowInvalid:
