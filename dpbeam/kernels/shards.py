@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns, pack_arrays
-from dpbeam.kernels.csr import running_sums
+from dpbeam.kernels.csr import running_sums, sums_at
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 
 
@@ -49,7 +49,7 @@ class Shard(Linked):
       per_link: name -> (links,) int64, what each block sent, in the order of `slots`; only where a program's reply
         differs between blocks.
       state: name -> (items,) array, what the program remembers between trips.
-      items: canonical bytes of the items, where loaded.
+      items: canonical bytes of the items, where loaded; or the numbers under which they are kept, int64.
       kinds: what the canonical bytes stand for, as in `Block`.
       broadcast: what the hub last said; set by the engine.
     """
@@ -189,17 +189,14 @@ def sum_messages(
     """
     if set(messages) != {int(b) for b in shard.block_ids}:
         raise RuntimeError(f"shard {shard.id} expected messages of {len(shard.block_ids)} blocks")
-    sums = {name: np.zeros(len(shard), np.int64) for name in names}
-    for position, block in enumerate(shard.block_ids):
-        slots = shard.links_of(position)
-        for name in names:
-            # A block's links are distinct items, but to add in one pass takes a third of reading and writing.
-            np.add.at(sums[name], slots, messages[int(block)][name])
-    return sums
+    return {
+        name: sums_at(shard.slots, values, len(shard))
+        for name, values in link_messages(shard, names, messages).items()
+    }
 
 
 def link_messages(
-    shard: Shard, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
+    shard: Linked, names: Sequence[str], messages: Mapping[int, Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """What every block sent, before it is summed: name -> (links,) int64 in the order of `slots`.
 

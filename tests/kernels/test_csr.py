@@ -1,10 +1,13 @@
 """Rows of user items in compressed form, against lists."""
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbeam.kernels.csr import Csr, integer_row_sums
+from dpbeam.kernels import csr as csr_module
+from dpbeam.kernels.csr import Csr, integer_row_sums, joined, sums_at
 from tests.support.instances import csr
 
 sets = st.lists(st.frozensets(st.integers(0, 9), max_size=6).map(sorted), min_size=1, max_size=12)
@@ -46,3 +49,32 @@ def test_row_sums_are_exact_where_running_sums_wrap_around():
     for kind in (np.int64, np.uint64):
         values = np.full(60, 2**60 + 1, kind)
         assert integer_row_sums(values, np.arange(0, 61, 3)).tolist() == [3 * (2**60 + 1)] * 20
+
+
+@given(sets, st.integers(1, 20))
+def test_parts_are_whole_rows_in_order(rows, at_once):
+    matrix = csr(rows)
+    with mock.patch.object(csr_module, "PAIRS_AT_ONCE", at_once):
+        parts = list(matrix.parts())
+    assert [row for _, _, part in parts for row in to_lists(part)] == rows
+    for these, pairs, part in parts:
+        assert to_lists(part) == rows[these] and part.links.tolist() == matrix.links[pairs].tolist()
+        longest = max(map(len, rows[these]), default=0)
+        assert len(part.links) < at_once + longest
+
+
+def test_nothing_has_one_part():
+    assert [len(part.links) for _, _, part in csr([]).parts()] == [0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-(2**60), 2**60)), max_size=8), st.booleans())
+def test_sums_at_places_are_exact(pairs, narrow):
+    places, values = np.array(pairs, np.int64).reshape(-1, 2).T
+    sums = sums_at(places.astype(np.int32 if narrow else np.int64), values, 5)
+    assert sums.dtype == np.int64
+    assert sums.tolist() == [sum(value for place, value in pairs if place == at) for at in range(5)]
+
+
+def test_pieces_are_joined_array_by_array():
+    first, second = joined((np.arange(n), np.full(n, n)) for n in (2, 0, 1))
+    assert first.tolist() == [0, 1, 0] and second.tolist() == [2, 2, 1]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,10 +246,8 @@ def mad2r_bits(
     noise = NoiseSpec("gaussian", sigma)
     rho = novel_threshold(noise, plan.deltas[0], max_items_per_user, NovelWeight.of(noise, 1.0))
     rows = sampled(sets, max_items_per_user, rng)
-    degrees = np.maximum(rows.degrees, 1)
-    direct = rows.per_pair(np.floor(UNITS / np.sqrt(degrees)).astype(np.int64))
     tables = MadTables.create(tau=rho + 2 * sigma, max_adaptive_degree=max_adaptive_degree, b_min=1.0)
-    weight = _mad_weights(rows, tables, direct, num_items)
+    weight = _mad_weights(rows, tables, _equal_weights, num_items)
     noisy = weight + sigma * rng.standard_normal(num_items)
     released = (weight > 0) & (noisy >= rho)
     target = weight_of(plan.last, 0.5)
@@ -259,12 +257,21 @@ def mad2r_bits(
     tau = weight_of(plan.last, float(ndtr(2.0)))
     tables = MadTables.create(tau=tau, max_adaptive_degree=max_adaptive_degree, b_min=0.5)
     rows, _ = rows.select_rows(rows.degrees > 0)
-    direct = user_weights(rows, bias[rows.links], 0.5, 2.0)
+
+    def direct(part: Csr) -> np.ndarray:
+        return user_weights(part, bias[part.links], 0.5, 2.0)
+
     return released | _drawn(plan.last, _mad_weights(rows, tables, direct, num_items), rng)
 
 
-def _mad_weights(rows: Csr, tables: MadTables, direct: np.ndarray, num_items: int) -> np.ndarray:
-    """(items,) weights of a round of MAD."""
+def _equal_weights(rows: Csr) -> np.ndarray:
+    return rows.per_pair(np.floor(UNITS / np.sqrt(np.maximum(rows.degrees, 1))).astype(np.int64))
+
+
+def _mad_weights(
+    rows: Csr, tables: MadTables, direct: Callable[[Csr], np.ndarray], num_items: int
+) -> np.ndarray:
+    """(items,) weights of a round of MAD; `direct` as of `second_sums`."""
     initial = initial_sums(rows, tables, num_items)
     ratio = excess_ratio(initial, tables.tau_units)
     moved = second_sums(rows, tables, direct, ratio, num_items)

@@ -6,12 +6,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, joined, sums_at
 from dpbeam.kernels.grid import floor_to_unit_norm
 from dpbeam.selectors.gsu.presets import ScoreConstants
 
 SCORE_ONE = (1 << 16) - 1  # scores travel, and enter the state, as multiples of 1/65535
 _SMALLEST_SCORE = 1e-3
+
+
+def item_weights(rows: Csr, caps: np.ndarray, score: np.ndarray | None, num_items: int) -> np.ndarray:
+    """What all users together add to each item, (num_items,) int64 units.
+
+    Args:
+      rows: users' items.
+      caps: (largest degree + 1,) float64 in (0, 1], a user's cap by its degree.
+      score: (num_items,) uint16 multiples of 1/65535, 0 for an item that gets nothing; None: one for every item.
+    """
+
+    def filled(part: Csr) -> tuple[np.ndarray, np.ndarray]:
+        bars = caps.take(part.degrees)
+        if score is None:
+            return part.links, fill_weights(part, np.ones(len(part.links)), bars)
+        units = score.take(part.links)
+        kept = units > 0
+        part = part.restrict(kept)
+        return part.links, fill_weights(part, np.compress(kept, units) * (1.0 / SCORE_ONE), bars)
+
+    links, weights = joined(filled(part) for _, _, part in rows.parts())
+    return sums_at(links, weights, num_items)
 
 
 def fill_weights(rows: Csr, score: np.ndarray, caps: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, fill_weights, score_units
+from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, item_weights, score_units
 from dpbeam.selectors.gsu.presets import ScoreConstants
 
 
@@ -82,15 +82,7 @@ class GsuProgram(Program):
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
-        caps = self.caps[rows.degrees]
-        if trip == 0:
-            score = np.ones(len(rows.links))
-        else:
-            units = reply["score"].take(rows.links)
-            kept = units > 0
-            rows = rows.restrict(kept)
-            score = np.compress(kept, units) * (1.0 / SCORE_ONE)
-        return {"weight": rows.item_sums(fill_weights(rows, score, caps), block.num_items)}, None
+        return {"weight": item_weights(rows, self.caps, reply.get("score"), block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         """Every item's state moves on every round, also where nobody sent weight: its noise accumulates."""

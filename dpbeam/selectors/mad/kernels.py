@@ -16,11 +16,12 @@ the new user caused (`reroute_discount`), and weights up to two grid steps below
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, joined, sums_at
 from dpbeam.kernels.grid import UNITS, uniform_l1_units
 from dpbeam.selectors.mad.degrees import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
 
@@ -98,9 +99,22 @@ class MadTables:
         return np.append(by_degree, 0)[np.minimum(degrees, len(values))]
 
 
-def initial_sums(rows: Csr, tables: MadTables, num_items: int) -> np.ndarray:
-    """w_init: every adaptive user adds x_d to each of its items. (num_items,) int64 units."""
-    return rows.item_sums(rows.per_pair(tables.of_adaptive(tables.initial, rows.degrees)), num_items)
+def initial_sums(rows: Csr, tables: MadTables, num_items: int, kept: np.ndarray | None = None) -> np.ndarray:
+    """w_init: every adaptive user adds x_d to each of its items. (num_items,) int64 units.
+
+    Args:
+      kept: (pairs,) bool, the pairs that count; None: all.
+    """
+    links, weights = joined(
+        (part.links, part.per_pair(tables.of_adaptive(tables.initial, part.degrees)))
+        for part in _kept_parts(rows, kept)
+    )
+    return sums_at(links, weights, num_items)
+
+
+def _kept_parts(rows: Csr, kept: np.ndarray | None) -> Iterator[Csr]:
+    for _, pairs, part in rows.parts():
+        yield part if kept is None else part.restrict(kept[pairs]).filled()
 
 
 def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
@@ -115,15 +129,21 @@ def excess_ratio(initial: np.ndarray, tau_units: int) -> np.ndarray:
 
 
 def second_sums(
-    rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
+    rows: Csr,
+    tables: MadTables,
+    direct: Callable[[Csr], np.ndarray],
+    ratio: np.ndarray,
+    num_items: int,
+    kept: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What users add in the second trip: direct weight less the initial weight, plus rerouted excess.
 
     Two passes over the pairs: sums in units of 2^-38 and of the rest in units of 2^-76, both below 2^39 for each user.
 
     Args:
-      direct: (pairs,) int64 units, 1/sqrt(d) or the biased weights.
+      direct: the units that some rows give to each of their pairs, int64, 1/sqrt(d) or the biased weights.
       ratio: (num_items,) int64, `excess_ratio` of the block's items.
+      kept: as of `initial_sums`.
 
     Returns:
       whole: (num_items,) int64 units; high, low: (num_items,) int64 in [0, 2^23), the rest in units of 2^-53 and
@@ -132,25 +152,31 @@ def second_sums(
     Raises:
       ValueError: more than 2^23 users, whose sums might not fit.
     """
-    degrees = rows.degrees
-    if len(degrees) > _MOST_USERS:
-        raise ValueError(f"a block has at most {_MOST_USERS} users, got {len(degrees)}")
-    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
-    returned = rows.row_sums(ratio.take(rows.links))
-    receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
-    coefficient = tables.coefficient[degrees[receiving]]
-    fine = np.zeros(len(degrees), np.int64)
-    rerouted, fine[receiving] = _exact_product(coefficient, returned[receiving])
-    coarse[receiving] += rerouted
-    sums = rows.item_sums((direct << _COARSE_BITS) + rows.per_pair(coarse), num_items)
-    if not len(receiving):
-        none = np.zeros(num_items, np.int64)
-        return sums >> _COARSE_BITS, none, none
-    rest = rows.item_sums(rows.per_pair(fine), num_items)
+    if len(rows.offsets) - 1 > _MOST_USERS:
+        raise ValueError(f"a block has at most {_MOST_USERS} users, got {len(rows.offsets) - 1}")
+    links, coarse, fine = joined(
+        (part.links, *_second_units(part, tables, direct(part), ratio)) for part in _kept_parts(rows, kept)
+    )
+    sums, rest = sums_at(links, coarse, num_items), sums_at(links, fine, num_items)
     sums += rest >> _FINE_BITS
     rest &= _MASK_FINE
     rest |= (sums & _MASK_COARSE) << _FINE_BITS
     return sums >> _COARSE_BITS, rest >> 23, rest & _MASK_23
+
+
+def _second_units(
+    rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each pair adds: int64 units of 2^-38, and the rest of 2^-76."""
+    degrees = rows.degrees
+    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
+    fine = np.zeros(len(degrees), np.int64)
+    returned = rows.row_sums(ratio.take(rows.links))
+    receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
+    coefficient = tables.coefficient.take(degrees.take(receiving))
+    rerouted, fine[receiving] = _exact_product(coefficient, returned.take(receiving))
+    coarse[receiving] += rerouted
+    return (direct << _COARSE_BITS) + rows.per_pair(coarse), rows.per_pair(fine)
 
 
 _MOST_USERS = 1 << 23

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -89,9 +89,11 @@ class MadProgram(Program):
         rows = Csr(block.offsets, block.links)
         if trip == 0:
             return {"initial": initial_sums(rows, self.round.tables, block.num_items)}, None
-        direct = uniform_weights(rows, self._table)
-        sums = mad_second(rows, self.round.tables, direct, reply["ratio"], block.num_items)
+        sums = mad_second(rows, self.round.tables, self._direct, reply["ratio"], block.num_items)
         return {**sums, **users_of(rows, block.num_items, self.count_users)}, None
+
+    def _direct(self, rows: Csr) -> np.ndarray:
+        return uniform_weights(rows, self._table)
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
@@ -169,36 +171,40 @@ class Mad2rProgram(Program):
     def _weigh_first(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        rows, state = Csr(block.offsets, block.links), None
-        if self.resample and trip == 0:
-            state = sample_state(sample_mask(rows, block, keys.sample(1), self.max_items))
-        if self.resample:
-            rows = sampled(rows, state or block.state)
+        rows, kept = Csr(block.offsets, block.links), None
         if trip == 0:
-            return {"initial": initial_sums(rows, self.first.tables, block.num_items)}, state
-        direct = uniform_weights(rows, self._table)
-        sums = mad_second(rows, self.first.tables, direct, reply["ratio"], block.num_items)
-        return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None
+            if self.resample:
+                kept = sample_mask(rows, block, keys.sample(1), self.max_items)
+            sums = {"initial": initial_sums(rows, self.first.tables, block.num_items, kept)}
+            return sums, None if kept is None else sample_state(kept)
+        if self.resample:
+            kept = sampled(rows, block.state)
+        tables, ratio = self.first.tables, reply["ratio"]
+        sums = mad_second(rows, tables, self._direct, ratio, block.num_items, kept)
+        return {**sums, **users_of(rows, block.num_items, self.floor is not None, kept)}, None
+
+    def _direct(self, rows: Csr) -> np.ndarray:
+        return uniform_weights(rows, self._table)
 
     def _weigh_second(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
+        rows, tables = Csr(block.offsets, block.links), self.second.tables
         if trip == 2:
             bias = reply["bias"]
-            rows = Csr(block.offsets, block.links)
             kept = bias.take(rows.links) > 0
-            rows = rows.restrict(kept)
             if self.resample:
-                again = sample_mask(rows, block, keys.sample(2), self.max_items)
-                rows = rows.restrict(again)
-                kept[np.flatnonzero(kept)] = again
-            sums = {"initial": initial_sums(rows, self.second.tables, block.num_items)}
+                left = rows.restrict(kept)
+                kept[np.flatnonzero(kept)] = sample_mask(left, block, keys.sample(2), self.max_items)
+            sums = {"initial": initial_sums(rows, tables, block.num_items, kept)}
             return sums, {"bias": bias, **sample_state(kept)}
-        rows = sampled(Csr(block.offsets, block.links), block.state)
-        bias = block.state["bias"].take(rows.links) * (1.0 / BIAS_ONE)
-        direct = user_weights(rows, bias, self.b_min, self.b_max)
-        sums = mad_second(rows, self.second.tables, direct, reply["ratio"], block.num_items)
-        return {**sums, **users_of(rows, block.num_items, self.floor is not None)}, None
+        kept, bias = sampled(rows, block.state), block.state["bias"]
+
+        def direct(part: Csr) -> np.ndarray:
+            return user_weights(part, bias.take(part.links) * (1.0 / BIAS_ONE), self.b_min, self.b_max)
+
+        sums = mad_second(rows, tables, direct, reply["ratio"], block.num_items, kept)
+        return {**sums, **users_of(rows, block.num_items, self.floor is not None, kept)}, None
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         if trip != 1:
@@ -232,16 +238,19 @@ def sample_state(kept: np.ndarray) -> Columns:
     return {"sample": np.packbits(kept)}
 
 
-def sampled(rows: Csr, state: Columns) -> Csr:
-    """The rows with the pairs that `sample_state` kept."""
-    return rows.restrict(np.unpackbits(state["sample"], count=len(rows.links)).view(bool))
+def sampled(rows: Csr, state: Columns) -> np.ndarray:
+    """(pairs,) bool: the pairs that `sample_state` kept."""
+    return np.unpackbits(state["sample"], count=len(rows.links)).view(bool)
 
 
-def users_of(rows: Csr, num_items: int, counted: bool) -> dict[str, np.ndarray]:
-    """Users of every item, for a floor; nothing where none is `counted`."""
+def users_of(
+    rows: Csr, num_items: int, counted: bool, kept: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Users of every item in the pairs that are `kept`, for a floor; nothing where none is `counted`."""
     if not counted:
         return {}
-    return {USERS: rows.item_sums(np.ones(len(rows.links), np.int64), num_items)}
+    ones = np.ones(len(rows.links), np.int64) if kept is None else kept.astype(np.int64)
+    return {USERS: rows.item_sums(ones, num_items)}
 
 
 def mad_sum_names(trip: int) -> tuple[str, ...]:
@@ -250,10 +259,15 @@ def mad_sum_names(trip: int) -> tuple[str, ...]:
 
 
 def mad_second(
-    rows: Csr, tables: MadTables, direct: np.ndarray, ratio: np.ndarray, num_items: int
+    rows: Csr,
+    tables: MadTables,
+    direct: Callable[[Csr], np.ndarray],
+    ratio: np.ndarray,
+    num_items: int,
+    kept: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The second trip's message of a block."""
-    return dict(zip(mad_sum_names(1), second_sums(rows, tables, direct, ratio, num_items)))
+    """The second trip's message of a block; arguments as of `second_sums`."""
+    return dict(zip(mad_sum_names(1), second_sums(rows, tables, direct, ratio, num_items, kept)))
 
 
 def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndarray]]:

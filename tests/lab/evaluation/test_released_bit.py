@@ -12,10 +12,10 @@ from scipy.optimize import brentq
 
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.grid import UNITS
 from dpbeam.lab.evaluation import released_bit
 from dpbeam.lab.evaluation.allocation import ReleaseCurve
 from dpbeam.lab.evaluation.released_bit import (
+    _equal_weights,
     _mad_weights,
     mad2r_bits,
     policy_bits,
@@ -192,9 +192,7 @@ def test_a_user_moves_the_weights_of_mad_by_at_most_one(rows, tau):
     tables = MadTables.create(tau=tau, max_adaptive_degree=6, b_min=1.0)
 
     def weights(rows: list[list[int]]) -> np.ndarray:
-        sets = sets_of(rows)
-        direct = sets.per_pair(np.floor(UNITS / np.sqrt(sets.degrees)).astype(np.int64))
-        return _mad_weights(sets, tables, direct, 6)
+        return _mad_weights(sets_of(rows), tables, _equal_weights, 6)
 
     assert np.linalg.norm(weights(rows) - weights(rows[:-1])) <= 1 + 1e-7
 

@@ -1,6 +1,7 @@
 """MaxAdaptiveDegree on integers: exact sensitivity, agreement with exact arithmetic, dominance over Basic."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.kernels import csr as csr_module
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, uniform_l2_units
 from dpbeam.kernels.weights import uniform_weights
@@ -29,8 +31,12 @@ ONE = 1 << 152  # squared norm of one; exact totals are integers in units of 2^-
 L2 = uniform_l2_units(64)
 
 
-def direct_weights(rows: Csr, bias: np.ndarray | None, b_min: float, b_max: float) -> np.ndarray:
-    return uniform_weights(rows, L2) if bias is None else user_weights(rows, bias[rows.links], b_min, b_max)
+def equal_weights(rows: Csr) -> np.ndarray:
+    return uniform_weights(rows, L2)
+
+
+def direct_weights(bias: np.ndarray | None, b_min: float, b_max: float) -> Callable[[Csr], np.ndarray]:
+    return equal_weights if bias is None else lambda rows: user_weights(rows, bias[rows.links], b_min, b_max)
 
 
 def totals(sets, tables: MadTables, num_items: int, bias=None, b_min=1.0, b_max=1.0) -> list[int]:
@@ -38,7 +44,7 @@ def totals(sets, tables: MadTables, num_items: int, bias=None, b_min=1.0, b_max=
     rows = csr(sets)
     initial = initial_sums(rows, tables, num_items)
     ratio = excess_ratio(initial, tables.tau_units)
-    direct = direct_weights(rows, bias, b_min, b_max)
+    direct = direct_weights(bias, b_min, b_max)
     units, rest = total_weight(
         initial, *second_sums(rows, tables, direct, ratio, num_items), tables.tau_units
     )
@@ -251,21 +257,24 @@ def test_products_are_exact(rows):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_second_sums_are_exact(seed):
-    """Against Python's integers, with any ratios and direct weights up to one."""
+@pytest.mark.parametrize("at_once", [1 << 18, 64])
+def test_second_sums_are_exact(seed, at_once, monkeypatch):
+    """Against Python's integers, with any ratios and direct weights up to one, in one part and in many."""
+    monkeypatch.setattr(csr_module, "PAIRS_AT_ONCE", at_once)
     rng = np.random.default_rng(seed)
     tables = MadTables.create(tau=3.0, max_adaptive_degree=20, b_min=(0.5, 0.7, 1.0)[seed % 3])
     rows = csr([sorted(rng.choice(60, size, replace=False)) for size in rng.integers(0, 30, 200)])
-    direct = rng.integers(0, UNITS + 1, len(rows.links))
+    own, kept = rng.integers(0, UNITS + 1, 60), rng.random(len(rows.links)) < (seed + 1) / 4
     ratio = np.where(rng.random(60) < seed / 3, rng.integers(0, 1 << 52, 60), 0)
     expected = [0] * 60
     for start, stop in zip(rows.offsets, rows.offsets[1:]):
-        items, degree = rows.links[start:stop].tolist(), int(stop - start)
+        items = rows.links[start:stop][kept[start:stop]].tolist()
+        degree = len(items)
         adaptive = tables.min_degree <= degree <= tables.max_degree
         back = int(tables.coefficient[degree]) * sum(int(ratio[i]) for i in items) if adaptive else 0
-        for item, units in zip(items, direct[start:stop].tolist()):
+        for item, units in zip(items, own[items].tolist()):
             expected[item] += ((units - (int(tables.initial[degree]) if adaptive else 0)) << 46) + back
-    whole, high, low = second_sums(rows, tables, direct, ratio, 60)
+    whole, high, low = second_sums(rows, tables, lambda part: own[part.links], ratio, 60, kept)
     assert [(int(w) << 46) + (int(h) << 23) + int(x) for w, h, x in zip(whole, high, low)] == expected
     for limb in (high, low):
         assert limb.min() >= 0 and limb.max() < 1 << 23
@@ -276,7 +285,7 @@ def test_more_users_than_sums_can_hold_are_refused():
     empty = Csr(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
     tables = MadTables.create(tau=3.0, max_adaptive_degree=20, b_min=1.0)
     with pytest.raises(ValueError, match="8388608 users"):
-        second_sums(empty, tables, empty.links, np.zeros(1, np.int64), 1)
+        second_sums(empty, tables, equal_weights, np.zeros(1, np.int64), 1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -288,7 +297,7 @@ def test_blocks_add_up_exactly(seed):
     ratio = excess_ratio(initial, tables.tau_units)
     parts = [sets[at::7] for at in range(7)]
     assert np.array_equal(sum(initial_sums(csr(p), tables, items) for p in parts), initial)
-    sent = [second_sums(csr(p), tables, uniform_weights(csr(p), L2), ratio, items) for p in parts]
+    sent = [second_sums(csr(p), tables, equal_weights, ratio, items) for p in parts]
     assert all((limb >= 0).all() and (limb < 1 << 23).all() for _, *limbs in sent for limb in limbs)
     units, rest = total_weight(initial, *map(sum, zip(*sent)), tables.tau_units)
     whole = totals(sets, tables, items)
