@@ -26,6 +26,7 @@ from dpbeam.engine.program import (
 )
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.pairs import Block, build_block, one_kind, partition_pairs
 from dpbeam.kernels.shards import Shard, build_shard, link_messages, shard_slices, sum_messages
 from dpbeam.randomness import RunKey
@@ -74,12 +75,22 @@ def run_in_process(
 
 
 def build_blocks(
-    batches: Iterable[tuple[pa.Array, pa.Array]], keys: Keys, cap: int, *, num_blocks: int, num_shards: int
+    batches: Iterable[tuple[pa.Array, pa.Array]],
+    keys: Keys,
+    cap: int,
+    *,
+    num_blocks: int,
+    num_shards: int,
+    kept: KeptItems | None = None,
 ) -> Iterator[Block]:
-    """The blocks of (user, item) pairs, in the order of their numbers; blocks without pairs are left out."""
+    """The blocks of (user, item) pairs, in the order of their numbers; blocks without pairs are left out.
+
+    Args:
+      kept: keeps the items; the blocks have their numbers, (items,) int64.
+    """
     messages: dict[int, list] = {}
     for users, items in batches:
-        for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, cap):
+        for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, cap, kept=kept):
             messages.setdefault(block, []).append(columns)
     for number in sorted(messages):
         block = build_block(number, messages.pop(number), keys.pairs, num_shards, cap)
@@ -96,6 +107,7 @@ class Finished:
       hub: the hub's state.
       trip: the last that was made.
       broadcast: what the hub last said, empty if it never met.
+      kept: as of `run_trips`.
     """
 
     blocks: list[Block]
@@ -103,6 +115,7 @@ class Finished:
     hub: Columns
     trip: int
     broadcast: Columns
+    kept: KeptItems | None = None
 
 
 def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
@@ -110,20 +123,29 @@ def run_blocks(program: Program, blocks: list[Block], keys: Keys) -> Released:
     return _collect(program, run_trips(program, blocks, keys).shards)
 
 
-def run_trips(program: Program, blocks: list[Block], keys: Keys, *, threads: int = 1) -> Finished:
+def run_trips(
+    program: Program, blocks: list[Block], keys: Keys, *, threads: int = 1, kept: KeptItems | None = None
+) -> Finished:
     """Run all trips on built blocks.
 
     Args:
+      kept: has the items, if the blocks were built with their numbers alone.
       threads: blocks, or shards, at work at once; one where they are so small that threads would wait for each other.
     """
     check_trips(program)
     if threads == 1 or sum(block.num_items for block in blocks) < LINKS_FOR_THREADS:
-        return _run_trips(program, blocks, keys, map)
+        return _run_trips(program, blocks, keys, map, kept)
     with ThreadPoolExecutor(threads) as pool:
-        return _run_trips(program, blocks, keys, functools.partial(few_ahead, pool, 2 * threads))
+        return _run_trips(program, blocks, keys, functools.partial(few_ahead, pool, 2 * threads), kept)
 
 
-def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable[..., Iterable]) -> Finished:
+def _run_trips(
+    program: Program,
+    blocks: list[Block],
+    keys: Keys,
+    each: Callable[..., Iterable],
+    kept: KeptItems | None,
+) -> Finished:
     shards, hub, broadcast = link_shards(blocks, each), {}, {}
     spent: tuple[float, ...] = ()
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
@@ -140,6 +162,8 @@ def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable
             shards = list(each(add_up, shards, [sent[shard.id] for shard in shards]))
         if program.meets(trip) is not None:
             parts = blocks if program.meets(trip) == "blocks" else shards
+            for shard in shards:
+                shard.items = _items_themselves(shard.items, kept)
             hub, broadcast, spent = _meet(program, trip, parts, hub, keys, spent)
             for part in (*blocks, *shards):
                 part.broadcast = broadcast
@@ -147,7 +171,7 @@ def _run_trips(program: Program, blocks: list[Block], keys: Keys, each: Callable
                 break
         if trip in program.reply_columns:
             shards = _return(program, trip, shards, blocks, replies, each)
-    return Finished(list(blocks), shards, hub, trip, broadcast)
+    return Finished(list(blocks), shards, hub, trip, broadcast, kept)
 
 
 def _meet(
@@ -174,21 +198,29 @@ def output_batches(program: Program, finished: Finished) -> Iterator[pa.RecordBa
     elif program.output == "blocks":
         batches = (program.finish_block(finished.blocks.pop(0)) for _ in range(len(finished.blocks)))
     else:
-        batches = [released_batch(program, shard) for shard in finished.shards]
+        batches = [released_batch(program, shard, finished.kept) for shard in finished.shards]
     yield from (batch for batch in batches if batch is not None)
 
 
-def released_batch(program: Program, shard: Shard) -> pa.RecordBatch | None:
-    """The released items of a shard as a record batch (item, `released_names`); None where there are none."""
+def released_batch(program: Program, shard: Shard, kept: KeptItems | None = None) -> pa.RecordBatch | None:
+    """The released items of a shard as a record batch (item, `released_names`); None where there are none.
+
+    Args:
+      kept: as of `run_trips`.
+    """
     mask, weight = program.released(shard)
     if not mask.any():
         return None
+    items = _items_themselves(shard.items.filter(pa.array(mask)), kept)
     numbers = [(name, pa.float64()) for name in program.released_names]
     schema = pa.schema([("item", pa.large_binary()), *numbers], metadata={METADATA_KEY: shard.kinds})
     columns = np.ascontiguousarray(weight[mask].reshape(-1, len(numbers)).T)
-    return pa.RecordBatch.from_arrays(
-        [shard.items.filter(pa.array(mask)), *(pa.array(column) for column in columns)], schema=schema
-    )
+    return pa.RecordBatch.from_arrays([items, *(pa.array(column) for column in columns)], schema=schema)
+
+
+def _items_themselves(items: pa.Array, kept: KeptItems | None) -> pa.Array:
+    """(n,) large_binary, also where they are the numbers of kept ones."""
+    return items if kept is None or not pa.types.is_int64(items.type) else kept.take(items.to_numpy())
 
 
 def link_shards(blocks: list[Block], each: Callable[..., Iterable] = map) -> list[Shard]:

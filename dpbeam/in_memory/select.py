@@ -27,6 +27,7 @@ from dpbeam.in_memory.frames import Column, column, frame_columns, has_column, i
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import ID_KINDS, STRING, Kinds
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
 from dpbeam.randomness import RunKey
 from dpbeam.selection.columns import released_columns
@@ -253,10 +254,9 @@ def run_program(program: Program, pairs: InputPairs, key: RunKey) -> tuple[list[
     key.spend()
     keys = Keys(key)
     sizes = choose_sizes(len(pairs.items), item_bytes=pairs.item_bytes)
-    blocks = build_blocks(
-        pairs.batches(), keys, program.cap, num_blocks=sizes.num_blocks, num_shards=sizes.num_shards
-    )
-    finished = run_trips(program, list(blocks), keys)
+    numbers, kept = {"num_blocks": sizes.num_blocks, "num_shards": sizes.num_shards}, KeptItems()
+    blocks = build_blocks(pairs.batches(), keys, program.cap, **numbers, kept=kept)
+    finished = run_trips(program, list(blocks), keys, kept=kept)
     return list(output_batches(program, finished)), finished.broadcast
 
 

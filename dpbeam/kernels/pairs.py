@@ -11,7 +11,7 @@ Nothing here merges by a short hash: equality of users and items is equality of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,10 +20,13 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
 from dpbeam.kernels.csr import running_sums
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
 _FEW = 8  # a dictionary this many times longer than the rows is not walked through
+_FREQUENT = 2  # rows for each entry, from which on a block's entries are looked for where their fingerprints are known
+_LOOKED_AT = 1 << 14  # rows that tell whether items are rare
 # Rows that share a dictionary: a hash table of more leaves the processor's cache, and takes twice the time a row to
 # find a sixth more of the repetitions, where most values are rare.
 TABLE_ROWS = 1 << 17
@@ -53,7 +56,8 @@ class Block:
       shard_offsets: (shards + 1,) int64; items of shard s are shard_offsets[s]:shard_offsets[s + 1].
       identity: `item_fp`, or what finds it: few programs look at it after the first trip.
       user_fp: (users, 2) uint64.
-      items: the items' canonical bytes; None once the block is reloaded from its file.
+      items: the items' canonical bytes, or the numbers under which they are kept, int64; None once the block is reloaded
+        from its file.
       kinds: what the canonical bytes of users and items stand for (opaque here); one value in the whole run.
       state: arrays that the program keeps between trips.
       user_values: name -> (users,) array, what the input says of each user.
@@ -298,6 +302,7 @@ def partition_pairs(
     kinds: bytes = b"",
     *,
     group: int = 1,
+    kept: KeptItems | None = None,
 ) -> Iterator[tuple[int, Columns]]:
     """Split pairs by user block, ready for the shuffle.
 
@@ -309,15 +314,20 @@ def partition_pairs(
       users, items: (n,) canonical bytes, no nulls; both may be dictionary-encoded, users may be fingerprints already.
       cap: items kept per user.
       group: split by groups of this many blocks instead, for `partition_again`.
+      kept: keeps the items, for messages that stay in this process: they hold numbers and fingerprints in their place.
 
     Yields:
       (block or group, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user; item (pairs,) index of
-      dictionary; dictionary (binary); kinds.
+      dictionary; dictionary (binary); kinds. Where items are `kept`, in place of the dictionary its entries' numbers,
+      entry (m,) from first (1,) on, and item_fp (m, 2) uint64; item is left out where pair i has entry i.
     """
     if len(users):
-        index, dictionary = encode_dictionary(items)
+        index, dictionary = encode_dictionary(items, kept=kept is not None)
         rows = users if isinstance(users, UserRows) else UserRows.of(users, keys.user)
-        yield from _partition(rows, index, dictionary, keys, num_blocks, cap, kinds, group)
+        table: pa.Array | _Entries = dictionary
+        if kept is not None:
+            table = _Entries(fingerprints(keys.item, dictionary), kept.keep(dictionary))
+        yield from _partition(rows, index, table, keys, num_blocks, cap, kinds, group)
 
 
 def partition_again(
@@ -339,7 +349,7 @@ def partition_again(
 def _partition(
     rows: UserRows,
     index: np.ndarray,
-    dictionary: pa.Array,
+    table: pa.Array | _Entries,
     keys: PairKeys,
     num_blocks: int,
     cap: int,
@@ -350,20 +360,21 @@ def _partition(
     item = index.take(order)
     heavy = np.flatnonzero(np.diff(offsets) > cap)
     if len(heavy):
-        keep = _cap_heavy(offsets, user_fp, heavy, item, fingerprints(keys.item, dictionary), keys, cap)
+        item_fp = table.fp if isinstance(table, _Entries) else fingerprints(keys.item, table)
+        keep = _cap_heavy(offsets, user_fp, heavy, item, item_fp, keys, cap)
         offsets = running_sums(keep).take(offsets)
         item = np.compress(keep, item)
+    rare = isinstance(table, _Entries) and len(index) < _FREQUENT * len(table)
     bucket = range_bucket(user_fp, num_blocks) // group
     bounds = [0, *(np.flatnonzero(bucket[1:] != bucket[:-1]) + 1).tolist(), len(bucket)]
     for start, stop in itertools.pairwise(bounds):
-        local, part = _compact(item[offsets[start] : offsets[stop]], dictionary)
+        items = _columns_of_items(item[offsets[start] : offsets[stop]], table, rare=rare)
         yield (
             int(bucket[start]),
             {
                 "user_fp": user_fp[start:stop].copy(),  # a view would hold those of all blocks
                 "rows": narrow(np.diff(offsets[start : stop + 1])),
-                "item": local,
-                "dictionary": part,
+                **items,
                 "kinds": kinds_column(kinds),
             },
         )
@@ -421,23 +432,35 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return segment_rows(begins.take(order), lengths), offsets, user_fp
 
 
-def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary indices (int32) and values (large_binary) of an array without nulls."""
-    items = as_dictionary(items)
+def encode_dictionary(items: pa.Array, *, kept: bool = False) -> tuple[np.ndarray, pa.Array]:
+    """Dictionary indices (int32) and values (large_binary) of an array without nulls; `kept` as of `as_dictionary`."""
+    items = as_dictionary(items, kept=kept)
     dictionary = items.dictionary
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
         dictionary = dictionary.cast(pa.large_string())
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
 
 
-def as_dictionary(items: pa.Array) -> pa.DictionaryArray:
-    """An array without nulls as a dictionary that has a value once for TABLE_ROWS rows; a dictionary as it is."""
+def as_dictionary(items: pa.Array, *, kept: bool = False) -> pa.DictionaryArray:
+    """An array without nulls as a dictionary that has a value once for TABLE_ROWS rows; a dictionary as it is.
+
+    Args:
+      kept: entries stay in this process: where most would be of one row alone, each row has an entry of its own.
+    """
     if isinstance(items, pa.ChunkedArray):
         items = items.combine_chunks()
     if pa.types.is_dictionary(items.type):
         return items
+    if kept and _are_rare(items):
+        return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(items), dtype=np.int32)), items)
     starts = range(0, max(len(items), 1), TABLE_ROWS)
     return join_dictionaries([items.slice(start, TABLE_ROWS).dictionary_encode() for start in starts])
+
+
+def _are_rare(items: pa.Array) -> bool:
+    """Whether a dictionary has an entry for every third row or more, as far as the first rows tell."""
+    seen = items.slice(0, _LOOKED_AT)
+    return 3 * len(seen.dictionary_encode().dictionary) > len(seen)
 
 
 def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
@@ -450,20 +473,48 @@ def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray
     return pa.DictionaryArray.from_arrays(pa.array(index), dictionary)
 
 
-def _compact(index: np.ndarray, dictionary: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Restrict a dictionary to the entries in use, in its order."""
-    if len(index) * _FEW < len(dictionary):
+@dataclass(frozen=True)
+class _Entries:
+    """Items that are kept: their fingerprints, (n, 2) uint64, and the number of the first."""
+
+    fp: np.ndarray
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.fp)
+
+
+def _columns_of_items(index: np.ndarray, table: pa.Array | _Entries, *, rare: bool) -> Columns:
+    """A message's columns about its items, from the table's rows that its pairs have.
+
+    Args:
+      rare: most rows of a table of kept items are of one pair: to compare some twice takes less than to look for them.
+    """
+    local, entries = (None, index) if rare else _compact(index, len(table))
+    columns: Columns = {} if local is None else {"item": local}
+    if isinstance(table, _Entries):
+        return {
+            **columns,
+            "entry": entries,
+            "item_fp": rows_at(table.fp, entries),
+            "first": np.array([table.first]),
+        }
+    return {**columns, "dictionary": table.take(pa.array(entries))}
+
+
+def _compact(index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The entries in use of a dictionary of this length, in its order, and for each row its place among them."""
+    if len(index) * _FEW < length:
         # One of many blocks: no step may take as long as the dictionary.
-        order, leading = _sort_words(index.astype(np.uint64), max(len(dictionary) - 1, 1).bit_length())
+        order, leading = _sort_words(index.astype(np.uint64), max(length - 1, 1).bit_length())
         new = _begins(leading)
-        entries = index.take(np.compress(new, order))
-        return narrow(_numbers(order, new)), dictionary.take(pa.array(entries))
-    used = np.zeros(len(dictionary), bool)
+        return narrow(_numbers(order, new)), index.take(np.compress(new, order))
+    used = np.zeros(length, bool)
     used[index] = True
     count = int(np.count_nonzero(used))
     rank = np.cumsum(used, dtype=np.int32) - 1
     kind = np.uint16 if count <= 1 << 16 else np.int32
-    return rank.astype(kind).take(index), dictionary.take(pa.array(np.flatnonzero(used)))
+    return rank.astype(kind).take(index), np.flatnonzero(used)
 
 
 def _cap_heavy(
@@ -571,8 +622,21 @@ def build_block(
     user_fp = np.concatenate([message["user_fp"] for message in messages])
     _, number, distinct_fp = distinct_fingerprints(user_fp, runs=True)
     user = np.repeat(number, np.concatenate([message["rows"] for message in messages]))
-    item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
-    return _assemble(block_id, user, distinct_fp, item, dictionary, keys, num_shards, cap, kinds)
+    item, entries, entry_fp = _items_of(messages, keys)
+    return _assemble(block_id, user, distinct_fp, item, entries, entry_fp, keys, num_shards, cap, kinds)
+
+
+def _items_of(messages: Sequence[Columns], keys: PairKeys) -> tuple[np.ndarray | None, pa.Array, np.ndarray]:
+    """The items of messages: each pair's entry, None where pair i has entry i; the entries and their fingerprints."""
+    if "dictionary" in messages[0]:
+        item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
+        return item, dictionary, fingerprints(keys.item, dictionary)
+    numbers = np.concatenate([m["entry"] + m["first"] for m in messages])
+    entry_fp = np.concatenate([m["item_fp"] for m in messages])
+    if not any("item" in message for message in messages):
+        return None, pa.array(numbers), entry_fp
+    parts = [(m.get("item", np.arange(len(m["entry"]))), m["entry"]) for m in messages]
+    return _joined_indices(parts), pa.array(numbers), entry_fp
 
 
 def build_complete_block(
@@ -593,24 +657,32 @@ def build_complete_block(
     identity[:, 0] = np.uint64(block_id)
     identity[:, 1] = distinct.astype(np.uint64)
     item, dictionary = encode_dictionary(items)
-    return _assemble(block_id, user, identity, item, dictionary, keys, num_shards, cap, kinds)
+    entry_fp = fingerprints(keys.item, dictionary)
+    return _assemble(block_id, user, identity, item, dictionary, entry_fp, keys, num_shards, cap, kinds)
 
 
 def _concat_dictionaries(
     parts: Sequence[tuple[np.ndarray, pa.Array]], kind: type[np.signedinteger] = np.int64
 ) -> tuple[np.ndarray, pa.Array]:
     """Indices of `kind` and all entries, of several indices and dictionaries."""
-    base = running_sums([len(dictionary) for _, dictionary in parts]).astype(kind)
-    index = np.concatenate([item.astype(kind) + start for (item, _), start in zip(parts, base)])
-    return index, pa.concat_arrays([dictionary for _, dictionary in parts])
+    return _joined_indices(parts, kind), pa.concat_arrays([dictionary for _, dictionary in parts])
+
+
+def _joined_indices(
+    parts: Sequence[tuple[np.ndarray, Sized]], kind: type[np.signedinteger] = np.int64
+) -> np.ndarray:
+    """Indices of tables that come one after the other."""
+    base = running_sums([len(table) for _, table in parts]).astype(kind)
+    return np.concatenate([item.astype(kind) + start for (item, _), start in zip(parts, base)])
 
 
 def _assemble(
     block_id: int,
     user: np.ndarray,
     user_fp: np.ndarray,
-    item: np.ndarray,
-    dictionary: pa.Array,
+    item: np.ndarray | None,
+    entries: pa.Array,
+    entry_fp: np.ndarray,
     keys: PairKeys,
     num_shards: int,
     cap: int,
@@ -618,8 +690,10 @@ def _assemble(
 ) -> Block | None:
     if not len(user):
         return None
-    first, rank, item_fp = distinct_fingerprints(fingerprints(keys.item, dictionary))
-    offsets, links = _distinct_pairs(user, rank.take(item), len(user_fp), len(first))
+    first, rank, item_fp = distinct_fingerprints(entry_fp)
+    if item is not None:
+        rank = rank.take(item)
+    offsets, links = _distinct_pairs(user, rank, len(user_fp), len(first))
     keep = bottom_sample(offsets, user_fp, item_fp, links, keys.sample, cap)
     if not keep.all():
         offsets = running_sums(keep).take(offsets)
@@ -636,7 +710,7 @@ def _assemble(
         shard_offsets=np.searchsorted(range_bucket(item_fp, num_shards), np.arange(num_shards + 1)),
         identity=item_fp,
         user_fp=user_fp,
-        items=dictionary.take(pa.array(first)),
+        items=entries.take(pa.array(first)),
         kinds=kinds,
     )
 

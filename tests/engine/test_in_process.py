@@ -22,7 +22,7 @@ def work(number):
 
 in_process.LINKS_FOR_THREADS = 0
 in_process.check_trips = lambda program: None
-in_process._run_trips = lambda program, blocks, keys, each: list(each(work, range(200)))
+in_process._run_trips = lambda program, blocks, keys, each, kept: list(each(work, range(200)))
 step = threading.Thread(target=in_process.run_trips, args=(None, [], None), kwargs={"threads": 2}, daemon=True)
 step.start()
 stopped.wait()

@@ -14,6 +14,7 @@ from scipy import stats
 import dpbeam.kernels.pairs as pairs_module
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.pairs import (
     Block,
     PairKeys,
@@ -106,6 +107,28 @@ def test_blocks_hold_the_distinct_pairs_of_whole_users():
 )
 def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
     assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
+
+
+@pytest.mark.parametrize("rare", [True, False])
+@pytest.mark.parametrize("cap", [3, 100])
+def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
+    """Items of a row each, and dictionaries with few and with many rows for each entry; a user above the cap."""
+    blocks, items = (5, 300) if rare else (2, 6)
+    pairs = random_pairs(9, users=80, max_degree=20, items=items)
+    pairs += [("whale", f"own {n}") for n in range(30)] + pairs[::3]
+    sent = messages_of(pairs, num_blocks=blocks, cap=cap, size=90)
+    kept, by_block = KeptItems(), {}
+    for turn, (users, items) in enumerate(batches(pairs, 90)):
+        items = items.dictionary_encode() if turn % 2 else items
+        for block, message in partition_pairs(users, items, KEYS, blocks, cap, kept=kept):
+            assert "dictionary" not in message
+            by_block.setdefault(block, []).append(message)
+    assert any("item" in message for messages in by_block.values() for message in messages) == (not rare)
+    for number, messages in sent.items():
+        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, by_block[number]))
+        assert two.items.type == pa.int64() and kept.take(two.items.to_numpy()).equals(one.items)
+        for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
+            assert np.array_equal(getattr(one, name), getattr(two, name)), name
 
 
 @pytest.mark.parametrize("group", [1, 2, 5, 40])

@@ -1,7 +1,5 @@
 """How many blocks and shards a job gets."""
 
-from dataclasses import replace
-
 import pytest
 
 from dpbeam.selection.sizes import (
@@ -11,6 +9,7 @@ from dpbeam.selection.sizes import (
     MAX_BLOCKS,
     MAX_PAIRS_PER_BLOCK,
     PAIRS_IN_PROCESS,
+    PAIRS_IN_STEP,
     PAIRS_PER_BLOCK,
     ROOM_PER_PAIR,
     ROOM_PER_TEXT,
@@ -86,10 +85,10 @@ def test_what_fits_one_worker_runs_in_one_step_unless_partitions_are_asked_for()
 
 
 def test_the_in_process_runner_takes_one_step_for_more():
-    """With the same blocks and shards."""
+    """With smaller blocks."""
     sizes = choose_sizes(PAIRS_IN_PROCESS, in_process=True)
-    assert sizes == replace(choose_sizes(PAIRS_IN_PROCESS), one_step=True)
-    assert sizes.num_blocks * PAIRS_PER_BLOCK >= PAIRS_IN_PROCESS
+    assert sizes.one_step and not choose_sizes(PAIRS_IN_PROCESS).one_step
+    assert sizes.num_blocks * PAIRS_IN_STEP == PAIRS_IN_PROCESS
     assert not choose_sizes(PAIRS_IN_PROCESS + 1, in_process=True).one_step
     assert not choose_sizes(PAIRS_IN_PROCESS, num_shards=2, in_process=True).one_step
     for item_bytes, one_step in ((0.99, True), (1.01, False)):
@@ -102,7 +101,7 @@ def test_memory_lets_one_step_take_more_pairs():
     pairs, length = 70 * PAIRS_IN_PROCESS // 10, 13
     needed = pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * length)
     sizes = choose_sizes(pairs, item_bytes=length, room=needed)
-    assert sizes.one_step and sizes.num_blocks == -(-pairs // MAX_PAIRS_PER_BLOCK // 4) * 4
+    assert sizes.one_step and sizes.num_blocks == -(-pairs // PAIRS_IN_STEP // 4) * 4
     assert not choose_sizes(pairs, item_bytes=length, room=needed - 1).one_step
     assert not choose_sizes(pairs, 5, item_bytes=length, room=needed).one_step
     assert not choose_sizes(pairs, room=10 * needed).one_step

@@ -25,6 +25,7 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trips import built_block
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.pairs import (
     TABLE_ROWS,
     Block,
@@ -65,13 +66,18 @@ class _PartitionPairs(RunDoFn):
         self._cap = cap
         self._group = group
         self._prefix = prefix
-        self._users: list[UserRows] = []
-        self._items = _Items()
         self._kinds = b""
-        self._rows = self._bytes = 0
+        self.start_bundle()
 
     def start_bundle(self) -> None:
-        self._users, self._items, self._rows, self._bytes = [], _Items(), 0, 0
+        self._users: list[UserRows] = []
+        self._items = _Items(kept=self._kept is not None)
+        self._rows = self._bytes = 0
+
+    @property
+    def _kept(self) -> KeptItems | None:
+        """Where items stay while numbers are sent; None: they are sent."""
+        return self._store.kept_items if self._group == 1 else None
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         if not batch.num_rows:
@@ -98,10 +104,9 @@ class _PartitionPairs(RunDoFn):
         if not self._rows:
             return
         users, items = UserRows.concat(self._users), self._items.joined()
-        self._users, self._items, self._rows, self._bytes = [], _Items(), 0, 0
-        parts = partition_pairs(
-            users, items, self._keys.pairs, self._num_blocks, self._cap, self._kinds, group=self._group
-        )
+        self.start_bundle()
+        keys, sizes = self._keys.pairs, (self._num_blocks, self._cap)
+        parts = partition_pairs(users, items, keys, *sizes, self._kinds, group=self._group, kept=self._kept)
         yield from send(self._store, parts, self._prefix, pack_pairs)
 
 
@@ -141,9 +146,14 @@ class _PartitionAgain(RunDoFn):
 
 
 class _Items:
-    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows."""
+    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows.
 
-    def __init__(self) -> None:
+    Args:
+      kept: as of `as_dictionary`.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        self._kept = kept
         self._parts: list[pa.DictionaryArray] = []
         self._plain: list[pa.Array] = []
         self._waiting = 0  # rows of these
@@ -169,7 +179,7 @@ class _Items:
 
     def _fold(self) -> None:
         if self._plain:
-            self._parts.append(as_dictionary(pa.concat_arrays(self._plain)))
+            self._parts.append(as_dictionary(pa.concat_arrays(self._plain), kept=self._kept))
             self._plain, self._waiting = [], 0
 
 

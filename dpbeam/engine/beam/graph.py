@@ -158,7 +158,8 @@ class _AllTrips(TripDoFn):
         if not self._store.in_memory:  # where every message is taken once, and noise is drawn once
             self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
         keys = Keys(self._store.run_key())  # which draw for these blocks alone
-        finished = run_trips(self._program, blocks, keys, threads=self._threads)
+        kept = self._store.kept_items
+        finished = run_trips(self._program, blocks, keys, threads=self._threads, kept=kept)
         del blocks
         if finished.broadcast:
             met = max(trip for trip in range(finished.trip + 1) if self._program.meets(trip) is not None)

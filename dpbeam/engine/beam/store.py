@@ -17,6 +17,7 @@ import errno
 import functools
 import os
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ from dpbeam.engine.beam import owner
 from dpbeam.engine.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
 from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
@@ -34,7 +36,16 @@ _BOUND = "bound-"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
-_handed: dict[str, dict[str, Any]] = {}  # of every run of this process
+
+class _Held:
+    """What a run keeps in the memory of this process: messages by name, each until it is taken, and items."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Any] = {}
+        self.items = KeptItems()
+
+
+_held: defaultdict[str, _Held] = defaultdict(_Held)  # of every run of this process
 
 
 class RunStore:
@@ -147,7 +158,7 @@ class RunStore:
     def hand_over(self, message: Any) -> str:
         """Keep a message in the memory of this process for one who asks by the returned name."""
         name = uuid.uuid4().hex
-        _handed.setdefault(self.path, {})[name] = message
+        _held[self.path].messages[name] = message
         return name
 
     def take(self, name: str) -> Any:
@@ -156,10 +167,16 @@ class RunStore:
         Raises:
           RuntimeError: it was taken before: a step made again would draw noise that was drawn already.
         """
-        message = _handed.get(self.path, {}).pop(name, None)
+        held = _held.get(self.path)
+        message = None if held is None else held.messages.pop(name, None)
         if message is None:
             raise RuntimeError("a message that lay in memory was taken before, or by another process")
         return message
+
+    @property
+    def kept_items(self) -> KeptItems | None:
+        """Where items stay in the memory of this process until the run ends; None where messages carry them."""
+        return _held[self.path].items if self.in_memory else None
 
     @property
     def has_key(self) -> bool:
@@ -416,7 +433,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Delete the folder with everything in it; harmless if it is gone."""
-        _handed.pop(self.path, None)
+        _held.pop(self.path, None)
         if FileSystems.is_local(self.path):
             rest = owner.remove_local(self.path)
             if rest is not None:

@@ -62,7 +62,7 @@ class TestInMemory:
             folder.store.in_memory = True
             yield folder
 
-    def test_messages_are_handed_over_as_they_are(self, run):
+    def test_messages_are_held_over_as_they_are(self, run):
         there = os.listdir(run.path)
         sent = letters(SIZES)
         elements = list(send(run.store, sent))
@@ -91,9 +91,9 @@ class TestInMemory:
 
     def test_what_nobody_took_goes_with_the_folder(self, run):
         ((_, element),) = send(run.store, letters([10]))
-        assert run.path in store_module._handed
+        assert run.path in store_module._held
         run.remove()
-        assert run.path not in store_module._handed
+        assert run.path not in store_module._held
         with pytest.raises(RuntimeError, match="was taken before"):
             list(receive(run.store, [element]))
 
