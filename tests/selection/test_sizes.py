@@ -7,6 +7,7 @@ from dpbeam.selection.sizes import (
     LINKS_PER_PAIR,
     LINKS_PER_SHARD,
     MAX_BLOCKS,
+    MAX_PAIRS_IN_STEP,
     MAX_PAIRS_PER_BLOCK,
     PAIRS_IN_PROCESS,
     PAIRS_IN_STEP,
@@ -101,7 +102,7 @@ def test_memory_lets_one_step_take_more_pairs():
     pairs, length = 70 * PAIRS_IN_PROCESS // 10, 13
     needed = pairs * (ROOM_PER_PAIR + ROOM_PER_TEXT * length)
     sizes = choose_sizes(pairs, item_bytes=length, room=needed)
-    assert sizes.one_step and sizes.num_blocks == -(-pairs // PAIRS_IN_STEP // 4) * 4
+    assert sizes.one_step and sizes.num_blocks == -(-pairs // MAX_PAIRS_IN_STEP // 4) * 4
     assert not choose_sizes(pairs, item_bytes=length, room=needed - 1).one_step
     assert not choose_sizes(pairs, 5, item_bytes=length, room=needed).one_step
     assert not choose_sizes(pairs, room=10 * needed).one_step
