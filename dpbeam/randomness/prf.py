@@ -28,8 +28,8 @@ KEY_BYTES = 32
 # Longer strings go through keyed BLAKE2b, one by one: a single huge string would otherwise cost one
 # vectorised step per 16 bytes.
 _LONG = 1024
-# Strings at once: temporary arrays then stay in the processor's cache, for half of the time.
-_AT_ONCE = 1 << 16
+# Strings at once: fewer leave threads waiting for each other, more leave the processor's cache.
+_AT_ONCE = 1 << 17
 _BLOCK = 16  # bytes
 _FIRST = 12  # bytes of a string in its first block, whose other four hold its length
 # (17, 2): the leading n bytes of a block.

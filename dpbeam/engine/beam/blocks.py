@@ -43,6 +43,7 @@ from dpbeam.kernels.users import UserRows
 # Rows partitioned at once: large enough to amortise a vectorised step over all blocks, small enough that a
 # worker's buffers stay near 200 MB. Every batch names a user once: larger ones carry fewer fingerprints.
 PARTITION_ROWS = 2_000_000
+KEPT_ROWS = 1_000_000  # where messages stay in memory: nothing is sent, and less leaves the cache
 PARTITION_BYTES = 128_000_000  # long items
 _DISTINCT = 8  # rows for each entry of their dictionaries, at least, where the dictionaries are unified
 # Blocks that a batch is split into directly. With more, its messages would be too small to go through files, and from
@@ -92,7 +93,8 @@ class _PartitionPairs(RunDoFn):
         self._items.add(items)
         self._rows += batch.num_rows
         self._bytes += users.fp.nbytes + items.nbytes
-        if self._rows >= PARTITION_ROWS or self._bytes >= PARTITION_BYTES:
+        most = PARTITION_ROWS if self._kept is None else KEPT_ROWS
+        if self._rows >= most or self._bytes >= PARTITION_BYTES:
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
