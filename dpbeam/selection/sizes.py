@@ -19,10 +19,10 @@ MAX_PAIRS_IN_STEP = 2_500_000
 # In one process all blocks at once take a tenth more memory, and a trip without stages and messages half of the CPU.
 PAIRS_IN_PROCESS = 10_000_000
 TEXT_IN_PROCESS = 256_000_000
-# Bytes for each of more pairs than these, measured on 7 to 74 million; text lies there three times. Where no user and
-# no item comes twice it is up to 2.7 times as much in all (20 million pairs, seven methods).
-ROOM_PER_PAIR = 64
-ROOM_PER_TEXT = 3
+# Bytes for each of more pairs than these, measured on 7 to 74 million; text lies there once, and what is read twice.
+# Where no user and no item comes twice it is up to 2.3 times as much in all (20 million pairs; mad2r, gsu, top-k).
+ROOM_PER_PAIR = 72
+ROOM_PER_TEXT = 2
 # Larger data take larger blocks, which have fewer links and need no second split: a worker needs up to 600 MB.
 BLOCKS = 300
 MAX_PAIRS_PER_BLOCK = 4_000_000
