@@ -401,7 +401,7 @@ def invalid_utf8(array: pa.Array) -> np.ndarray:
 
 
 def _is_utf8(array: pa.Array) -> bool:
-    if not array.null_count and not (bytes_views(array)[1] > _LAST_ASCII).any():
+    if not array.null_count and bytes_views(array)[1].max(initial=0) <= _LAST_ASCII:
         return True
     try:
         array.cast(pa.large_string())

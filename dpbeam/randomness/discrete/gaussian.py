@@ -43,6 +43,7 @@ _REACH = Fraction(72, 5)  # tables end at 14.4 deviations: 2^-153 lies beyond
 _STEP_BITS = 9  # a lattice is at most 2^9 times coarser than the one before
 _TOP_BITS = 5  # the coarsest lattice has at least 2^5 steps per sigma,
 _TOP_SPARE = 3  # or up to 2^9 where that saves a level
+_RARE_BITS = 4  # the finest parts are drawn for all items where more than one in 2^3 would need them
 
 
 class Part(NamedTuple):
@@ -121,13 +122,30 @@ class DiscreteGaussian:
         Returns:
           (n,) int64, grid units; below 2^62 in size.
         """
-        parts = self.parts
+        parts, below = self.parts, self.fraction_bits
         tables = [part_table(part.variance) for part in parts]
-        high, low = np.zeros(n, np.int64), start_of_fractions(fraction, self.fraction_bits, n)
+        high, low = np.zeros(n, np.int64), start_of_fractions(fraction, below, n)
+        fine, reach = self._fine_parts
         for rows in chunks(n):
-            for part, values in zip(parts, draw_tables(tables, bits, rows)):
-                add_shifted(values, part.shift, high[rows], low[rows], self.fraction_bits)
-        return whole_units(high, low, self.fraction_bits)
+            for part, values in zip(parts[fine:], draw_tables(tables, bits, rows, range(fine, len(parts)))):
+                add_shifted(values, part.shift, high[rows], low[rows], below)
+            if fine:  # the others need none of their finest parts: nothing that these hold would carry
+                rest = low[rows] & ((1 << below) - 1)
+                near = np.flatnonzero((rest < reach) | (rest >= (1 << below) - reach)) + rows.start
+                for part, values in zip(parts, draw_tables(tables, bits, near, range(fine))):
+                    low[near] += values.astype(np.int64) << part.shift
+        return whole_units(high, low, below)
+
+    @property
+    def _fine_parts(self) -> tuple[int, int]:
+        """How many of the finest parts seldom move a sum over a whole unit, and the size that they stay within."""
+        count = reach = 0
+        for part in self.parts[:-1]:
+            further = reach + (half_width(part.variance) << part.shift)
+            if further >= 1 << max(self.fraction_bits - _RARE_BITS, 0):
+                break
+            count, reach = count + 1, further
+        return count, reach
 
 
 def exact_scale(name: str, value, largest: int) -> Fraction:

@@ -27,7 +27,7 @@ _FIRST_BITS = 32  # bits of a draw's first look
 _WORDS = 4  # first looks in a 128-bit word
 _MAX_COLUMN_BITS = 16
 _WORK_BITS = 256  # fixed point of the weights before they are normalised
-CHUNK = 1 << 15  # items at a time: all arrays of a chunk stay in the cache
+CHUNK = 1 << 16  # items at a time: their arrays fit the cache, and threads seldom wait for each other between steps
 
 
 @dataclass(frozen=True)
@@ -189,27 +189,36 @@ def start_of_fractions(fraction: np.ndarray | None, fraction_bits: int, n: int) 
     return fraction.copy()
 
 
-def draw_tables(tables: Sequence[AliasTable], bits: Bits, rows: slice) -> Iterator[np.ndarray]:
-    """Independent draws from each table for the items of a slice: (rows,) int32, table by table."""
+def draw_tables(
+    tables: Sequence[AliasTable], bits: Bits, rows: slice | np.ndarray, drawn: range | None = None
+) -> Iterator[np.ndarray]:
+    """Independent draws from each table for some items: (rows,) int32, table by table.
+
+    Args:
+      rows: a slice, or an array of indices.
+      drawn: the tables to draw from, by their places in `tables`; None: all. A draw does not depend on the others.
+    """
+    drawn = range(len(tables)) if drawn is None else drawn
     first_uses = uses_of(len(tables)) - len(tables)
-    n, words, read = rows.stop - rows.start, np.empty((0, _WORDS), np.uint32), -1
+    items = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    words, read = np.empty((0, _WORDS), np.uint32), -1
     # Tables that follow each other are often one table: to draw from it once for all of them keeps threads busy, which
     # would else wait for each other between short steps.
-    for _, run in itertools.groupby(range(len(tables)), key=lambda i: id(tables[i])):
-        drawn = list(run)
-        first = np.empty((len(drawn), n), np.uint32)
-        for place, i in enumerate(drawn):
+    for _, run in itertools.groupby(drawn, key=lambda i: id(tables[i])):
+        places = list(run)
+        first = np.empty((len(places), len(items)), np.uint32)
+        for lane, i in zip(first, places):
             if i // _WORDS != read:
                 read = i // _WORDS
                 words = bits(read, rows).view(np.uint32).reshape(-1, _WORDS)
-            first[place] = words[:, i % _WORDS]
+            lane[:] = words[:, i % _WORDS]
 
-        def more(positions: np.ndarray, start: int = drawn[0]) -> np.ndarray:
-            parts = positions // n
+        def more(positions: np.ndarray, start: int = first_uses + places[0]) -> np.ndarray:
+            of_table, of_item = np.divmod(positions, len(items))
             rest = np.empty((len(positions), 2), np.uint64)
-            for part in np.unique(parts).tolist():
-                these = parts == part
-                rest[these] = bits(first_uses + start + part, positions[these] % n + rows.start)
+            for table in np.unique(of_table).tolist():
+                tied = of_table == table
+                rest[tied] = bits(start + table, items[of_item[tied]])
             return rest
 
-        yield from tables[drawn[0]].draw(first.reshape(-1), more).reshape(first.shape)
+        yield from tables[places[0]].draw(first.reshape(-1), more).reshape(first.shape)

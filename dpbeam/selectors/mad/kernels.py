@@ -169,13 +169,9 @@ def _second_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What each pair adds: int64 units of 2^-38, and the rest of 2^-76."""
     degrees = rows.degrees
-    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees)
-    fine = np.zeros(len(degrees), np.int64)
     returned = rows.row_sums(ratio.take(rows.links))
-    receiving = np.flatnonzero((returned > 0) & tables.adaptive(degrees))
-    coefficient = tables.coefficient.take(degrees.take(receiving))
-    rerouted, fine[receiving] = _exact_product(coefficient, returned.take(receiving))
-    coarse[receiving] += rerouted
+    rerouted, fine = _exact_product(tables.of_adaptive(tables.coefficient, degrees), returned)
+    coarse = tables.of_adaptive(-tables.initial << _COARSE_BITS, degrees) + rerouted
     return (direct << _COARSE_BITS) + rows.per_pair(coarse), rows.per_pair(fine)
 
 
