@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from dpbeam.randomness import fingerprints
 
 _LOOKED_AT = 4096  # rows that tell whether looking for runs is worth it
+_RANGE = np.uint64(1 << 58)  # a sixty-fourth of all users
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class UserRows:
             ends = runs.run_ends.to_numpy().astype(np.int64)
             return cls(fingerprints(key, runs.values), lengths=np.diff(ends, prepend=0))
         return cls(fingerprints(key, users))
+
+    def mostly_single(self) -> bool:
+        """Whether most users have one row, as far as those of a range of fingerprints tell."""
+        if self.entry is not None or self.lengths is not None:
+            return False
+        some = np.sort(np.compress(self.fp[:, 0] < _RANGE, self.fp[:, 0]))
+        return 4 * int(np.count_nonzero(some[1:] == some[:-1])) < len(some)
 
     @classmethod
     def concat(cls, parts: Sequence[UserRows]) -> UserRows:

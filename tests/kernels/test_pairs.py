@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpbeam.kernels.pairs as pairs_module
+import dpbeam.kernels.users as users_module
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.kernels.kept import KeptItems
@@ -129,6 +130,35 @@ def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
         assert two.items.type == pa.int64() and kept.take(two.items.to_numpy()).equals(one.items)
         for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
             assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+@pytest.mark.parametrize("cap", [3, 100])
+def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
+    """Beside batches in which users have several; one of them has more than the cap in all."""
+    monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
+    pairs = random_pairs(9, users=400, max_degree=20, items=300) + [("whale", f"own {n}") for n in range(30)]
+    apart = [pairs[at] for at in np.random.default_rng(0).permutation(len(pairs))]
+    sent = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
+    kept, by_block = KeptItems(), {}
+    for users, items in batches(pairs + apart, 70):
+        for block, message in partition_pairs(users, items, KEYS, 5, cap, kept=kept):
+            by_block.setdefault(block, []).append(message)
+    named = {"rows" in message for messages in by_block.values() for message in messages}
+    assert named == {True, False}
+    for number, messages in sent.items():
+        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, by_block[number]))
+        assert kept.take(two.items.to_numpy()).equals(one.items)
+        for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
+            assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_a_few_users_tell_whether_most_have_one_row():
+    rng = np.random.default_rng(3)
+    fp = rng.integers(0, 2**64, (50_000, 2), np.uint64)
+    assert UserRows(fp).mostly_single()
+    assert not UserRows(np.concatenate([fp, fp])).mostly_single()
+    assert not UserRows(fp[:0]).mostly_single()
+    assert not UserRows(fp, lengths=np.ones(len(fp), np.int64)).mostly_single()
 
 
 @pytest.mark.parametrize("group", [1, 2, 5, 40])

@@ -27,7 +27,9 @@ _FIRST_BITS = 32  # bits of a draw's first look
 _WORDS = 4  # first looks in a 128-bit word
 _MAX_COLUMN_BITS = 16
 _WORK_BITS = 256  # fixed point of the weights before they are normalised
-CHUNK = 1 << 16  # items at a time: their arrays fit the cache, and threads seldom wait for each other between steps
+CHUNK = (
+    1 << 16
+)  # items at a time: their arrays fit the cache, and threads seldom wait for each other between steps
 
 
 @dataclass(frozen=True)

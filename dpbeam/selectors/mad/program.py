@@ -194,8 +194,9 @@ class Mad2rProgram(Program):
             bias = reply["bias"]
             kept = bias.take(rows.links) > 0
             if self.resample:
-                left = rows.restrict(kept)
-                kept[np.flatnonzero(kept)] = sample_mask(left, block, keys.sample(2), self.max_items)
+                again = sample_mask(rows.restrict(kept), block, keys.sample(2), self.max_items)
+                if not again.all():
+                    kept[np.flatnonzero(kept)] = again
             sums = {"initial": initial_sums(rows, tables, block.num_items, kept)}
             return sums, {"bias": bias, **sample_state(kept)}
         kept, bias = sampled(rows, block.state), block.state["bias"]
