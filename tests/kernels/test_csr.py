@@ -17,9 +17,14 @@ def to_lists(rows: Csr) -> list[list[int]]:
     return [rows.links[a:b].tolist() for a, b in zip(rows.offsets[:-1], rows.offsets[1:])]
 
 
-@given(sets, st.integers(0, 2**32))
-def test_operations_equal_lists(rows, seed):
-    rng = np.random.default_rng(seed)
+@given(sets, st.integers(0, 2**32), st.sampled_from([0, csr_module.LONG_ROW]))
+def test_operations_equal_lists(rows, seed, long_row):
+    """With rows taken one by one, and all pairs at a time."""
+    with mock.patch.object(csr_module, "LONG_ROW", long_row):
+        check_operations(rows, np.random.default_rng(seed))
+
+
+def check_operations(rows, rng):
     matrix = csr(rows)
     count = sum(map(len, rows))
     values = rng.integers(-(2**40), 2**40, count)
