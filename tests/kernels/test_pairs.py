@@ -136,6 +136,7 @@ def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
 def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
     """Beside batches in which users have several; one of them has more than the cap in all."""
     monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
+    monkeypatch.setattr(pairs_module, "_EVEN", 2.0)  # of 70 rows
     pairs = random_pairs(9, users=400, max_degree=20, items=300) + [("whale", f"own {n}") for n in range(30)]
     apart = [pairs[at] for at in np.random.default_rng(0).permutation(len(pairs))]
     sent = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
@@ -150,6 +151,17 @@ def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
         assert kept.take(two.items.to_numpy()).equals(one.items)
         for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
             assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+@pytest.mark.parametrize("whale", [False, True])
+def test_a_user_with_the_rows_of_many_is_cut_among_users_of_one_row(whale):
+    """Which no part of the other users would tell."""
+    pairs = [(f"user {n}", f"item {n}") for n in range(20_000)]
+    pairs += [("whale" if whale else f"other {n}", f"own {n}") for n in range(2_000)]
+    ((users, items),) = batches(pairs)
+    sent = [message for _, message in partition_pairs(users, items, KEYS, 8, 100, kept=KeptItems())]
+    assert all(("rows" in message) == whale for message in sent)
+    assert sum(len(message["entry"]) for message in sent) == (20_100 if whale else 22_000)
 
 
 def test_a_few_users_tell_whether_most_have_one_row():
