@@ -146,6 +146,20 @@ def test_tables_share_words_and_ties_have_words_of_their_own():
     assert all((values == 0).all() for values in forced)
 
 
+def test_a_tie_among_draws_from_one_table_reads_the_word_of_its_own():
+    """Five draws of one table at once, all of which tie for item 500: words of every other one sit below the cut."""
+    table, column = AliasTable.of(gaussian_masses(Fraction(50), 110), -110), 37
+    first, cut = int(table.first[column]), int(table.rest[column][0]) << 64 | int(table.rest[column][1])
+    twice = first | first << 32
+    bits = ChosenBits(1000, {0: {500: twice << 64 | twice}, 1: {500: first << 64}})
+    bits.uses.update({2 + i: {500: cut - i % 2} for i in range(5)})
+    for rows in (slice(100, 900), np.arange(900)[100:]):
+        drawn = [values[400] for values in draw_tables([table] * 5, bits, rows)]
+        assert drawn == [table.values[column + (i % 2 == 0) * (1 << table.column_bits)] for i in range(5)]
+        some = [values[400] for values in draw_tables([table] * 5, bits, rows, range(1, 4))]
+        assert some == drawn[1:4]
+
+
 @pytest.mark.parametrize("side", [-1, 0])
 def test_a_tie_reads_the_word_of_its_item_and_table(side):
     """Item 500 of a slice that starts at 100 ties in all five tables; only the right further words sit at the cut."""
