@@ -329,6 +329,9 @@ def partition_pairs(
         rows = users if isinstance(users, UserRows) else UserRows.of(users, keys.user)
         table: pa.Array | _Entries = dictionary
         if kept is not None:
+            if len(dictionary) > len(index):  # rows of a longer table
+                index, entries = _compact(index, len(dictionary))
+                dictionary = dictionary.take(pa.array(entries))
             table = _Entries(fingerprints(keys.item, dictionary), kept.keep(dictionary))
         yield from _partition(rows, index, table, keys, num_blocks, cap, kinds, group)
 

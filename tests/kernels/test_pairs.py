@@ -132,6 +132,18 @@ def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
             assert np.array_equal(getattr(one, name), getattr(two, name)), name
 
 
+@pytest.mark.parametrize("rows", [3, 30])
+def test_entries_that_no_row_has_are_not_kept(rows):
+    """Batches that are slices of a column have the dictionary of all of it."""
+    items = pa.array([b"item %d" % n for n in range(100)], pa.large_binary()).dictionary_encode()
+    users = pa.array([f"user {n}" for n in range(rows)])
+    kept = KeptItems()
+    messages = [m for _, m in partition_pairs(users, items.slice(40, rows), KEYS, 1, 9, kept=kept)]
+    assert sorted(kept.take(np.arange(rows)).to_pylist()) == sorted(items.slice(40, rows).to_pylist())
+    assert kept.keep(pa.array([b"next"], pa.large_binary())) == rows
+    assert set(build_block(0, messages, KEYS, 1, 9).items.to_pylist()) == set(range(rows))
+
+
 @pytest.mark.parametrize("cap", [3, 100])
 def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
     """Beside batches in which users have several; one of them has more than the cap in all."""
