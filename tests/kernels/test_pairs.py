@@ -110,6 +110,15 @@ def test_blocks_of_arbitrary_strings(pairs, num_blocks, num_shards):
     assert all_sets(pairs, num_blocks=num_blocks, num_shards=num_shards, size=9) == true_sets(pairs)
 
 
+def check_same_blocks(kept, sent, by_block, cap):
+    """Messages with numbers of kept items make the blocks of those with the items."""
+    for number, messages in sent.items():
+        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, by_block[number]))
+        assert two.items.type == pa.int64() and kept.take(two.items.to_numpy()).equals(one.items)
+        for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
+            assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
 @pytest.mark.parametrize("rare", [True, False])
 @pytest.mark.parametrize("cap", [3, 100])
 def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
@@ -125,11 +134,7 @@ def test_kept_items_make_the_same_blocks_of_numbers(rare, cap):
             assert "dictionary" not in message
             by_block.setdefault(block, []).append(message)
     assert any("item" in message for messages in by_block.values() for message in messages) == (not rare)
-    for number, messages in sent.items():
-        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, by_block[number]))
-        assert two.items.type == pa.int64() and kept.take(two.items.to_numpy()).equals(one.items)
-        for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
-            assert np.array_equal(getattr(one, name), getattr(two, name)), name
+    check_same_blocks(kept, sent, by_block, cap)
 
 
 @pytest.mark.parametrize("rows", [3, 30])
@@ -158,11 +163,7 @@ def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
             by_block.setdefault(block, []).append(message)
     named = {"rows" in message for messages in by_block.values() for message in messages}
     assert named == {True, False}
-    for number, messages in sent.items():
-        one, two = (build_block(number, some, KEYS, 2, cap) for some in (messages, by_block[number]))
-        assert kept.take(two.items.to_numpy()).equals(one.items)
-        for name in ("offsets", "links", "shard_offsets", "item_fp", "user_fp"):
-            assert np.array_equal(getattr(one, name), getattr(two, name)), name
+    check_same_blocks(kept, sent, by_block, cap)
 
 
 @pytest.mark.parametrize("whale", [False, True])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -89,11 +90,9 @@ class MadProgram(Program):
         rows = Csr(block.offsets, block.links)
         if trip == 0:
             return {"initial": initial_sums(rows, self.round.tables, block.num_items)}, None
-        sums = mad_second(rows, self.round.tables, self._direct, reply["ratio"], block.num_items)
+        direct = partial(uniform_weights, table=self._table)
+        sums = mad_second(second_sums(rows, self.round.tables, direct, reply["ratio"], block.num_items))
         return {**sums, **users_of(rows, block.num_items, self.count_users)}, None
-
-    def _direct(self, rows: Csr) -> np.ndarray:
-        return uniform_weights(rows, self._table)
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
@@ -180,11 +179,9 @@ class Mad2rProgram(Program):
         if self.resample:
             kept = sampled(rows, block.state)
         tables, ratio = self.first.tables, reply["ratio"]
-        sums = mad_second(rows, tables, self._direct, ratio, block.num_items, kept)
+        direct = partial(uniform_weights, table=self._table)
+        sums = mad_second(second_sums(rows, tables, direct, ratio, block.num_items, kept))
         return {**sums, **users_of(rows, block.num_items, self.floor is not None, kept)}, None
-
-    def _direct(self, rows: Csr) -> np.ndarray:
-        return uniform_weights(rows, self._table)
 
     def _weigh_second(
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
@@ -204,7 +201,7 @@ class Mad2rProgram(Program):
         def direct(part: Csr) -> np.ndarray:
             return user_weights(part, bias.take(part.links) * (1.0 / BIAS_ONE), self.b_min, self.b_max)
 
-        sums = mad_second(rows, tables, direct, reply["ratio"], block.num_items, kept)
+        sums = mad_second(second_sums(rows, tables, direct, reply["ratio"], block.num_items, kept))
         return {**sums, **users_of(rows, block.num_items, self.floor is not None, kept)}, None
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
@@ -259,16 +256,9 @@ def mad_sum_names(trip: int) -> tuple[str, ...]:
     return ("initial",) if trip == 0 else ("whole", "high", "low")
 
 
-def mad_second(
-    rows: Csr,
-    tables: MadTables,
-    direct: Callable[[Csr], np.ndarray],
-    ratio: np.ndarray,
-    num_items: int,
-    kept: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:
-    """The second trip's message of a block; arguments as of `second_sums`."""
-    return dict(zip(mad_sum_names(1), second_sums(rows, tables, direct, ratio, num_items, kept)))
+def mad_second(sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
+    """The second trip's message of a block, from its `second_sums`."""
+    return dict(zip(mad_sum_names(1), sums))
 
 
 def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndarray]]:
