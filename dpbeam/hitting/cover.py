@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dpbeam.kernels.columns import Columns, narrow
-from dpbeam.kernels.csr import Csr, running_sums
-from dpbeam.kernels.pairs import segment_rows, unique_fingerprints
+from dpbeam.kernels.csr import Csr, running_sums, segment_rows
+from dpbeam.kernels.pairs import unique_fingerprints
 
 _KEEP = 0.5  # rows are moved together once fewer than this share of them are left
 

@@ -70,10 +70,9 @@ class Csr:
         if keep.all():
             return self
         if self._long_rows:
-            offsets = running_sums(_sums_one_by_one(keep, self.offsets, np.int64))
-        else:
-            offsets = running_sums(keep).take(self.offsets)
-        return Csr(offsets, np.compress(keep, self.links))
+            counts = _sums_one_by_one(keep, self.offsets, np.int64)
+            return Csr(running_sums(counts), self.links.take(np.flatnonzero(keep)))
+        return Csr(running_sums(keep).take(self.offsets), np.compress(keep, self.links))
 
     def filled(self) -> Csr:
         """The rows that are not empty; the pairs are the same."""
@@ -86,6 +85,12 @@ class Csr:
         """Rows where the mask `rows` is true, and the mask of their pairs."""
         pairs = self.per_pair(rows)
         return Csr(running_sums(self.degrees[rows]), np.compress(pairs, self.links)), pairs
+
+    def take_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
+        """These rows, none of them empty, by their numbers, and the places of their pairs."""
+        lengths = self.degrees.take(rows)
+        pairs = segment_rows(self.offsets.take(rows), lengths)
+        return Csr(running_sums(lengths), self.links.take(pairs)), pairs
 
     def parts(self) -> Iterator[tuple[slice, slice, Csr]]:
         """Consecutive rows that have about PAIRS_AT_ONCE pairs together: which rows, which pairs, and their matrix."""
@@ -143,6 +148,16 @@ def _sums_one_by_one(
     if len(full):
         result[full] = np.add.reduceat(values, offsets[full], dtype=result.dtype)
     return result
+
+
+def segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1, (n,) int64; lengths of at least one."""
+    ends = np.cumsum(lengths)
+    # Running sums of steps: of one inside a range, and from the last row of one to the first of the next.
+    rows = np.ones(int(ends[-1]), np.int64)
+    rows[0] = starts[0]
+    rows[ends[:-1]] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    return np.cumsum(rows, out=rows)
 
 
 def running_sums(values: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> np.ndarray:

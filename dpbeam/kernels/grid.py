@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dpbeam.kernels.csr import integer_row_sums
+from dpbeam.kernels.csr import integer_row_sums, running_sums, segment_rows
 
 UNIT_BITS = 30
 UNITS = 1 << UNIT_BITS  # units in a weight of one
@@ -77,15 +77,19 @@ def floor_to_unit_norm(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return np.zeros(0, np.int64)
     if not (weights.min() >= 0.0 and weights.max() <= 1.0 + 1e-9):  # also false for NaN
         raise ValueError("weights must be numbers in [0, 1]")
-    units = np.floor(weights * UNITS).astype(np.int64)
-    squares = units * units
-    # Sums of their upper halves do not wrap around. Where they are below 2^30, neither do the sums of the squares.
-    if integer_row_sums(squares >> 32, offsets).max() >= 1 << 30:
+    whole = np.floor(weights * UNITS)
+    units = whole.astype(np.int64)
+    sums = np.add.reduceat(np.square(whole), offsets[:-1])
+    if sums.max() > NORM_UNITS * (1.0 + 1e-8):
         raise ValueError(_TOO_LARGE)
-    norms = integer_row_sums(squares, offsets)
-    if norms.max() > NORM_UNITS * (1.0 + 1e-8):
-        raise ValueError(_TOO_LARGE)
-    while (inside := norms > NORM_UNITS).any():
-        units = np.maximum(units - np.repeat(inside, np.diff(offsets)), 0)
-        norms = integer_row_sums(units * units, offsets)
+    # A sum of n squares is off by n parts in 2^53 at most: exact sums, which do not wrap around here, decide the rest.
+    lengths = np.diff(offsets)
+    near = np.flatnonzero(sums > NORM_UNITS * (1.0 - (lengths - 1) * 2.0**-51))
+    if len(near):
+        lengths = lengths.take(near)
+        pairs = segment_rows(offsets.take(near), lengths)
+        values, places = units.take(pairs), running_sums(lengths)
+        while (inside := integer_row_sums(values * values, places) > NORM_UNITS).any():
+            values = np.maximum(values - np.repeat(inside, lengths), 0)
+        units[pairs] = values
     return units

@@ -13,13 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns, narrow, pack, pack_words, unpack, unpack_words
-from dpbeam.kernels.csr import running_sums
+from dpbeam.kernels.csr import running_sums, segment_rows
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
@@ -65,6 +66,7 @@ class Block:
       user_values: name -> (users,) array, what the input says of each user.
       pair_values: name -> (pairs,) array, what the input says of each pair.
       broadcast: what the hub last said; set by the engine, not stored with the block.
+      scratch: what a program keeps of it in memory from trip to trip, and makes anew where it is None; not stored.
     """
 
     id: int
@@ -79,6 +81,7 @@ class Block:
     user_values: Columns = field(default_factory=dict)
     pair_values: Columns = field(default_factory=dict)
     broadcast: Columns = field(default_factory=dict)
+    scratch: Any = None
 
     @classmethod
     def unread(cls, number: int) -> Block:
@@ -631,16 +634,6 @@ def _users_at_once(lengths: np.ndarray) -> Iterator[slice]:
         part = np.cumsum(lengths) // _PAIRS_AT_ONCE
         bounds = [0, *(np.flatnonzero(part[1:] != part[:-1]) + 1).tolist(), len(lengths)]
         yield from itertools.starmap(slice, itertools.pairwise(bounds))
-
-
-def segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1, (n,) int64; lengths of at least one."""
-    ends = np.cumsum(lengths)
-    # Running sums of steps: of one inside a range, and from the last row of one to the first of the next.
-    rows = np.ones(int(ends[-1]), np.int64)
-    rows[0] = starts[0]
-    rows[ends[:-1]] = starts[1:] - starts[:-1] - lengths[:-1] + 1
-    return np.cumsum(rows, out=rows)
 
 
 def build_block(

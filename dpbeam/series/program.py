@@ -17,7 +17,7 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, fill_to, in_units, outlook_score
+from dpbeam.selectors.gsu.kernels import RELEASED, SCORE_ONE, Checkpoint, fill_to, in_units, outlook_score
 from dpbeam.selectors.gsu.presets import ScoreConstants
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.series.calibration import SeriesCalibration
@@ -83,7 +83,7 @@ class SeriesProgram(GsuProgram):
             score = np.ones(len(rows.links))
         else:
             units = reply["score"].take(rows.links)
-            open_pairs = units > 0
+            open_pairs = units > RELEASED
             rows, ranks = rows.restrict(open_pairs), np.compress(open_pairs, ranks)
             score = np.compress(open_pairs, units) * (1.0 / SCORE_ONE)
         return {"weight": rows.item_sums(fill_to(rows, score, self.caps[ranks]), block.num_items)}, None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.csr import running_sums
+from dpbeam.kernels.csr import running_sums, segment_rows
 from dpbeam.kernels.pairs import (
     Block,
     PairKeys,
@@ -28,7 +28,6 @@ from dpbeam.kernels.pairs import (
     partition_pairs,
     range_bucket,
     rows_at,
-    segment_rows,
     unique_fingerprints,
 )
 from dpbeam.kernels.shards import Shard

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpbeam.kernels.grid import (
     NORM_UNITS,
+    UNIT_BITS,
     UNITS,
     floor_to_unit_norm,
     l2_units,
@@ -72,6 +73,12 @@ def test_rows_slightly_above_norm_one_lose_steps_until_they_fit():
     units = floor_to_unit_norm(weights, np.array([0, 4]))
     assert sum(int(x) ** 2 for x in units) <= NORM_UNITS
     assert (units >= UNITS // 2 - 4).all()
+
+
+def test_a_row_above_norm_one_by_less_than_its_floating_point_sum_shows_loses_a_step():
+    weights = np.array([2.0**-UNIT_BITS, 1.0])  # squares of 1 and 2^60, whose float64 sum is 2^60
+    assert floor_to_unit_norm(weights, np.array([0, 2])).tolist() == [0, UNITS - 1]
+    assert floor_to_unit_norm(weights, np.array([0, 1, 2])).tolist() == [1, UNITS]
 
 
 @pytest.mark.parametrize("bad", [math.nan, -1e-12, 1.1, math.inf])

@@ -11,6 +11,7 @@ from dpbeam.engine.program import Program
 from dpbeam.kernels.csr import Csr
 from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, all_novel
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
+from dpbeam.selectors.gsu.kernels import RELEASED
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.recast import recast
@@ -40,7 +41,7 @@ class CurrentDegreeCap(GsuProgram):
         if not trip:
             return super().weigh(trip, block, reply, keys)
         rows = Csr(block.offsets, block.links)
-        kept = rows.restrict(reply["score"][rows.links] > 0)
+        kept = rows.restrict(reply["score"][rows.links] > RELEASED)
         return super().weigh(trip, replace(block, offsets=kept.offsets, links=kept.links), reply, keys)
 
 

@@ -2,38 +2,95 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpbeam.kernels.csr import Csr, joined, sums_at
+from dpbeam.kernels.csr import Csr, joined, running_sums, sums_at
 from dpbeam.kernels.grid import floor_to_unit_norm
+from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.gsu.presets import ScoreConstants
 
 SCORE_ONE = (1 << 16) - 1  # scores travel, and enter the state, as multiples of 1/65535
+RELEASED = 1  # travels in place of a score, of which the smallest is 66: the item takes part no more
 _SMALLEST_SCORE = 1e-3
 
 
-def item_weights(rows: Csr, caps: np.ndarray, score: np.ndarray | None, num_items: int) -> np.ndarray:
+@dataclass(frozen=True)
+class OpenRows:
+    """What is left of a block once released items are out.
+
+    Attributes:
+      links: of the block, what these rows were made from.
+      rows: users that have items left, and these items.
+      bars: (rows,) float64 in (0, 1], the cap of each by its degree in the block.
+    """
+
+    links: np.ndarray
+    rows: Csr
+    bars: np.ndarray
+
+    @classmethod
+    def of(cls, before: object, rows: Csr, caps: np.ndarray) -> OpenRows:
+        """What an earlier trip has left of these rows, else all of them.
+
+        Args:
+          before: what was left, if anything.
+          caps: (largest degree + 1,) float64 in (0, 1], a user's cap by its degree.
+        """
+        if isinstance(before, cls) and before.links is rows.links:
+            return before
+        full = rows.filled()
+        return cls(rows.links, full, caps.take(full.degrees))
+
+    def without_released(self, units: np.ndarray) -> tuple[OpenRows, np.ndarray]:
+        """Without released items, if they have half of the pairs; and the scores (pairs,) of what is left."""
+        kept = units != RELEASED
+        if 2 * np.count_nonzero(kept) > len(units):
+            return self, units
+        rows, bars = _with_bars(self.rows.restrict(kept), self.bars)
+        return OpenRows(self.links, rows, bars), np.compress(kept, units)
+
+
+def first_weights(rows: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:
+    """What all users together add to each item where all items count fully, (num_items,) int64 units.
+
+    Args:
+      caps: as of `OpenRows.of`.
+    """
+    degrees = np.flatnonzero(np.bincount(rows.degrees))
+    degrees = degrees[degrees > 0]
+    one_of_each = Csr(running_sums(degrees), np.zeros(int(degrees.sum()), np.int32))
+    units = fill_weights(one_of_each, np.ones(len(one_of_each.links)), caps.take(degrees))
+    table = np.zeros(len(caps), np.int64)
+    table[degrees] = units.take(one_of_each.offsets[:-1])
+    return rows.item_sums(uniform_weights(rows, table), num_items)
+
+
+def item_weights(left: OpenRows, units: np.ndarray, num_items: int) -> np.ndarray:
     """What all users together add to each item, (num_items,) int64 units.
 
     Args:
-      rows: users' items.
-      caps: (largest degree + 1,) float64 in (0, 1], a user's cap by its degree.
-      score: (num_items,) uint16 multiples of 1/65535, 0 for an item that gets nothing; None: one for every item.
+      units: (pairs,) uint16, the score of each pair's item; 0 for an item that gets nothing now, or RELEASED.
     """
 
-    def filled(part: Csr) -> tuple[np.ndarray, np.ndarray]:
-        bars = caps.take(part.degrees)
-        if score is None:
-            return part.links, fill_weights(part, np.ones(len(part.links)), bars)
-        units = score.take(part.links)
-        kept = units > 0
-        part = part.restrict(kept)
-        return part.links, fill_weights(part, np.compress(kept, units) * (1.0 / SCORE_ONE), bars)
+    def filled(rows: slice, pairs: slice, part: Csr) -> tuple[np.ndarray, np.ndarray]:
+        score, bars = units[pairs], left.bars[rows]
+        kept = score > RELEASED
+        if not kept.all():
+            part, bars = _with_bars(part.restrict(kept), bars)
+            score = np.compress(kept, score)
+        return part.links, fill_to(part, score * (1.0 / SCORE_ONE), part.per_pair(bars))
 
-    links, weights = joined(filled(part) for _, _, part in rows.parts())
+    links, weights = joined(itertools.starmap(filled, left.rows.parts()))
     return sums_at(links, weights, num_items)
+
+
+def _with_bars(rows: Csr, bars: np.ndarray) -> tuple[Csr, np.ndarray]:
+    """The rows that are not empty, and their bars."""
+    full = rows.filled()
+    return full, bars if full is rows else np.compress(rows.degrees > 0, bars)
 
 
 def fill_weights(rows: Csr, score: np.ndarray, caps: np.ndarray) -> np.ndarray:
@@ -42,9 +99,7 @@ def fill_weights(rows: Csr, score: np.ndarray, caps: np.ndarray) -> np.ndarray:
     Args:
       caps: (rows,) float64 in (0, 1], the cap of each user's *original* degree.
     """
-    filled = rows.filled()
-    if filled is not rows:
-        caps = np.compress(rows.degrees > 0, caps)
+    filled, caps = _with_bars(rows, caps)
     return fill_to(filled, score, filled.per_pair(caps))
 
 
@@ -67,7 +122,7 @@ def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
     weight = score * rows.per_pair(scale)
     _settle_capped(rows, weight, score, squares, bar)
     # Rounded down like the weights, which are at most their bars, the bars bound the units.
-    return floor_to_unit_norm(np.minimum(np.minimum(weight, bar), 1.0), rows.offsets)
+    return floor_to_unit_norm(np.minimum(weight, bar), rows.offsets)
 
 
 def _settle_capped(
@@ -77,23 +132,28 @@ def _settle_capped(
 
     The scale only grows, so an item once at its cap stays there, and a user with d items needs at most d steps.
     """
-    above = weight > bar
-    if not above.any():
+    above = np.flatnonzero(weight > bar)
+    if not len(above):
         return
-    over = rows.row_sums(above.astype(np.int64)) > 0
-    pairs = np.flatnonzero(rows.per_pair(over))
-    active, _ = rows.select_rows(over)
-    while len(pairs):
-        capped = weight[pairs] >= bar[pairs]
-        used = active.row_sums(np.where(capped, np.square(bar[pairs]), 0.0))
-        free = active.row_sums(np.where(capped, 0.0, squares[pairs]))
+    over = np.searchsorted(rows.offsets, above, side="right") - 1
+    active, pairs = rows.take_rows(over[np.diff(over, prepend=-1) > 0])
+    bars, scores, weights = bar.take(pairs), score.take(pairs), weight.take(pairs)
+    while True:
+        capped = weights >= bars
+        used = active.row_sums(np.where(capped, np.square(bars), 0.0))
+        free = active.row_sums(np.where(capped, 0.0, squares.take(pairs)))
         room = np.maximum(1.0 - used, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = np.where(free > 0.0, np.sqrt(room / free), 0.0)
-        weight[pairs] = np.where(capped, bar[pairs], score[pairs] * active.per_pair(scale))
-        still = active.row_sums(((weight[pairs] > bar[pairs]) & ~capped).astype(np.int64)) > 0
+        weights = np.where(capped, bars, scores * active.per_pair(scale))
+        weight[pairs] = weights
+        still = active.row_sums(((weights > bars) & ~capped).astype(np.int64)) > 0
+        if not still.any():
+            return
         active, kept = active.select_rows(still)
-        pairs = pairs[kept]
+        pairs, bars, scores, weights = (
+            np.compress(kept, values) for values in (pairs, bars, scores, weights)
+        )
 
 
 @dataclass(frozen=True)

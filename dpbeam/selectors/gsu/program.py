@@ -19,7 +19,15 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, item_weights, score_units
+from dpbeam.selectors.gsu.kernels import (
+    RELEASED,
+    SCORE_ONE,
+    Checkpoint,
+    OpenRows,
+    first_weights,
+    item_weights,
+    score_units,
+)
 from dpbeam.selectors.gsu.presets import ScoreConstants
 
 
@@ -82,7 +90,13 @@ class GsuProgram(Program):
         self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
     ) -> tuple[dict[str, np.ndarray], Columns | None]:
         rows = Csr(block.offsets, block.links)
-        return {"weight": item_weights(rows, self.caps, reply.get("score"), block.num_items)}, None
+        if not trip:
+            block.scratch = None  # of an earlier run
+            return {"weight": first_weights(rows, self.caps, block.num_items)}, None
+        left = OpenRows.of(block.scratch, rows, self.caps)
+        left, units = left.without_released(reply["score"].take(left.rows.links))
+        block.scratch = left
+        return {"weight": item_weights(left, units, block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         """Every item's state moves on every round, also where nobody sent weight: its noise accumulates."""
@@ -116,8 +130,9 @@ class GsuProgram(Program):
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         released = shard.state["released"]
-        score = np.where(released, np.uint16(0), self._scores(trip, shard))
-        return with_state(shard, score=score), {"score": score}
+        score = self._scores(trip, shard)
+        travels = np.where(released, np.uint16(RELEASED), score)
+        return with_state(shard, score=np.where(released, np.uint16(0), score)), {"score": travels}
 
     def _scores(self, trip: int, shard: Shard) -> np.ndarray:
         if self.score is None:

@@ -1,5 +1,6 @@
 """Water filling and scores of the group-sequential union."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,13 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
-from dpbeam.selectors.gsu.kernels import SCORE_ONE, Checkpoint, ScoreConstants, fill_weights, score_units
+from dpbeam.selectors.gsu.kernels import (
+    RELEASED,
+    SCORE_ONE,
+    Checkpoint,
+    OpenRows,
+    ScoreConstants,
+    fill_weights,
+    first_weights,
+    item_weights,
+    score_units,
+)
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from tests.selectors.gsu import reference
-from tests.support.instances import csr
+from tests.support.instances import csr, random_pairs, whole_block
 from tests.support.running import key, names, release
 
 score_values = st.one_of(st.just(1.0), st.integers(66, SCORE_ONE).map(lambda k: k / SCORE_ONE))
@@ -82,6 +94,52 @@ def test_a_user_is_filled_alone():
     together = fill_weights(csr([range(len(s)) for s in scores]), np.concatenate(scores), caps)
     alone = [fill_weights(csr([range(len(s))]), s, np.array([c])) for s, c in zip(scores, caps)]
     assert np.array_equal(together, np.concatenate(alone))
+
+
+@given(st.lists(st.sets(st.integers(0, 9), max_size=9), min_size=1, max_size=12), st.floats(1e-3, 1.0))
+def test_first_weights_are_those_of_full_scores(sets, cap):
+    rows = csr(sets)
+    caps = np.append(math.nan, cap / np.arange(1.0, 10.0) ** 0.3)
+    units = fill_weights(rows, np.ones(len(rows.links)), caps[rows.degrees])
+    expected = np.zeros(10, np.int64)
+    np.add.at(expected, rows.links, units)
+    assert first_weights(rows, caps, 10).tolist() == expected.tolist()
+
+
+@given(st.data(), st.lists(st.sets(st.integers(0, 9), max_size=9), min_size=1, max_size=12))
+def test_released_items_leave_for_good_and_change_nothing(data, sets):
+    rows, caps = csr(sets), np.append(math.nan, 0.9 / np.arange(1.0, 10.0) ** 0.4)
+    some, left = st.sampled_from([0, 66, 9_999, SCORE_ONE]), None
+    for released in itertools.accumulate(data.draw(st.lists(st.sets(st.integers(0, 9)))), set.union):
+        scores = data.draw(st.lists(some, min_size=10, max_size=10))
+        score = np.where(np.isin(np.arange(10), list(released)), RELEASED, scores).astype(np.uint16)
+        before = OpenRows.of(left, rows, caps)
+        left, units = before.without_released(score.take(before.rows.links))
+        kept = score.take(rows.links) > RELEASED
+        pairs = rows.restrict(kept)
+        alone = fill_weights(pairs, score.take(pairs.links) * (1.0 / SCORE_ONE), caps[rows.degrees])
+        expected = np.zeros(10, np.int64)
+        np.add.at(expected, pairs.links, alone)
+        assert item_weights(left, units, 10).tolist() == expected.tolist()
+        assert 2 * np.isin(left.rows.links, list(released)).sum() <= len(before.rows.links)
+
+
+def test_what_is_left_of_other_rows_is_not_taken():
+    caps = np.array([math.nan, 0.9, 0.8])
+    left, _ = OpenRows.of(None, csr([[0, 1], [0]]), caps).without_released(np.array([RELEASED, 66, RELEASED]))
+    assert left.rows.links.tolist() == [1]
+    assert OpenRows.of(left, csr([[0, 1], [0]]), caps).rows.links.tolist() == [0, 1, 0]
+
+
+def test_another_run_on_the_same_block_begins_with_all_of_it():
+    program, keys = make_plan(SelectionConfig(1.0, 1e-5, "gsu", max_items_per_user=8)).program, Keys(key())
+    block, fresh = (whole_block(random_pairs(1), keys, 8) for _ in range(2))
+    out, full = ({"score": np.full(block.num_items, value, np.uint16)} for value in (RELEASED, SCORE_ONE))
+    for trip, reply in ((0, {}), (1, out), (0, {})):
+        program.weigh(trip, block, reply, keys)
+    again, first = (program.weigh(1, part, full, keys)[0]["weight"] for part in (block, fresh))
+    assert again.tolist() == first.tolist()
+    assert first.any()
 
 
 def test_scores_and_caps_that_are_no_numbers_are_refused():
