@@ -122,7 +122,12 @@ def sums_at(places: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
 
     Args:
       places: (n,) integers from 0 to count - 1; values: (n,) integers.
+
+    Raises:
+      IndexError: there is no such place; the product would write beside the sums.
     """
+    if len(places) and not 0 <= places.min() <= places.max() < count:
+        raise IndexError(f"places lie from 0 to {count - 1}")
     values = values.astype(np.int64, casting="safe", copy=False)
     column = sparse.csc_array((values, places, [0, len(values)]), shape=(count, 1))
     return column @ np.ones(1, np.int64)

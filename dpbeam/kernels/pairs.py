@@ -25,7 +25,7 @@ from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
-_BYTE = 1 << 8
+_FEW_RUNS = 64  # ascending runs, up to which to merge them takes less than to sort anew
 _EVEN = 1.25  # times its share of the rows: what the largest of all blocks has, at most, where users have a row each
 _FEW = 8  # a dictionary this many times longer than the rows is not walked through
 _FREQUENT = 2  # rows for each entry, from which on a block's entries are looked for where their fingerprints are known
@@ -81,7 +81,7 @@ class Block:
     user_values: Columns = field(default_factory=dict)
     pair_values: Columns = field(default_factory=dict)
     broadcast: Columns = field(default_factory=dict)
-    scratch: Any = None
+    scratch: Any = field(default=None, init=False)  # a copy made by `replace` has none
 
     @classmethod
     def unread(cls, number: int) -> Block:
@@ -311,9 +311,9 @@ def partition_pairs(
 ) -> Iterator[tuple[int, Columns]]:
     """Split pairs by user block, ready for the shuffle.
 
-    Rows are sorted by user, so a user's fingerprint travels once per batch. A user with more than `cap` rows in
-    this batch is cut to its bottom-`cap` distinct items here already, so that a single huge user never travels
-    whole; `build_block` completes the sample.
+    Rows are sorted by user, so a user's fingerprint travels once per batch; where most users have one row, blocks sort
+    them. A user with more than `cap` rows in this batch is cut to its bottom-`cap` distinct items here already, so
+    that a single huge user never travels whole; `build_block` completes the sample.
 
     Args:
       users, items: (n,) canonical bytes, no nulls; both may be dictionary-encoded, users may be fingerprints already.
@@ -322,13 +322,13 @@ def partition_pairs(
       kept: keeps the items, for messages that stay in this process: they hold numbers and fingerprints in their place.
 
     Yields:
-      (block or group, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user; item (pairs,) index of
-      dictionary; dictionary (binary); kinds. Where items are `kept`, in place of the dictionary its entries' numbers,
-      entry (m,) from first (1,) on, and item_fp (m, 2) uint64; item is left out where pair i has entry i, and rows
-      where a user is named for each pair.
+      (block or group, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user, left out where a user is
+      named for each pair, in any order; item (pairs,) index of dictionary, left out where pair i has entry i;
+      dictionary (binary); kinds. Where items are `kept`, in place of the dictionary its entries' numbers, entry (m,)
+      from first (1,) on, and item_fp (m, 2) uint64.
     """
     if len(users):
-        index, dictionary = encode_dictionary(items, kept=kept is not None)
+        index, dictionary = encode_dictionary(items)
         rows = users if isinstance(users, UserRows) else UserRows.of(users, keys.user)
         table: pa.Array | _Entries = dictionary
         if kept is not None:
@@ -345,14 +345,28 @@ def partition_again(
     """Split messages of `partition_pairs` to groups by block; any subset at a time. Yields as it does."""
     if messages:
         rows = UserRows(
-            np.concatenate([message["user_fp"] for message in messages]),
-            lengths=np.concatenate([message["rows"] for message in messages]).astype(np.int64),
+            np.concatenate([message["user_fp"] for message in messages]), lengths=_pairs_of(messages)
         )
-        index, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
+        index, dictionary = _joined_dictionaries(messages)
         distinct, dictionary = encode_dictionary(dictionary.dictionary_encode())
         yield from _partition(
-            rows, distinct.take(index), dictionary, keys, num_blocks, cap, common_kinds(messages), 1
+            rows,
+            distinct if index is None else distinct.take(index),
+            dictionary,
+            keys,
+            num_blocks,
+            cap,
+            common_kinds(messages),
+            1,
         )
+
+
+def _pairs_of(messages: Sequence[Columns]) -> np.ndarray | None:
+    """(users,) pairs of each user that messages name, in their order; None: one each."""
+    if not any("rows" in message for message in messages):
+        return None
+    rows = [message.get("rows", np.ones(len(message["user_fp"]), np.uint8)) for message in messages]
+    return np.concatenate(rows).astype(np.int64)
 
 
 def _partition(
@@ -365,11 +379,11 @@ def _partition(
     kinds: bytes,
     group: int,
 ) -> Iterator[tuple[int, Columns]]:
-    rare = isinstance(table, _Entries) and len(index) < _FREQUENT * len(table)
-    if rare and group == 1 and num_blocks <= _BYTE and rows.mostly_single():
-        bucket = range_bucket(rows.fp, num_blocks)
-        sizes = np.bincount(bucket, minlength=num_blocks)
-        if num_blocks * sizes.max() <= _EVEN * len(bucket):  # else one user may have the rows of many
+    rare = len(table) <= len(index) < _FREQUENT * len(table)
+    if rare and rows.mostly_single():
+        bucket = range_bucket(rows.fp, num_blocks) // group
+        sizes = np.bincount(bucket)
+        if len(sizes) * sizes.max() <= _EVEN * len(bucket):  # else one user may have the rows of many
             yield from _partition_single(rows.fp, index, table, bucket, sizes, kinds)
             return
     order, offsets, user_fp = _by_user(rows)
@@ -406,9 +420,9 @@ def _partition_single(
     """As `_partition`, where most users have one row: each row has its user, and blocks sort them.
 
     Args:
-      bucket: (n,) the block of each row, below 256; sizes: (blocks,) rows of each block.
+      bucket: (n,) the block or group of each row; sizes: rows of each.
     """
-    order = np.argsort(bucket.astype(np.uint8), kind="stable")  # bytes take a third of the time of words
+    order = np.argsort(narrow(bucket), kind="stable")  # of one or two bytes: a third of the time of words
     for block, (start, stop) in enumerate(itertools.pairwise(running_sums(sizes).tolist())):
         if start < stop:
             rows = order[start:stop]
@@ -419,8 +433,10 @@ def _partition_single(
 def pack_pairs(message: Columns) -> Columns:
     """A message of `partition_pairs` in fewer bytes; all bits of the fingerprints stay.
 
-    They ascend, so the first halves travel as steps, of 6 bytes in place of 8 where 10,000 users share a message.
+    Where they ascend, the first halves travel as steps, of 6 bytes in place of 8 where 10,000 users share a message.
     """
+    if "rows" not in message:
+        return message
     columns = dict(message)
     fp = np.asarray(columns.pop("user_fp"))
     columns["user.first"] = fp[:1, 0].copy()
@@ -432,13 +448,15 @@ def pack_pairs(message: Columns) -> Columns:
 
 def unpack_pairs(columns: Columns) -> Columns:
     """Inverse of `pack_pairs`."""
+    if "user_fp" in columns:
+        return columns
     second = columns["user.second"]
     fp = np.empty((len(second), 2), np.uint64)
     steps = unpack_words("user.steps", columns, np.uint64)
     steps[:1] = columns["user.first"]
     np.cumsum(steps, out=fp[:, 0])
     fp[:, 1] = second
-    rest = {name: columns[name] for name in ("item", "dictionary", "kinds")}
+    rest: Columns = {name: columns[name] for name in ("item", "dictionary", "kinds") if name in columns}
     return {"user_fp": fp, "rows": unpack("rows", columns, np.int32, 1), **rest}
 
 
@@ -468,26 +486,25 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return segment_rows(begins.take(order), lengths), offsets, user_fp
 
 
-def encode_dictionary(items: pa.Array, *, kept: bool = False) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary indices (int32) and values (large_binary) of an array without nulls; `kept` as of `as_dictionary`."""
-    items = as_dictionary(items, kept=kept)
+def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Dictionary indices (int32) and values (large_binary) of an array without nulls, as of `as_dictionary`."""
+    items = as_dictionary(items)
     dictionary = items.dictionary
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
         dictionary = dictionary.cast(pa.large_string())
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
 
 
-def as_dictionary(items: pa.Array, *, kept: bool = False) -> pa.DictionaryArray:
+def as_dictionary(items: pa.Array) -> pa.DictionaryArray:
     """An array without nulls as a dictionary that has a value once for TABLE_ROWS rows; a dictionary as it is.
 
-    Args:
-      kept: entries stay in this process: where most would be of one row alone, each row has an entry of its own.
+    Where most entries would be of one row alone, each row has an entry of its own.
     """
     if isinstance(items, pa.ChunkedArray):
         items = items.combine_chunks()
     if pa.types.is_dictionary(items.type):
         return items
-    if kept and _are_rare(items):
+    if _are_rare(items):
         return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(items), dtype=np.int32)), items)
     starts = range(0, max(len(items), 1), TABLE_ROWS)
     return join_dictionaries([items.slice(start, TABLE_ROWS).dictionary_encode() for start in starts])
@@ -524,7 +541,7 @@ def _columns_of_items(index: np.ndarray, table: pa.Array | _Entries, *, rare: bo
     """A message's columns about its items, from the table's rows that its pairs have.
 
     Args:
-      rare: most rows of a table of kept items are of one pair: to compare some twice takes less than to look for them.
+      rare: most of the table's rows are of one pair: to send some twice takes less than to look for them.
     """
     local, entries = (None, index) if rare else _compact(index, len(table))
     columns: Columns = {} if local is None else {"item": local}
@@ -646,11 +663,11 @@ def build_block(
     messages = list(messages)
     kinds = common_kinds(messages)
     user_fp = np.concatenate([message["user_fp"] for message in messages])
-    runs = [message["rows"] for message in messages if "rows" in message]
-    _, user, distinct_fp = distinct_fingerprints(user_fp, runs=len(runs) == len(messages))
-    if runs:
-        ones = [message.get("rows", np.ones(len(message["user_fp"]), np.uint8)) for message in messages]
-        user = np.repeat(user, np.concatenate(ones))
+    sorted_runs = len(messages) <= _FEW_RUNS and all("rows" in message for message in messages)
+    _, user, distinct_fp = distinct_fingerprints(user_fp, runs=sorted_runs)
+    rows = _pairs_of(messages)
+    if rows is not None:
+        user = np.repeat(user, rows)
     item, entries, entry_fp = _items_of(messages, keys)
     return _assemble(block_id, user, distinct_fp, item, entries, entry_fp, keys, num_shards, cap, kinds)
 
@@ -658,14 +675,27 @@ def build_block(
 def _items_of(messages: Sequence[Columns], keys: PairKeys) -> tuple[np.ndarray | None, pa.Array, np.ndarray]:
     """The items of messages: each pair's entry, None where pair i has entry i; the entries and their fingerprints."""
     if "dictionary" in messages[0]:
-        item, dictionary = _concat_dictionaries([(m["item"], m["dictionary"]) for m in messages])
+        item, dictionary = _joined_dictionaries(messages)
         return item, dictionary, fingerprints(keys.item, dictionary)
     numbers = np.concatenate([m["entry"] + m["first"] for m in messages])
-    entry_fp = np.concatenate([m["item_fp"] for m in messages])
+    return (
+        _joined_items(messages, "entry"),
+        pa.array(numbers),
+        np.concatenate([m["item_fp"] for m in messages]),
+    )
+
+
+def _joined_dictionaries(messages: Sequence[Columns]) -> tuple[np.ndarray | None, pa.Array]:
+    """The entries of messages, and each pair's among them; None where pair i has entry i."""
+    dictionary = pa.concat_arrays([message["dictionary"] for message in messages])
+    return _joined_items(messages, "dictionary"), dictionary
+
+
+def _joined_items(messages: Sequence[Columns], entries: str) -> np.ndarray | None:
+    """Each pair's entry among those of all messages, of the column `entries`; None where pair i has entry i."""
     if not any("item" in message for message in messages):
-        return None, pa.array(numbers), entry_fp
-    parts = [(m.get("item", np.arange(len(m["entry"]))), m["entry"]) for m in messages]
-    return _joined_indices(parts), pa.array(numbers), entry_fp
+        return None
+    return _joined_indices([(m.get("item", np.arange(len(m[entries]))), m[entries]) for m in messages])
 
 
 def build_complete_block(

@@ -201,5 +201,13 @@ def link_messages(
     """What every block sent, before it is summed: name -> (links,) int64 in the order of `slots`.
 
     Args: as of `sum_messages`, which checks that every block sent one.
+
+    Raises:
+      RuntimeError: a message has numbers for fewer or more items than its block has here; those of the next block would
+        be taken for them.
     """
+    links = np.diff(shard.slot_offsets).tolist()
+    for block, count in zip(shard.block_ids.tolist(), links, strict=True):
+        if any(len(messages[block][name]) != count for name in names):
+            raise RuntimeError(f"{type(shard).__name__.lower()} {shard.id} expected a number for every link")
     return {name: np.concatenate([messages[int(b)][name] for b in shard.block_ids]) for name in names}

@@ -3,6 +3,7 @@
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,13 @@ def test_sums_at_places_are_exact(pairs, narrow):
     sums = sums_at(places.astype(np.int32 if narrow else np.int64), values, 5)
     assert sums.dtype == np.int64
     assert sums.tolist() == [sum(value for place, value in pairs if place == at) for at in range(5)]
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_a_place_that_is_none_is_refused(place, kind):
+    with pytest.raises(IndexError, match="from 0 to 2"):
+        sums_at(np.array([0, place], kind), np.array([1, 1]), 3)
 
 
 def test_pieces_are_joined_array_by_array():

@@ -50,6 +50,10 @@ def messages_of(pairs, *, num_blocks=1, cap=100, size=None, keys=KEYS):
     return by_block
 
 
+def pairs_in(message) -> int:
+    return len(next(message[name] for name in ("item", "entry", "dictionary") if name in message))
+
+
 def messages_by_groups(pairs, *, num_blocks, group, cap=100, size=None, chunk=3):
     """As `messages_of`, split by groups of blocks first; a chunk of a group's messages at a time."""
     groups: dict[int, list] = {}
@@ -149,32 +153,41 @@ def test_entries_that_no_row_has_are_not_kept(rows):
     assert set(build_block(0, messages, KEYS, 1, 9).items.to_pylist()) == set(range(rows))
 
 
+@pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("cap", [3, 100])
-def test_users_of_one_row_each_are_sorted_in_their_block(cap, monkeypatch):
+def test_users_of_one_row_each_are_sorted_in_their_block(cap, group, monkeypatch):
     """Beside batches in which users have several; one of them has more than the cap in all."""
-    monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
-    monkeypatch.setattr(pairs_module, "_EVEN", 2.0)  # of 70 rows
     pairs = random_pairs(9, users=400, max_degree=20, items=300) + [("whale", f"own {n}") for n in range(30)]
     apart = [pairs[at] for at in np.random.default_rng(0).permutation(len(pairs))]
-    sent = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
-    kept, by_block = KeptItems(), {}
+    monkeypatch.setattr(UserRows, "mostly_single", lambda self: False)
+    sorted_rows = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
+    monkeypatch.undo()
+    monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
+    monkeypatch.setattr(pairs_module, "_EVEN", 2.0)  # of 70 rows
+    kept, of_kept = KeptItems(), {}
     for users, items in batches(pairs + apart, 70):
         for block, message in partition_pairs(users, items, KEYS, 5, cap, kept=kept):
-            by_block.setdefault(block, []).append(message)
-    named = {"rows" in message for messages in by_block.values() for message in messages}
-    assert named == {True, False}
-    check_same_blocks(kept, sent, by_block, cap)
+            of_kept.setdefault(block, []).append(message)
+    if group == 1:
+        sent = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
+    else:
+        sent = messages_by_groups(pairs + apart, num_blocks=5, group=group, cap=cap, size=70, chunk=1)
+    for messages in (of_kept, sent):
+        assert {"rows" in message for message in itertools.chain(*messages.values())} == {True, False}
+    check_same_blocks(kept, sorted_rows, of_kept, cap)
+    check_same_blocks(kept, sent, of_kept, cap)
 
 
+@pytest.mark.parametrize("kept", [KeptItems(), None], ids=["kept", "sent"])
 @pytest.mark.parametrize("whale", [False, True])
-def test_a_user_with_the_rows_of_many_is_cut_among_users_of_one_row(whale):
+def test_a_user_with_the_rows_of_many_is_cut_among_users_of_one_row(whale, kept):
     """Which no part of the other users would tell."""
     pairs = [(f"user {n}", f"item {n}") for n in range(20_000)]
     pairs += [("whale" if whale else f"other {n}", f"own {n}") for n in range(2_000)]
     ((users, items),) = batches(pairs)
-    sent = [message for _, message in partition_pairs(users, items, KEYS, 8, 100, kept=KeptItems())]
+    sent = [message for _, message in partition_pairs(users, items, KEYS, 8, 100, kept=kept)]
     assert all(("rows" in message) == whale for message in sent)
-    assert sum(len(message["entry"]) for message in sent) == (20_100 if whale else 22_000)
+    assert sum(map(pairs_in, sent)) == (20_100 if whale else 22_000)
 
 
 def test_a_few_users_tell_whether_most_have_one_row():
@@ -406,10 +419,10 @@ def test_heavy_users_are_cut_before_they_travel_and_sampled_alike(monkeypatch):
     pairs = random_pairs(6, users=200) + [("whale", f"w{i}") for i in range(3000)]
     pairs += [("shark", f"w{i}") for i in range(0, 3000, 7)]
     sent = messages_of(pairs, cap=10)[0]
-    assert sum(len(m["item"]) for m in sent) < 2000
+    assert sum(map(pairs_in, sent)) < 2000
     light = all_sets(pairs, cap=10)
     monkeypatch.setattr(pairs_module, "_cap_heavy", lambda offsets, *rest: np.ones(int(offsets[-1]), bool))
-    assert sum(len(m["item"]) for m in messages_of(pairs, cap=10)[0]) == len(pairs)
+    assert sum(map(pairs_in, messages_of(pairs, cap=10)[0])) == len(pairs)
     assert all_sets(pairs, cap=10) == light
     assert max(map(len, light.values())) == 10
 
@@ -430,14 +443,16 @@ def test_segment_rows_are_ranges_end_to_end(segments):
     assert pairs_module.segment_rows(starts, lengths).tolist() == expected
 
 
-@given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 50))
+@given(st.lists(st.integers(0, 6), max_size=60), st.integers(1, 50))
 def test_dictionaries_of_few_rows_hold_the_same_items(values, rows):
+    """Unless they would have an entry for every third row: then each row has one."""
     items = pa.array([b"%d" % v for v in values], pa.large_binary())
     with mock.patch.object(pairs_module, "TABLE_ROWS", rows):
         encoded = pairs_module.as_dictionary(items)
     assert encoded.to_pylist() == items.to_pylist()
     parts = [values[start : start + rows] for start in range(0, len(values), rows)]
-    assert len(encoded.dictionary) == sum(len(set(part)) for part in parts)
+    rare = 3 * len(set(values)) > len(values)
+    assert len(encoded.dictionary) == (len(values) if rare else sum(len(set(part)) for part in parts))
     assert pairs_module.as_dictionary(encoded) is encoded
 
 
@@ -627,6 +642,26 @@ def test_a_message_in_fewer_bytes_keeps_every_bit():
         assert np.array_equal(unpacked[name], message[name])
     assert unpacked["user_fp"].dtype == np.uint64
     assert unpacked["dictionary"].equals(items)
+
+
+def test_a_message_of_users_with_a_row_each_is_sent_as_it_is():
+    fp = np.random.default_rng(6).integers(0, 2**64, (50, 2), np.uint64)
+    items = pa.array([b"%d" % n for n in range(50)], pa.large_binary())
+    message = {"user_fp": fp, "dictionary": items, "kinds": kinds_column(b"k")}
+    unpacked = unpack_pairs(decode(encode(pack_pairs(message))))
+    assert unpacked.keys() == message.keys()
+    assert np.array_equal(unpacked["user_fp"], fp) and unpacked["dictionary"].equals(items)
+
+
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_users_are_sorted_or_merged_alike(few, monkeypatch):
+    pairs = random_pairs(3, users=90, max_degree=9)
+    blocks = []
+    for limit in (few, 64):
+        monkeypatch.setattr(pairs_module, "_FEW_RUNS", limit)
+        blocks.append(build_block(0, messages_of(pairs, size=20)[0], KEYS, 2, 100))
+    assert np.array_equal(blocks[0].user_fp, blocks[1].user_fp)
+    assert np.array_equal(blocks[0].links, blocks[1].links)
 
 
 def test_a_block_finds_its_fingerprints_when_it_is_asked():

@@ -107,3 +107,12 @@ def test_shards_survive_their_encoding(shards):
     assert np.array_equal(back.sums["weight"], shard.sums["weight"])
     assert back.state["released"].dtype == np.bool_
     assert np.array_equal(back.state["z"], shard.state["z"])
+
+
+def test_a_message_of_another_length_is_refused():
+    """Also where all of them together have as many numbers as there are links."""
+    items = [pa.array([b"a", b"b"], pa.large_binary()), pa.array([b"b", b"c"], pa.large_binary())]
+    shard = linked(0, [0, 1], items)
+    sent = {0: {"weight": np.array([1, 1, 1])}, 1: {"weight": np.array([10])}}
+    with pytest.raises(RuntimeError, match="shard 0 expected a number for every link"):
+        sum_messages(shard, ["weight"], sent)

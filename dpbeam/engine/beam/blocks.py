@@ -72,7 +72,7 @@ class _PartitionPairs(RunDoFn):
 
     def start_bundle(self) -> None:
         self._users: list[UserRows] = []
-        self._items = _Items(kept=self._kept is not None)
+        self._items = _Items()
         self._rows = self._bytes = 0
 
     @property
@@ -135,7 +135,7 @@ class _PartitionAgain(RunDoFn):
         rows = size = 0
         for message in receive(self._store, messages, unpack_pairs):
             held.append(message)
-            rows += len(message["item"])
+            rows += len(message["item"] if "item" in message else message["dictionary"])
             size += message["dictionary"].nbytes
             if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
                 yield from self._flush(held)
@@ -148,14 +148,9 @@ class _PartitionAgain(RunDoFn):
 
 
 class _Items:
-    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows.
+    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows."""
 
-    Args:
-      kept: as of `as_dictionary`.
-    """
-
-    def __init__(self, *, kept: bool = False) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._parts: list[pa.DictionaryArray] = []
         self._plain: list[pa.Array] = []
         self._waiting = 0  # rows of these
@@ -181,7 +176,7 @@ class _Items:
 
     def _fold(self) -> None:
         if self._plain:
-            self._parts.append(as_dictionary(pa.concat_arrays(self._plain), kept=self._kept))
+            self._parts.append(as_dictionary(pa.concat_arrays(self._plain)))
             self._plain, self._waiting = [], 0
 
 

@@ -17,7 +17,6 @@ import errno
 import functools
 import os
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -45,7 +44,7 @@ class _Held:
         self.items = KeptItems()
 
 
-_held: defaultdict[str, _Held] = defaultdict(_Held)  # of every run of this process
+_held: dict[str, _Held] = {}  # of every run of this process
 
 
 class RunStore:
@@ -158,7 +157,7 @@ class RunStore:
     def hand_over(self, message: Any) -> str:
         """Keep a message in the memory of this process for one who asks by the returned name."""
         name = uuid.uuid4().hex
-        _held[self.path].messages[name] = message
+        self._kept_here.messages[name] = message
         return name
 
     def take(self, name: str) -> Any:
@@ -176,7 +175,12 @@ class RunStore:
     @property
     def kept_items(self) -> KeptItems | None:
         """Where items stay in the memory of this process until the run ends; None where messages carry them."""
-        return _held[self.path].items if self.in_memory else None
+        return self._kept_here.items if self.in_memory else None
+
+    @property
+    def _kept_here(self) -> _Held:
+        """The one of this run: of threads that ask for it first at once, all get that of one of them."""
+        return _held.get(self.path) or _held.setdefault(self.path, _Held())
 
     @property
     def has_key(self) -> bool:

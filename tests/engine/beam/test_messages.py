@@ -3,6 +3,7 @@
 import os
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -96,6 +97,19 @@ class TestInMemory:
         assert run.path not in store_module._held
         with pytest.raises(RuntimeError, match="was taken before"):
             list(receive(run.store, [element]))
+
+    def test_threads_that_send_first_at_once_send_to_one_place(self, run, monkeypatch):
+        both = threading.Barrier(2)
+        begin = store_module._Held.__init__
+
+        def at_once(held):
+            both.wait(60)
+            begin(held)
+
+        monkeypatch.setattr(store_module._Held, "__init__", at_once)
+        with ThreadPoolExecutor(2) as pool:
+            elements = list(pool.map(lambda letter: next(send(run.store, [(0, letter)]))[1], "ab"))
+        assert list(receive(run.store, elements)) == ["a", "b"]
 
     def test_a_run_has_its_own(self, run, tmp_path):
         with RunFolder(str(tmp_path)) as other:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.counts.counted import CountedProgram
+from dpbeam.engine.in_process import run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
 from dpbeam.selection.config import SelectionConfig
@@ -140,6 +142,19 @@ def test_another_run_on_the_same_block_begins_with_all_of_it():
     again, first = (program.weigh(1, part, full, keys)[0]["weight"] for part in (block, fresh))
     assert again.tolist() == first.tolist()
     assert first.any()
+
+
+def test_a_run_on_a_view_of_the_block_does_not_begin_with_what_another_run_left():
+    """A program around gsu hands over copies, on the first trip too."""
+    pairs = [(f"user {u}", f"item {i}") for i in range(6) for u in range(40 + 60 * i)]
+    program, keys = make_plan(SelectionConfig(1.0, 1e-5, "gsu", max_items_per_user=8)).program, Keys(key())
+    used, fresh = (whole_block(pairs, keys, 8) for _ in range(2))
+    assert run_trips(program, [used], keys).shards[0].state["released"].any()
+    again, alone = (
+        run_trips(CountedProgram(program), [block], keys).shards[0].state for block in (used, fresh)
+    )
+    for name in ("z", "released", "weight"):
+        assert again[name].tolist() == alone[name].tolist(), name
 
 
 def test_scores_and_caps_that_are_no_numbers_are_refused():
