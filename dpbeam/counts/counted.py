@@ -16,11 +16,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
 from dpbeam.engine.program import Keys, Program, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, bottom_sample, unique_fingerprints
+from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints
 
@@ -99,13 +100,7 @@ class CountedProgram(Forwarding):
         """(items,) bool: which of the block's items are on the list; None where there is none."""
         if self._list is None:
             return None
-        count = len(self._list)
-        _, number = unique_fingerprints(
-            np.concatenate([fingerprints(keys.pairs.item, self._list), block.item_fp])
-        )
-        inside = np.zeros(len(number), bool)
-        inside[number[:count]] = True
-        return inside[number[count:]]
+        return positions_in(fingerprints(keys.pairs.item, self._list), block.item_fp) >= 0
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
         return super().summarise(trip, _sampled(part) if isinstance(part, Block) else part, keys)

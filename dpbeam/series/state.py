@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import running_sums, segment_rows
@@ -420,12 +421,7 @@ def input_fingerprint(users: pa.Array, items: pa.Array, keys: PairKeys) -> Itera
 
 def among(fp: np.ndarray, listed: np.ndarray) -> np.ndarray:
     """(n,) bool: which fingerprints are listed."""
-    if not len(fp) or not len(listed):
-        return np.zeros(len(fp), bool)
-    first, inverse = unique_fingerprints(np.concatenate([listed, fp]))
-    is_listed = np.zeros(len(first), bool)
-    is_listed[inverse[: len(listed)]] = True
-    return is_listed[inverse[len(listed) :]]
+    return positions_in(listed, fp) >= 0
 
 
 def _merged(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
