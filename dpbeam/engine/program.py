@@ -347,14 +347,14 @@ class Program(ABC):
         return Exact(shard.sums["weight"])
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        """The shard with the noisy sums in its state; only called where `noise` is not None.
+        """The shard after the noisy sums are known, which its state keeps; only called where `noise` is not None.
 
         Args:
           noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums.
             Where the noise protects bits alone: 1 or 0, whether the noisy sum reaches the threshold.
           present: (items,) bool, whether somebody gave weight to the item in this trip.
         """
-        raise NotImplementedError
+        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """The shard with released items marked; only called where `noise` is not None."""

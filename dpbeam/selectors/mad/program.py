@@ -97,9 +97,6 @@ class MadProgram(Program):
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
 
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
-
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.round.threshold)
 
@@ -223,9 +220,6 @@ class Mad2rProgram(Program):
         units = np.maximum(np.rint(bias * BIAS_ONE), 1.0).astype(np.uint16)
         removed = shard.state["released"] | (upper < target)
         return np.where(removed, np.uint16(0), units)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self._round(trip).threshold)

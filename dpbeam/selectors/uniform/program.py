@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpbeam.accounting.noise import L1, NoiseSpec
-from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
+from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
@@ -67,9 +67,6 @@ class UniformProgram(Program):
         if self.resample:
             rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
         return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.thresholds[trip])

@@ -93,9 +93,6 @@ class VoteProgram(Program):
         seated, stayed = _tally(shard)
         return Exact((seated + stayed + shard.sums[_ASK] + shard.sums[_STAY]) * UNITS)
 
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
-
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """Noise alone never reaches the threshold: `present` only says so once more."""
         noisy = shard.state["noisy"]
