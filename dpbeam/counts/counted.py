@@ -9,7 +9,6 @@ Counts are exact and private: they stay in the shards' state until a mechanism w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
-from dpbeam.engine.program import Keys, Program, with_state
+from dpbeam.engine.program import Keys, Program, Reply, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block, bottom_sample
@@ -68,9 +67,7 @@ class CountedProgram(Forwarding):
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if trip == 0:
             full = Csr(block.offsets, block.links)
             listed = self._listed(block, keys)
@@ -165,9 +162,7 @@ class CountProgram(Program):
     def noise(self, trip: int) -> None:
         return None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         return {COUNT: _holders(Csr(block.offsets, block.links), block)}, None
 
 

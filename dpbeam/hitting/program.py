@@ -15,7 +15,7 @@ trips is a function of settings alone, and a round chooses whether or not anybod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow as pa
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import Gathered, gather, histogram, positions_in
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
+from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
 from dpbeam.hitting.config import HittingSetPlan
 from dpbeam.hitting.cover import Choose, Cover, next_item, peel
 from dpbeam.kernels.canonical import METADATA_KEY
@@ -110,9 +110,7 @@ class HittingSetProgram(Extended):
             return super().block_state_trip(trip)
         return None if self._restricts(trip) else self.inner.trips
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if self.is_first(trip):
             return super().weigh(trip, block, reply, keys)
         if not self._restricts(trip):
@@ -149,9 +147,7 @@ class HittingSetProgram(Extended):
         items = np.flatnonzero(change)
         return {"items": narrow(items), "change": narrow(np.abs(change[items]))}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self._last:
             return super().decide(trip, state, summaries, draw)
         if trip == self._last:
