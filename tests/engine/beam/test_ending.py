@@ -106,18 +106,10 @@ def keep(batch):
     _ROWS.extend(batch.to_pylist())
 
 
-def test_one_job_skips_the_trips_that_are_left(tmp_path, rows):
+@pytest.mark.parametrize("one_step", [False, True])
+def test_one_job_skips_the_trips_that_are_left(tmp_path, rows, one_step):
     with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: source(p) | RunProgram(folder.store, Heads()) | beam.Map(keep))
-        assert (
-            last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
-        ).all()
-    assert sorted(rows, key=str) == in_process()[1]
-
-
-def test_one_step(tmp_path, rows):
-    with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: source(p) | RunProgram(folder.store, Heads(), one_step=True) | beam.Map(keep))
+        run(lambda p: source(p) | RunProgram(folder.store, Heads(), one_step=one_step) | beam.Map(keep))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
