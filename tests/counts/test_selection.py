@@ -47,7 +47,7 @@ from dpbeam.selection.transforms import CountedItem, SelectPartitions
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig
 from dpbeam.topk.transforms import TopKItems
-from tests.support.instances import batches
+from tests.support.instances import batches, pairs_with_whales
 
 TEXT = "c0de"
 
@@ -56,17 +56,7 @@ def key():
     return RunKey.insecure_fixed(TEXT)
 
 
-def some_pairs(seed=1, users=900, items=60):
-    """Popularity like 1/rank, rows that repeat, and two users who hold everything, far above D0."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.geometric(0.35, users))
-    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
-    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
-    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
-    return pairs + pairs[::3]
-
-
-PAIRS = some_pairs()
+PAIRS = pairs_with_whales()
 
 
 def plan_of(method="gsu", epsilon=2.0, delta=1e-3, **more):

@@ -35,19 +35,9 @@ from dpbeam.topk.gauss_rank import CENTRED, GUMBEL, GaussRank, centred_units
 from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems
-from tests.support.instances import batches
+from tests.support.instances import batches, pairs_with_whales
 
 KEY = RunKey.insecure_fixed("gauss-rank")
-
-
-def light_pairs(seed=1, users=900, items=60):
-    """Popularity like 1/rank, few items a user, rows that repeat, and two users who hold everything, far above D0."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.geometric(0.35, users))
-    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
-    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
-    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
-    return pairs + pairs[::3]
 
 
 def full_pairs(users=300, items=12):
@@ -114,11 +104,19 @@ def ranked(plan, pairs, domain=None, blocks=1, shards=1):
 
 
 CASES = {
-    "clip": (config(), light_pairs(), None),
+    "clip": (config(), pairs_with_whales(), None),
     "centred": (config(k=10), full_pairs(), None),
-    "gumbel": (config(k=2), light_pairs(), None),
-    "a selector that is not Gaussian": (config(k=12, selector="laplace", epsilon=6.0), light_pairs(), None),
-    "public": (config(k=25, selector=None), light_pairs(), [f"item {i}" for i in range(50)] + ["nobody's"]),
+    "gumbel": (config(k=2), pairs_with_whales(), None),
+    "a selector that is not Gaussian": (
+        config(k=12, selector="laplace", epsilon=6.0),
+        pairs_with_whales(),
+        None,
+    ),
+    "public": (
+        config(k=25, selector=None),
+        pairs_with_whales(),
+        [f"item {i}" for i in range(50)] + ["nobody's"],
+    ),
 }
 
 

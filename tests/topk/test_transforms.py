@@ -22,7 +22,7 @@ from dpbeam.selection.transforms import FromHistogram
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import TopKProgram, chosen_of
 from dpbeam.topk.transforms import TopKItems
-from tests.support.instances import batches
+from tests.support.instances import batches, pairs_with_whales
 from tests.support.reference import Data
 
 KEY = RunKey.insecure_fixed("top-k on beam")
@@ -30,17 +30,7 @@ STRINGS = Kinds("string", ("string",))
 UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
 
 
-def skewed_pairs(seed=1, users=400, items=60):
-    """Popularity like 1/rank, rows that repeat, and two users who hold everything, far above D0."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.geometric(0.15, users))
-    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
-    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
-    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
-    return pairs + pairs[::3]
-
-
-PAIRS = skewed_pairs()
+PAIRS = pairs_with_whales(users=400, stop=0.15)
 
 
 def config(mechanism="cdp-peel", k=8, selector="basic", epsilon=2.0, delta=1e-3, **more):
