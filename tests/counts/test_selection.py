@@ -48,6 +48,7 @@ from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches, pairs_with_whales
+from tests.support.pipelines import kept, outcome
 
 TEXT = "c0de"
 
@@ -351,29 +352,21 @@ def test_the_clip_of_the_smallest_error():
 def test_on_beam_items_carry_counts(tmp_path):
     """In one step; through the engine's trips goes the command below."""
     plan = plan_of("basic")
-    out = tmp_path / "rows"
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=options) as pipeline:
-        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(plan.config, run=folder)
-        rows = chosen | beam.Map(lambda row: (type(row).__name__, *row)) | beam.combiners.ToList()
-        _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
-    written = json.loads(out.read_text())
-    assert {kind for kind, *_ in written} == {CountedItem.__name__}
-    same({item: (count, deviation) for _, item, count, deviation in written}, released(plan))
+    with RunFolder(str(tmp_path), key()) as folder:
+        select = SelectPartitions(plan.config, run=folder)
+        rows = outcome(lambda pipeline: kept(pipeline | beam.Create(PAIRS) | select))
+    assert set(map(type, rows)) == {CountedItem}
+    same({item: (count, deviation) for item, count, deviation in rows}, released(plan))
 
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
     """As items of earlier releases are: with numbers where released items have some."""
-    config, out = (
-        SelectionConfig(2.0, 1e-3, "basic", max_items_per_user=6, noisy_counts=counts),
-        tmp_path / "rows",
-    )
+    config = SelectionConfig(2.0, 1e-3, "basic", max_items_per_user=6, noisy_counts=counts)
     listed = (pa.array([b"item 0", b"nobody's"], pa.large_binary()), Kinds("string", ("string",)))
-    with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=PipelineOptions([])) as pipeline:
-        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(config, run=folder, public_items=listed)
-        rows = chosen | beam.Map(list) | beam.combiners.ToList()
-        _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
+    with RunFolder(str(tmp_path), key()) as folder:
+        select = SelectPartitions(config, run=folder, public_items=listed)
+        rows = sorted(outcome(lambda pipeline: kept(pipeline | beam.Create(PAIRS) | select)))
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         expected = dpbeam.select(
             pa.table(dict(zip(("user", "item"), zip(*PAIRS)))),
@@ -385,7 +378,6 @@ def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
             public_items=["item 0", "nobody's"],
             insecure_test_key=TEXT,
         ).table
-    rows = sorted(json.loads(out.read_text()))
     assert [row[0] for row in rows] == expected["item"].to_pylist() and len(rows) > 5
     numbers = expected["noisy_count"].to_pylist() if counts else [None] * len(rows)
     assert [row[1] for row in rows] == numbers

@@ -9,7 +9,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +35,7 @@ from dpbeam.topk.peeling import cdp_peel
 from dpbeam.topk.program import RankProgram, stages, topk_program
 from dpbeam.topk.transforms import TopKItems
 from tests.support.instances import batches, pairs_with_whales
+from tests.support.pipelines import kept, outcome
 
 KEY = RunKey.insecure_fixed("gauss-rank")
 
@@ -139,18 +139,15 @@ def test_beam_equals_the_definition(case, tmp_path):
     names = None if domain is None else pa.array([name.encode() for name in domain], pa.large_binary())
     transform = {"domain": None if domain is None else (names, kinds), "num_shards": 3}
     with RunFolder(str(tmp_path), KEY) as folder:
-        assert on_beam(tmp_path, pairs, TopKItems(asked, run=folder, **transform)) == ranked(
+        assert on_beam(pairs, TopKItems(asked, run=folder, **transform)) == ranked(
             plan_topk(asked), [pair for pair in pairs if domain is None or pair[1] in domain], domain
         )
 
 
-def on_beam(tmp_path, pairs, transform):
+def on_beam(pairs, transform):
     """The ranked items of a pipeline."""
-    out = tmp_path / "ranking"
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        ranking = pipeline | beam.Create(pairs) | transform
-        _ = ranking | beam.Map(lambda batch: out.write_text(repr(batch.column("item").to_pylist())))
-    return [item.decode() for item in eval(out.read_text())]  # a literal that this test wrote
+    [ranking] = outcome(lambda pipeline: kept(pipeline | beam.Create(pairs) | transform))
+    return [item.decode() for item in ranking.column("item").to_pylist()]
 
 
 # Sensitivity, in exact integers.
