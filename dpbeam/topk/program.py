@@ -50,20 +50,16 @@ def choose_from(
     Returns:
       record batch of at most min(k, d) rows: rank (from 1), item, noisy_count (null unless planned).
     """
-    return choose(plan, gather(parts, domain, key), key)
+    gathered = gather(parts, domain, key)
+    if not len(gathered.items):
+        return answer(plan, gathered, np.zeros(0, np.int64), key)
+    mechanism = plan.mechanism.at_most(len(gathered.items))
+    return answer(plan, gathered, mechanism.select(gathered.counts, gathered.fp, key), key)
 
 
 def chosen_of(plan: TopKPlan, counted: Columns, key: RunKey) -> pa.RecordBatch:
     """The plan's choice from one histogram."""
     return choose_from(plan, [counted], None, key)
-
-
-def choose(plan: TopKPlan, gathered: Gathered, key: RunKey) -> pa.RecordBatch:
-    """The plan's choice from a histogram."""
-    if not len(gathered.items):
-        return answer(plan, gathered, np.zeros(0, np.int64), key)
-    mechanism = plan.mechanism.at_most(len(gathered.items))
-    return answer(plan, gathered, mechanism.select(gathered.counts, gathered.fp, key), key)
 
 
 def answer(plan: TopKPlan, gathered: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:

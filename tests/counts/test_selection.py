@@ -17,6 +17,7 @@ from scipy.stats import chi2, norm
 
 import dpbeam
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.budget import two_parts
 from dpbeam.accounting.events import leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
@@ -27,7 +28,7 @@ from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import bucket_edges
-from dpbeam.counts.selection import Budgets, CountNoises
+from dpbeam.counts.selection import CountNoises
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -321,7 +322,7 @@ def test_a_plan_spends_its_budget_and_no_more(method):
 def test_defaults_follow_from_the_selections_own_budget(method):
     """Settings are those of the selection alone with what the counts leave it, also where they are filled in before."""
     config = SelectionConfig(1.0, 1e-5, method, noisy_counts=True)
-    left = Budgets.split(1.0, 1e-5, 0.2).selection
+    left = two_parts(1.0, 1e-5, 0.2)[0]
     alone = make_plan(SelectionConfig(*left, method))
     for counted in (make_plan(config), make_plan(config.resolve())):
         assert counted.config.settings == alone.config.settings
