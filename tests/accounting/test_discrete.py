@@ -38,7 +38,7 @@ def discrete_delta(epsilon: float, sigma: float, shifts: tuple[int, ...]) -> flo
 def test_no_discrete_curve_is_above_that_of_the_equivalent_sigma(sigma, shifts):
     norm = math.sqrt(sum(shift**2 for shift in shifts))
     for epsilon in np.linspace(0, 4 * norm / sigma, 9):
-        bound = gaussian_delta(epsilon, equivalent_sigma(sigma), norm)
+        bound = gaussian_delta(epsilon, equivalent_sigma(sigma) / norm)
         assert discrete_delta(epsilon, sigma, shifts) <= bound * (1 + FLOAT) + 1e-14
 
 
