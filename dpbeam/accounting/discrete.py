@@ -4,7 +4,7 @@
 statements, with proofs in docs/explanation/noise.md:
 
 - Each draw is within a total variation of 2^-130 of the law that is claimed. One user touches some number of draws;
-  delta rises by at most that number times (1 + e^eps) 2^-130 (`additive_delta`).
+  delta rises by at most that number times (1 + e^eps) 2^-130, on top of what a ledger says.
 - The discrete Gaussian of deviation sigma is, within 2^-130 as well, a function of a real Gaussian of variance
   sigma^2 - 39/8: no curve (eps, delta), in any dimension and in any composition, is worse than that Gaussian's
   (`equivalent_sigma`). It is also exactly (sensitivity / sigma)^2 / 2-zCDP (Canonne, Kamath, Steinke 2020,
@@ -14,7 +14,7 @@ statements, with proofs in docs/explanation/noise.md:
   threshold calibrated for continuous noise is safe once it is raised by `threshold_surcharge`, which is one unit for a
   single draw.
 
-Safe side: additive deltas and surcharges are rounded up, equivalent sigmas down.
+Safe side: surcharges are rounded up, equivalent sigmas down.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from dpbeam.accounting.gaussian import check_epsilon, check_positive
+from dpbeam.accounting.gaussian import check_positive
 
-DRAW_VARIATION = 2.0**-130  # total variation of one draw, tables, truncation and smoothing together
-ROUNDING_VARIATION = 2.0**-130  # of a discrete Gaussian from the function of a real one
 SMOOTHING = Fraction(39, 8)  # the variance, in squared units, that this function needs
 SMALLEST_SIGMA = 8.0  # units; below it the discrete law is better treated as what it is
-_ROUND_UP = 1 + 1e-12  # exp and the few products around it stay below this
 
 
 def equivalent_sigma(sigma: float) -> float:
@@ -50,28 +47,6 @@ def equivalent_sigma(sigma: float) -> float:
     while Fraction(root) ** 2 > exact:
         root = math.nextafter(root, 0.0)
     return root
-
-
-def additive_delta(epsilon: float, draws: int, *, gaussian: bool) -> float:
-    """What delta rises by where the proof replaces realised draws by exact ones, rounded up.
-
-    A statement (epsilon, delta) for the exact laws becomes (epsilon, delta + this) for what is drawn: under either
-    neighbour, the draws that differ between the two are replaced, at a total variation of `draws` times that of one.
-
-    Args:
-      epsilon: of the guarantee; enters as 1 + e^epsilon.
-      draws: number of draws whose sum one user can change, over all rounds.
-      gaussian: True adds the step from the discrete to the real Gaussian, which Laplace noise and zCDP do not need.
-
-    Returns: at most 1.
-    """
-    epsilon = check_epsilon(epsilon)
-    if isinstance(draws, bool) or int(draws) != draws or draws < 0:
-        raise ValueError(f"draws must be an integer that is not negative, got {draws}")
-    each = DRAW_VARIATION + (ROUNDING_VARIATION if gaussian else 0.0)
-    if epsilon > 100:
-        return 1.0 if draws else 0.0
-    return min(1.0, int(draws) * each * (1 + math.exp(epsilon)) * _ROUND_UP)
 
 
 def threshold_surcharge(coefficients: Iterable[float] = (1.0,)) -> int:

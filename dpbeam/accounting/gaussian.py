@@ -4,7 +4,7 @@ Sources: Balle and Wang, "Improving the Gaussian Mechanism for Differential Priv
 Theorem 8 (the exact delta of Gaussian noise); Dong, Roth and Su, "Gaussian Differential Privacy",
 2022, Corollary 3.3 (mu-GDP mechanisms compose exactly, adaptively too, to sqrt(sum mu_r^2)-GDP).
 
-Design. With mu = sensitivity / sigma, x = (eps/mu - mu/2)/sqrt(2) and y = x + mu/sqrt(2), the identity
+Design. With mu = 1 / sigma, x = (eps/mu - mu/2)/sqrt(2) and y = x + mu/sqrt(2), the identity
 y^2 = x^2 + eps turns the textbook difference Phi(.) - exp(eps) Phi(.) into
 
     delta = exp(-x^2)/2 * (erfcx(x) - erfcx(y)),
@@ -54,22 +54,19 @@ def check_delta(value: float, name: str = "delta") -> float:
     return value
 
 
-def gaussian_delta(epsilon: float, sigma: float, sensitivity: float = 1.0) -> float:
-    """Exact smallest delta for which noise N(0, sigma^2) is (epsilon, delta)-DP.
+def gaussian_delta(epsilon: float, sigma: float) -> float:
+    """Exact smallest delta for which noise N(0, sigma^2) on a query of l2-sensitivity 1 is (epsilon, delta)-DP.
 
     Args:
       epsilon: finite, at least 0.
       sigma: standard deviation of the noise, finite and positive.
-      sensitivity: l2-sensitivity of the query, in the unit of sigma.
 
     Returns: delta in [0, 1]; relative error below 1e-12, 0 only where delta underflows.
 
     Raises: ValueError on an argument out of range.
     """
     epsilon = check_epsilon(epsilon)
-    mu = check_positive("sensitivity", sensitivity) / check_positive("sigma", sigma)
-    if mu == 0:
-        return 0.0
+    mu = 1.0 / check_positive("sigma", sigma)
     if math.isinf(mu):
         return 1.0
     x = (epsilon / mu - mu / 2) / _SQRT2

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbeam.accounting.gaussian import check_delta, check_positive
+from dpbeam.accounting.search import users_for
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,8 @@ def users_needed_limit(probability: float, epsilon: float, delta: float) -> int:
     probability = float(probability)
     if not 0 < probability <= 1:
         raise ValueError(f"probability must lie in (0, 1], got {probability}")
-
-    def enough(users: int) -> bool:
-        return bool(release_probability_limit(users, epsilon, delta) >= probability)
-
-    high = 1
-    while not enough(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    needed = users_for(
+        probability, lambda users: float(release_probability_limit(users, epsilon, delta)), math.inf
+    )
+    assert needed is not None  # p_b comes to 1
+    return needed

@@ -49,8 +49,7 @@ def best_renyi_delta(divergence: Callable[[float], float], epsilon: float, about
     def bound(at: int) -> float:
         return _log_delta(divergence(float(ORDERS[at])), float(ORDERS[at]), epsilon)
 
-    start = int(np.argmin(np.abs(ORDERS - 1 - likely_order(epsilon, min(max(about, 1e-300), 0.5)))))
-    at = lowest(bound, start, len(ORDERS))
+    at = lowest(bound, epsilon, min(max(about, 1e-300), 0.5))
     return float(renyi_delta(divergence(float(ORDERS[at])), ORDERS[at], epsilon))
 
 
@@ -59,14 +58,15 @@ def likely_order(epsilon: float, delta: float) -> float:
     return 1.2 * math.log(1 / delta) / epsilon
 
 
-def lowest(value: Callable[[int], float], start: int, count: int) -> int:
-    """Where a function on 0..count - 1 that falls and then rises is lowest, by walking from `start`."""
-    while start < count - 1 and value(start) == math.inf:
-        start += 1
+def lowest(value: Callable[[int], float], epsilon: float, delta: float) -> int:
+    """The place among ORDERS where what falls and then rises is lowest, by walking from the likely order."""
+    at = int(np.argmin(np.abs(ORDERS - 1 - likely_order(epsilon, delta))))
+    while at < len(ORDERS) - 1 and value(at) == math.inf:
+        at += 1
     for step in (1, -1):
-        while 0 <= start + step < count and value(start + step) < value(start):
-            start += step
-    return start
+        while 0 <= at + step < len(ORDERS) and value(at + step) < value(at):
+            at += step
+    return at
 
 
 def renyi_budget(order: float, epsilon: float, delta: float) -> float:

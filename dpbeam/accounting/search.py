@@ -1,4 +1,4 @@
-"""Searches for the largest parameter that a budget allows."""
+"""Searches: the largest parameter that a budget allows, the smallest number of users that is enough."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ def largest_fitting(
         else:
             low, fitted = middle, got
     return low, fitted
+
+
+def users_for(probability: float, chance: Callable[[int], float], most: float = 1 << 60) -> int | None:
+    """Smallest number of users with chance(users) >= probability; None if none is found up to about `most`."""
+    high = 1
+    while chance(high) < probability:
+        high *= 2
+        if high > most:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= probability else (middle, high)
+    return high

@@ -9,18 +9,18 @@ Counts are exact and private: they stay in the shards' state until a mechanism w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
-from dpbeam.engine.program import Keys, Program, with_state
+from dpbeam.engine.program import Keys, Program, Reply, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, bottom_sample, unique_fingerprints
+from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints
 
@@ -67,9 +67,7 @@ class CountedProgram(Forwarding):
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if trip == 0:
             full = Csr(block.offsets, block.links)
             listed = self._listed(block, keys)
@@ -99,13 +97,7 @@ class CountedProgram(Forwarding):
         """(items,) bool: which of the block's items are on the list; None where there is none."""
         if self._list is None:
             return None
-        count = len(self._list)
-        _, number = unique_fingerprints(
-            np.concatenate([fingerprints(keys.pairs.item, self._list), block.item_fp])
-        )
-        inside = np.zeros(len(number), bool)
-        inside[number[:count]] = True
-        return inside[number[count:]]
+        return positions_in(fingerprints(keys.pairs.item, self._list), block.item_fp) >= 0
 
     def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
         return super().summarise(trip, _sampled(part) if isinstance(part, Block) else part, keys)
@@ -170,9 +162,7 @@ class CountProgram(Program):
     def noise(self, trip: int) -> None:
         return None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         return {COUNT: _holders(Csr(block.offsets, block.links), block)}, None
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.accounting.peeling import check_rounds
+
 COUNT_LIMIT = 2**52  # counts below it are exact float64, with a bit to spare for noise
 _SORT_WHOLE_CLASS = 1 << 16
 
@@ -48,9 +50,7 @@ def check_histogram(
 
 def check_k(k: int) -> int:
     """k as an int; ValueError unless it is an integer of at least 1."""
-    if isinstance(k, bool) or int(k) != k or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k}")
-    return int(k)
+    return check_rounds(k, "k")
 
 
 def kth_largest(values: np.ndarray, k: int) -> Any:

@@ -16,7 +16,7 @@ from dpbeam.counts.counted import COUNT, CountedProgram
 from dpbeam.counts.gathered import WEIGHTS, gather, histogram
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT, USERS_PER_WEIGHT, CountNoises, SummedCounts
 from dpbeam.counts.user_rounds import INSIDE, OTHERS, WEIGHT
-from dpbeam.engine.program import Draw, HubNoise, Keys, Program
+from dpbeam.engine.program import Decided, Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, kinds_column
@@ -54,9 +54,7 @@ class ListedCounts(SummedCounts):
         sums = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
         return {**sums, WEIGHTS: part.sums[WEIGHT][rows]}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
         beyond = isinstance(self.inner, CountedProgram)

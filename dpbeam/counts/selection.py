@@ -156,27 +156,21 @@ class CountingSelection(SummedCounts):
         )
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """(epsilon, delta) of a job, of its selection and of its counts; the parts add up to no more than the whole."""
-
-    whole: tuple[float, float]
-    selection: tuple[float, float]
-    counts: tuple[float, float]
-
-    @classmethod
-    def split(cls, epsilon: float, delta: float, share: float) -> Budgets:
-        return cls((epsilon, delta), *two_parts(epsilon, delta, share))
-
-
-def count_noises(selection: ComposedEvent, budgets: Budgets) -> tuple[CountNoises, ComposedEvent]:
+def count_noises(
+    selection: ComposedEvent, epsilon: float, delta: float, share: float
+) -> tuple[CountNoises, ComposedEvent]:
     """The noise of the counts beside a calibrated selection, and the event of both.
+
+    Args:
+      epsilon, delta: of both together; share: of the counts.
 
     Raises:
       InputError: the selection leaves nothing.
     """
     gaussian = selection.kind == "gaussian"
-    epsilon, delta = budgets.whole if gaussian else budgets.counts
+    (own_epsilon, _), of_counts = two_parts(epsilon, delta, share)
+    if not gaussian:
+        epsilon, delta = of_counts
     own = (ComposedEvent("gaussian", selection.parts, label=selection.label),) if gaussian else ()
     sigma = sigma_beside(own, epsilon, delta)
     if sigma is None:
@@ -185,5 +179,5 @@ def count_noises(selection: ComposedEvent, budgets: Budgets) -> tuple[CountNoise
     event = ComposedEvent("gaussian", (*own, *noises.events), label=selection.label, epsilon=epsilon)
     if gaussian:
         return noises, event
-    first = selection.at(budgets.selection[0])
+    first = selection.at(own_epsilon)
     return noises, ComposedEvent("basic", (first, event), label=selection.label)

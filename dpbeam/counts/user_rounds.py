@@ -9,7 +9,7 @@ where that is the way. What becomes of the sums is for the programs that use the
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.counts.counted import COUNT, candidates
 from dpbeam.counts.items_per_user import bucket_edges, clipped_weights, items_per_user
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, HubNoise, Keys, ReplyColumn, with_state
+from dpbeam.engine.program import Decided, Draw, HubNoise, Keys, Reply, ReplyColumn, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
@@ -74,9 +74,7 @@ class UserRounds(Extended):
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip == self.trips - 1 else super().block_state_trip(trip)
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if self.is_first(trip):
             return super().weigh(trip, block, reply, keys)
         if trip < self.trips - 1:
@@ -108,9 +106,7 @@ class UserRounds(Extended):
         new, _ = candidates(self.inner, part, listed=self.domain is None)
         return {_SIZE: np.array([np.count_nonzero(new)], np.int64)}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.domain_trip:
             return super().decide(trip, state, summaries, draw)
         if trip == self.domain_trip:

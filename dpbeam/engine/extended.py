@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
-from dpbeam.engine.program import HubNoise, ItemNoise, Keys, Program, Touches
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import HubNoise, ItemNoise, Keys, Program, Reply, Touches, Weighed
 from dpbeam.kernels.pairs import Block
 
 
@@ -51,7 +46,5 @@ class Extended(Forwarding):
     def block_state_trip(self, trip: int) -> int | None:
         return super().block_state_trip(trip) if self.is_first(trip) else None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         return super().weigh(trip, block, reply, keys) if self.is_first(trip) else ({}, None)

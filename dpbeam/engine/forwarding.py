@@ -6,20 +6,13 @@ holds this class to all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from dpbeam.engine.program import Draw, Exact, HubNoise, ItemNoise, Keys, Program, Touches
-from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block
-from dpbeam.kernels.shards import Shard
+from dpbeam.engine.program import Program
 
 
 class _OfInner:
-    """An attribute of `inner`, unless an instance or a subclass has its own: it has no `__set__`."""
+    """An attribute or a method of `inner`, unless an instance or a subclass has its own: it has no `__set__`."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -48,66 +41,27 @@ class Forwarding(Program):
     may_end: bool = _of_inner()
     released_names: tuple[str, ...] = _of_inner()
 
+    sum_names = _of_inner()
+    weigh = _of_inner()
+    block_state_trip = _of_inner()
+    reads_block = _of_inner()
+    noise = _of_inner()
+    touches = _of_inner()
+    meets = _of_inner()
+    summarise = _of_inner()
+    hub_noise = _of_inner()
+    done = _of_inner()
+    decide = _of_inner()
+    hub_output = _of_inner()
+    finish_block = _of_inner()
+    exact = _of_inner()
+    observe = _of_inner()
+    threshold = _of_inner()
+    reply = _of_inner()
+    released = _of_inner()
+
     def __init__(self, inner: Program):
         self.inner = inner
-
-    def sum_names(self, trip: int) -> tuple[str, ...]:
-        return self.inner.sum_names(trip)
-
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
-        return self.inner.weigh(trip, block, reply, keys)
-
-    def block_state_trip(self, trip: int) -> int | None:
-        return self.inner.block_state_trip(trip)
-
-    def reads_block(self, trip: int) -> bool:
-        return self.inner.reads_block(trip)
-
-    def noise(self, trip: int) -> ItemNoise:
-        return self.inner.noise(trip)
-
-    def touches(self, trip: int) -> Touches:
-        return self.inner.touches(trip)
-
-    def meets(self, trip: int) -> str | None:
-        return self.inner.meets(trip)
-
-    def summarise(self, trip: int, part: Block | Shard, keys: Keys) -> Columns:
-        return self.inner.summarise(trip, part, keys)
-
-    def hub_noise(self, trip: int) -> HubNoise:
-        return self.inner.hub_noise(trip)
-
-    def done(self, trip: int, broadcast: Columns) -> bool:
-        return self.inner.done(trip, broadcast)
-
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
-        return self.inner.decide(trip, state, summaries, draw)
-
-    def hub_output(self, state: Columns) -> pa.RecordBatch | None:
-        return self.inner.hub_output(state)
-
-    def finish_block(self, block: Block) -> pa.RecordBatch | None:
-        return self.inner.finish_block(block)
-
-    def exact(self, trip: int, shard: Shard) -> Exact:
-        return self.inner.exact(trip, shard)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return self.inner.observe(trip, shard, noisy, present)
-
-    def threshold(self, trip: int, shard: Shard) -> Shard:
-        return self.inner.threshold(trip, shard)
-
-    def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
-        return self.inner.reply(trip, shard)
-
-    def released(self, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
-        return self.inner.released(shard)
 
 
 def check_goes_on(program: Program, last: int | None = None) -> None:

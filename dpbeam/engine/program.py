@@ -34,6 +34,12 @@ from dpbeam.randomness import LAWS, KeyedBits, RunKey, prf_bits
 
 ItemNoise = StatedNoise | None
 HubNoise = StatedNoise | None
+#: What blocks hear from shards: values by name, (items,) each.
+Reply = Mapping[str, np.ndarray]
+#: What blocks send, sums by name, (items,) int64 each; and their state for later trips, None for none.
+Weighed = tuple[dict[str, np.ndarray], Columns | None]
+#: The new state of the hub, and its broadcast.
+Decided = tuple[Columns, Columns]
 
 
 class Touches(NamedTuple):
@@ -258,9 +264,7 @@ class Program(ABC):
         """Names of the integer columns that blocks send on this trip."""
 
     @abstractmethod
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         """What a block adds to each of its items: {name: (items,) int64}, and state for later trips (None: nothing)."""
 
     def block_state_trip(self, trip: int) -> int | None:
@@ -319,9 +323,7 @@ class Program(ABC):
         """Whether the run ends with this broadcast, which is public; asked only where `may_end`."""
         return False
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         """The hub's new state, and what it broadcasts.
 
         Args:
@@ -347,14 +349,14 @@ class Program(ABC):
         return Exact(shard.sums["weight"])
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        """The shard with the noisy sums in its state; only called where `noise` is not None.
+        """The shard after the noisy sums are known, which its state keeps; only called where `noise` is not None.
 
         Args:
           noisy: (items,) int64 units, exact sums plus noise; all that a program may learn from this trip's sums.
             Where the noise protects bits alone: 1 or 0, whether the noisy sum reaches the threshold.
           present: (items,) bool, whether somebody gave weight to the item in this trip.
         """
-        raise NotImplementedError
+        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """The shard with released items marked; only called where `noise` is not None."""

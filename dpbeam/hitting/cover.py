@@ -12,27 +12,8 @@ import numpy as np
 
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr, running_sums, segment_rows
-from dpbeam.kernels.pairs import unique_fingerprints
 
 _KEEP = 0.5  # rows are moved together once fewer than this share of them are left
-
-
-def positions_in(domain: np.ndarray, fp: np.ndarray) -> np.ndarray:
-    """Where each fingerprint stands in the domain, -1 where it does not.
-
-    Args:
-      domain: (d, 2) uint64, distinct; fp: (n, 2) uint64.
-
-    Returns:
-      (n,) int64.
-    """
-    d = len(domain)
-    if not d or not len(fp):
-        return np.full(len(fp), -1)
-    first, inverse = unique_fingerprints(np.concatenate([domain, fp]))
-    place = np.full(len(first), -1)
-    place[inverse[:d]] = np.arange(d)
-    return place[inverse[d:]]
 
 
 class Cover:

@@ -15,23 +15,23 @@ trips is a function of settings alone, and a round chooses whether or not anybod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import Gathered, gather, histogram, positions_in
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, Keys, Program, ReplyColumn
+from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
 from dpbeam.hitting.config import HittingSetPlan
-from dpbeam.hitting.cover import Choose, Cover, next_item, peel, positions_in
+from dpbeam.hitting.cover import Choose, Cover, next_item, peel
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, common_kinds, kinds_column, unique_fingerprints
+from dpbeam.kernels.pairs import Block, kinds_column
 from dpbeam.kernels.shards import Shard
-from dpbeam.randomness import KeyedBits, RunKey, fingerprints, prf_bits
+from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import coins, gumbel_peel
 from dpbeam.topk.program import ITEM, RANK
 
@@ -110,9 +110,7 @@ class HittingSetProgram(Extended):
             return super().block_state_trip(trip)
         return None if self._restricts(trip) else self.inner.trips
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if self.is_first(trip):
             return super().weigh(trip, block, reply, keys)
         if not self._restricts(trip):
@@ -149,13 +147,11 @@ class HittingSetProgram(Extended):
         items = np.flatnonzero(change)
         return {"items": narrow(items), "change": narrow(np.abs(change[items]))}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self._last:
             return super().decide(trip, state, summaries, draw)
         if trip == self._last:
-            state = _meeting(summaries, self.domain, draw.run_key)
+            state = _first_state(gather(summaries, self.domain, draw.run_key))
             return state, {"domain": state["fp"], **_broadcast(state)}
         counts, chosen, k = state["counts"].copy(), state["chosen"].tolist(), self.plan.config.k
         choose = noisy_choice(self.plan.epsilon0, state["fp"], draw.run_key)
@@ -196,25 +192,12 @@ def _broadcast(state: Columns) -> Columns:
     return {"chosen": state["chosen"], "size": np.array([len(state["counts"])])}
 
 
-def _meeting(parts: Sequence[Columns], domain: Columns | None, key: RunKey) -> Columns:
-    """The hub's first state: items of the domain in the order of their fingerprints, held by nobody so far.
-
-    Args:
-      parts: histograms of the shards, an item in one of them alone.
-      domain: a public domain; all of its items take part, and nothing else does.
-    """
-    histograms = [part for part in (domain, *parts) if part is not None]
-    items = pa.concat_arrays([part["items"] for part in histograms] or [pa.array([], pa.large_binary())])
-    fp = fingerprints(Keys(key).pairs.item, items)
-    first, inverse = unique_fingerprints(fp)
-    if domain is not None:
-        inside = np.zeros(len(first), bool)
-        inside[inverse[: len(domain["items"])]] = True
-        first = first[inside]
+def _first_state(domain: Gathered) -> Columns:
+    """The hub's first state: items of the domain in the order of their fingerprints, held by nobody so far."""
     return {
-        "items": items.take(pa.array(first)),
-        "fp": fp[first],
-        "counts": np.zeros(len(first), np.int64),
+        "items": domain.items,
+        "fp": domain.fp,
+        "counts": domain.counts,
         "chosen": np.zeros(0, np.int64),
-        "kinds": kinds_column(common_kinds(histograms)),
+        "kinds": kinds_column(domain.kinds),
     }

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.program import Draw, Keys, Program
+from dpbeam.engine.program import Decided, Draw, Keys, Program
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNIT_BITS, UNITS
@@ -84,9 +84,7 @@ class PackingProgram(Program):
         summary: Columns = {"demand": rows.total_demand(prices)}
         return summary if trip else {**summary, "agents": np.array([len(rows)], np.int64)}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         """One round: noisy demand, then all the rest of it by post-processing."""
         if trip == 0:
             self._check_agents(summaries)

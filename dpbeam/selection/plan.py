@@ -18,7 +18,7 @@ from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.release import Others
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.listed import ListedCounts
-from dpbeam.counts.selection import Budgets, CountingSelection, CountNoises, count_noises
+from dpbeam.counts.selection import CountingSelection, CountNoises, count_noises
 from dpbeam.counts.user_rounds import OTHERS
 from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError, param
@@ -196,8 +196,8 @@ def make_plan(config: SelectionConfig) -> SelectionPlan:
     calibration = _calibrated(config)
     if config.noisy_count_share is None:
         return SelectionPlan(config, calibration)
-    budgets = Budgets.split(config.epsilon, config.delta, config.noisy_count_share)
-    return SelectionPlan(config, calibration, count_noises(calibration.event, budgets))
+    counts = count_noises(calibration.event, config.epsilon, config.delta, config.noisy_count_share)
+    return SelectionPlan(config, calibration, counts)
 
 
 def _calibrated(config: SelectionConfig) -> Calibration:

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpbeam.accounting.limits import users_needed_limit
+from dpbeam.accounting.search import users_for
 from dpbeam.selection.ledger import OTHERS_DEVIATION
 from dpbeam.selection.plan import SelectionPlan
 
 PROBABILITIES = (0.05, 0.5, 0.95)
-_MOST_USERS = 1 << 60
-
-
-def users_for(probability: float, chance: Callable[[int], float]) -> int | None:
-    """Smallest number of users with chance(users) >= probability; None if no number suffices."""
-    high = 1
-    while chance(high) < probability:
-        high *= 2
-        if high > _MOST_USERS:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= probability else (middle, high)
-    return high
 
 
 def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> dict[str, Any]:

@@ -8,15 +8,13 @@ known: the norm is at most 1, and no novel item gets more than thresholds allow 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import output_batches, run_trips
-from dpbeam.engine.program import Keys, Program
+from dpbeam.engine.program import Keys, Program, Reply, Weighed
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_complete_block, common_kinds
@@ -35,9 +33,7 @@ class _Tallied(Forwarding):
         super().__init__(inner)
         self._unit = unit
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         return {"weight": block.state[_COUNT] * self._unit}, None
 
 

@@ -14,7 +14,7 @@ from dpbeam.accounting.events import ComposedEvent, Event, ThresholdEvent, noise
 from dpbeam.accounting.gaussian import gaussian_sigma, split_sigma
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
-from dpbeam.selectors.base import RoundPlan
+from dpbeam.selectors.base import Request, RoundPlan
 
 
 @dataclass(frozen=True)
@@ -52,23 +52,19 @@ class Round:
 
 
 def gaussian_rounds(
-    epsilon: float,
-    delta: float,
-    *,
-    shares: Sequence[float],
-    novel: Sequence[float],
-    max_items: int,
-    accounting: str,
-    label: str,
+    request: Request, *, shares: Sequence[float], novel: Sequence[float], accounting: str, label: str
 ) -> tuple[list[Round], ComposedEvent]:
     """Calibrate rounds of Gaussian noise; half of delta goes to the noise, half to the thresholds.
 
     Args:
+      request: resolved.
       shares: per round; of epsilon and delta with basic accounting, of 1/sigma^2 and of the thresholds' delta with
         Gaussian accounting.
       novel: per round, the factor of the novel l_inf sensitivity.
       accounting: "basic" or "gaussian".
     """
+    epsilon, delta, max_items = request.epsilon, request.delta, request.max_items
+    assert max_items is not None
 
     def create(number: int, sigma: float, part: float) -> Round:
         noise = NoiseSpec("gaussian", sigma, number)

@@ -10,12 +10,12 @@ from datetime import date, timedelta
 from typing import Any
 
 from dpbeam.accounting.accountant import account, sigma_beside
-from dpbeam.accounting.budget import Budget, check_share
+from dpbeam.accounting.budget import Budget, check_share, two_parts
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
-from dpbeam.counts.selection import DEVIATION, Budgets
+from dpbeam.counts.selection import DEVIATION
 from dpbeam.errors import InputError, param
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError, overdrawn
@@ -219,7 +219,7 @@ def plan_series(config: SeriesConfig) -> SeriesPlan:
     """
     epsilon, delta = config.epsilon, config.delta
     if config.noisy_count_share is not None:
-        epsilon, delta = Budgets.split(epsilon, delta, config.noisy_count_share).selection
+        epsilon, delta = two_parts(epsilon, delta, config.noisy_count_share)[0]
     calibration = calibrate_series(
         epsilon,
         delta,

@@ -53,7 +53,7 @@ def run_kept(
     night = state.night + 1
     if night > program.schedule.last_night:
         raise ValueError("all nights of the series are made")
-    state, new = state.arrived_with(kept, keys.pairs, program.cap)
+    state, new = state.arrived(kept, keys.pairs, program.cap)
     state = _caught_up(program, state, new, keys)
     block, shard = state.block(), state.shard()
     rounds = program.schedule.of_night(night)

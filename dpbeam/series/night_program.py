@@ -8,11 +8,9 @@ every round also where nobody holds it any more, and noise, sums and checks are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from dpbeam.engine.program import ItemNoise, Keys, Program, ReplyColumn, Touches
+from dpbeam.engine.program import ItemNoise, Keys, Program, Reply, ReplyColumn, Touches, Weighed
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -58,9 +56,7 @@ class NightProgram(Program):
     def noise(self, trip: int) -> ItemNoise:
         return None if trip == ARRIVAL else self.series.noise(self.round_of(trip))
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         nothing = np.zeros(block.num_items, np.int64)
         gathered = not len(block.user_fp)
         if trip != ARRIVAL:
@@ -70,9 +66,7 @@ class NightProgram(Program):
             return {_HELD: np.ones_like(nothing), _USERS: nothing, **sums}, None
         return {_HELD: nothing, _USERS: users_of(block), **dict.fromkeys(ACCUMULATORS, nothing)}, None
 
-    def _round(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def _round(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         return self.series.weigh(self.round_of(trip), block, reply, keys)
 
     def arrived(self, shard: Shard, keys: Keys) -> dict[str, np.ndarray]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns, decode, encode
-from dpbeam.kernels.pairs import range_bucket, rows_at, unique_fingerprints
+from dpbeam.kernels.pairs import range_bucket, rows_at
 from dpbeam.series.state import (
     ACCUMULATORS,
     USERS,
@@ -214,10 +215,10 @@ def _places(item_fp: np.ndarray, own: np.ndarray) -> np.ndarray:
     Raises:
       RuntimeError: it is none.
     """
-    first, inverse = unique_fingerprints(np.concatenate([item_fp, own]))
-    if len(first) > len(item_fp):
+    places = positions_in(item_fp, own)
+    if (places < 0).any():
         raise RuntimeError("a block holds an item that no shard knows")
-    return inverse[len(item_fp) :].astype(np.int32)
+    return places.astype(np.int32)
 
 
 def grown(number: int, wanted: int) -> int:

@@ -8,12 +8,11 @@ The score stays a function of the item's own noisy history alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from dpbeam.engine.program import Keys, Touches
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import Keys, Reply, Touches, Weighed
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
@@ -75,9 +74,7 @@ class SeriesProgram(GsuProgram):
         """To each of D0 items up to what the first may get; the ranks' own caps are the plan's to check."""
         return Touches.of((self.cap, float(self.caps[1])))
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows, ranks = Csr(block.offsets, block.links), np.asarray(block.pair_values[RANK])
         if trip == 0:
             score = np.ones(len(rows.links))

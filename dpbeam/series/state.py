@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import running_sums, segment_rows
@@ -301,26 +302,15 @@ class SeriesState(Users):
         messages = [message for _, message in partition_pairs(users, items, keys, 1, cap)]
         return build_block(0, messages, keys, 1, cap) if messages else None
 
-    def arrived(
-        self, users: pa.Array, items: pa.Array, keys: PairKeys, max_items: int
-    ) -> tuple[SeriesState, np.ndarray]:
-        """After the pairs of a night came in.
+    def arrived(self, night: Block | None, keys: PairKeys, max_items: int) -> tuple[SeriesState, np.ndarray]:
+        """After the pairs of a night came in, those of `kept`.
 
         A user's new items take the ranks that follow those it has used, in the order of PRF(user, item), until D0 are
         used; what comes later is left out for good. Items that are released take no rank.
 
-        Args:
-          users, items: (n,) canonical bytes, without nulls; pairs may repeat.
-
         Returns:
           The state, with zero accumulators for new items, and (items,) bool, which items are new.
         """
-        return self.arrived_with(self.kept(users, items, keys, max_items, self.night + 1), keys, max_items)
-
-    def arrived_with(
-        self, night: Block | None, keys: PairKeys, max_items: int
-    ) -> tuple[SeriesState, np.ndarray]:
-        """The same with the pairs as `kept` returns them."""
         if night is None:
             return self, np.zeros(len(self.item_fp), bool)
         state, origin = self._come(night, keys.sample, max_items)
@@ -420,12 +410,7 @@ def input_fingerprint(users: pa.Array, items: pa.Array, keys: PairKeys) -> Itera
 
 def among(fp: np.ndarray, listed: np.ndarray) -> np.ndarray:
     """(n,) bool: which fingerprints are listed."""
-    if not len(fp) or not len(listed):
-        return np.zeros(len(fp), bool)
-    first, inverse = unique_fingerprints(np.concatenate([listed, fp]))
-    is_listed = np.zeros(len(first), bool)
-    is_listed[inverse[: len(listed)]] = True
-    return is_listed[inverse[len(listed) :]]
+    return positions_in(listed, fp) >= 0
 
 
 def _merged(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

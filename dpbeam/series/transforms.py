@@ -202,15 +202,6 @@ class _KeepShard(TripDoFn):
         yield number
 
 
-class _KeepShards(beam.PTransform):
-    def __init__(self, stored: StoredProgram, trip: int, files: _SeriesFiles):
-        super().__init__()
-        self._fn = _KeepShard(stored, trip, files)
-
-    def expand(self, shards: PCollection) -> PCollection:
-        return shards | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
-
-
 class SeriesNight(beam.PTransform):
     """One night of a series, made by a pipeline from a bounded PCollection of its (user, item) pairs.
 
@@ -370,7 +361,7 @@ class SeriesNight(beam.PTransform):
         )
         if stored.relays is not None:
             flowing = flowing | "Trip1RelayReplies" >> RelayReplies(stored, ARRIVAL)
-        keep = _KeepShards(stored, program.trips - 1, files)
+        keep = beam.ParDo(_KeepShard(stored, program.trips - 1, files)).with_output_types(int)
         return flowing | "Rounds" >> RunTrips(stored, program, ARRIVAL + 1, release=keep)
 
     def commit(self) -> SeriesState:

@@ -150,7 +150,7 @@ def _rank(
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if not gaussian:
         event = ComposedEvent("basic", (selection.event.at(budgets["selection"][0]), event), label="top-k")
-    budget = {event.kind: choice_budget(mechanism)}
+    budget = {event.kind: mechanism.budget}
     return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
 
 
@@ -180,7 +180,7 @@ def _compose(
     plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
     if config.mechanism == LimitedDomain.name or config.delta == 0:
         return plan
-    by_zcdp = _zcdp(config, selection, counts)
+    by_zcdp = _zcdp(config, basic, selection, counts)
     if by_zcdp is None:
         return plan
     mechanism, event, budget = by_zcdp
@@ -197,7 +197,7 @@ def _basic(config, selection, counts, budgets) -> tuple[Mechanism, ComposedEvent
     parts += [_at_epsilon(event, epsilon) for event in mechanism.events]
     if counts is not None:
         parts.append(_at_epsilon(counts.event, budgets["counts"][0]))
-    return mechanism, ComposedEvent("basic", tuple(parts), label="top-k"), choice_budget(mechanism)
+    return mechanism, ComposedEvent("basic", tuple(parts), label="top-k"), mechanism.budget
 
 
 def _at_epsilon(event, epsilon: float):
@@ -211,8 +211,8 @@ def _at_epsilon(event, epsilon: float):
     return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
-def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
-    """The largest choice that fits (epsilon, delta) when all stages are composed as one.
+def _zcdp(config, basic, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
+    """The largest choice, of the kind of `basic`, that fits (epsilon, delta) when all stages are composed as one.
 
     None if none fits, or where there is no other stage.
     """
@@ -224,12 +224,12 @@ def _zcdp(config, selection, counts) -> tuple[Mechanism, ComposedEvent, float] |
     if not fixed:
         return None
 
-    def fits(parameter: float) -> tuple[Mechanism, ComposedEvent] | None:
-        mechanism = _with_parameter(config, parameter)
+    def fits(budget: float) -> tuple[Mechanism, ComposedEvent] | None:
+        mechanism = basic.with_budget(budget)
         event = ComposedEvent("zcdp", (*fixed, *mechanism.events), epsilon=config.epsilon, label="top-k")
         return (mechanism, event) if account(event).delta <= config.delta * (1 - 1e-12) else None
 
-    choices = _with_parameter(config, config.epsilon).events[0].choices()
+    choices = basic.events[0].choices()
     if choices is not None:
         budget = largest_choice_range(fixed, choices[0], config.epsilon, config.delta)
         exact = fits(budget) if budget > 0 else None
@@ -248,29 +248,6 @@ def _calibrated(config: TopKConfig, epsilon: float, delta: float) -> Mechanism:
     if config.mechanism == FastJoint.name:
         return FastJoint.calibrate(config.k, epsilon, config.beta)
     return LimitedDomain.calibrate(config.k, epsilon, delta, config.kbar or None, config.max_items_per_user)
-
-
-def _with_parameter(config: TopKConfig, parameter: float) -> Mechanism:
-    if config.mechanism == CdpPeel.name:
-        return CdpPeel(config.k, parameter)
-    if config.mechanism == PnfPeel.name:
-        return PnfPeel(config.k, parameter / config.k)
-    return (
-        Joint(config.k, parameter)
-        if config.mechanism == Joint.name
-        else FastJoint(config.k, parameter, config.beta)
-    )
-
-
-def choice_budget(mechanism: Mechanism) -> float:
-    """The number that grows with a mechanism's budget: range per choice, epsilon of all choices, mu of gauss-rank."""
-    if isinstance(mechanism, CdpPeel | LimitedDomain):
-        return mechanism.epsilon0
-    if isinstance(mechanism, PnfPeel):
-        return mechanism.k * mechanism.round_epsilon
-    if isinstance(mechanism, GaussRank):
-        return 1.0 / mechanism.sigma
-    return mechanism.epsilon
 
 
 def _resolved(config: TopKConfig) -> TopKConfig:

@@ -28,6 +28,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.accounting.gaussian import check_positive
 from dpbeam.counts.histogram import check_histogram, check_k, kth_largest, positions_at_ranks
 from dpbeam.randomness import RunKey
 from dpbeam.topk.draws import Draws, draw_sequence
@@ -84,8 +85,7 @@ def fast_joint(
     Raises: ValueError naming the argument.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be finite and positive, got {epsilon}")
+    check_positive("epsilon", epsilon)
     tau = pruning_loss(len(counts), check_k(k), epsilon, beta)
     # Items at h_(k) - tau or below have a loss of tau at every position: only their number matters.
     near = np.sort(counts[counts > kth_largest(counts, k) - tau])

@@ -82,6 +82,11 @@ class GaussRank:
         )
 
     @property
+    def budget(self) -> float:
+        """mu of the ranking."""
+        return 1.0 / self.sigma
+
+    @property
     def histogram_noise(self) -> NoiseSpec:
         return NoiseSpec("gaussian", self.histogram_sigma, self.round)
 

@@ -14,11 +14,10 @@ over k d terms of which many are equal, plain ones are off by 1e-8.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.accounting.gaussian import check_positive
 from dpbeam.counts.histogram import check_histogram, positions_at_ranks
 from dpbeam.randomness import RunKey
 from dpbeam.topk.draws import Draws, draw_sequence
@@ -40,8 +39,7 @@ def joint(
     Raises: ValueError naming the argument, also where d k exceeds 10^8.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be finite and positive, got {epsilon}")
+    check_positive("epsilon", epsilon)
     if len(counts) * k > MAX_ENTRIES:
         raise ValueError(
             f"joint keeps a table of k x items entries: {k} x {len(counts)} is more than {MAX_ENTRIES:.0e}; "

@@ -25,12 +25,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbeam.accounting.events import LimitedDomainEvent
+from dpbeam.accounting.gaussian import check_positive
 from dpbeam.counts.histogram import check_histogram, check_k, largest_positions
 from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import gumbel_peel
-
-__all__ = ["LimitedDomainEvent", "largest_needed", "limited_domain", "max_changed", "stop_gap"]
 
 _STOP_BLOCK = np.zeros((1, 2), np.uint64)
 
@@ -88,9 +86,8 @@ def limited_domain(
     k = check_k(k)
     if kbar is not None and check_k(kbar) < k:
         raise ValueError(f"kbar must be at least k, got kbar = {kbar} and k = {k}")
-    for name, value in (("epsilon0", epsilon0), ("gap", gap)):
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be finite and positive, got {value}")
+    check_positive("epsilon0", epsilon0)
+    check_positive("gap", gap)
     places = np.flatnonzero(counts > 0)
     beyond = 0
     if kbar is not None and kbar < len(places):

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from dpbeam.accounting.accountant import largest_choice_range
-from dpbeam.accounting.events import PeelingEvent, PureEvent
+from dpbeam.accounting.events import LimitedDomainEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.counts.histogram import check_k
@@ -26,7 +26,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.topk.fast_joint import DEFAULT_BETA, fast_joint
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.joint import joint
-from dpbeam.topk.limited_domain import LimitedDomainEvent, limited_domain, max_changed, stop_gap
+from dpbeam.topk.limited_domain import limited_domain, max_changed, stop_gap
 from dpbeam.topk.peeling import cdp_peel, pnf_peel
 
 _DOWN = 1 - 1e-12
@@ -36,7 +36,8 @@ class Mechanism(Protocol):
     """What every mechanism offers.
 
     `name` is its name on the command line; `pure` says that it spends no delta; `events` is a tuple for the
-    ledger; `k` the length of the answer.
+    ledger; `k` the length of the answer; `budget` the number that grows with what it may spend: the range of a choice,
+    epsilon of all choices, mu of gauss-rank.
     """
 
     name: ClassVar[str]
@@ -45,6 +46,9 @@ class Mechanism(Protocol):
 
     @property
     def events(self) -> tuple: ...
+
+    @property
+    def budget(self) -> float: ...
 
     def at_most(self, d: int) -> Mechanism: ...
 
@@ -77,6 +81,13 @@ class CdpPeel(_Shortens):
         return cls(k, choice_range(epsilon, delta, k, published))
 
     @property
+    def budget(self) -> float:
+        return self.epsilon0
+
+    def with_budget(self, budget: float) -> CdpPeel:
+        return replace(self, epsilon0=budget)
+
+    @property
     def events(self) -> tuple[PeelingEvent]:
         return (PeelingEvent(self.epsilon0, self.k, label=self.name),)
 
@@ -99,12 +110,19 @@ class PnfPeel(_Shortens):
         return cls(k, check_positive("epsilon", epsilon) / check_k(k) * _DOWN)
 
     @property
+    def budget(self) -> float:
+        return self.k * self.round_epsilon
+
+    def with_budget(self, budget: float) -> PnfPeel:
+        return replace(self, round_epsilon=budget / self.k)
+
+    @property
     def events(self) -> tuple[PureEvent]:
-        return (PureEvent(self.k * self.round_epsilon, label=self.name),)
+        return (PureEvent(self.budget, label=self.name),)
 
     def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
         """(k,) positions in rank order: see `pnf_peel`."""
-        return pnf_peel(counts, fingerprint, self.k, self.k * self.round_epsilon, key, label)
+        return pnf_peel(counts, fingerprint, self.k, self.budget, key, label)
 
 
 @dataclass(frozen=True)
@@ -121,6 +139,13 @@ class Joint(_Shortens):
         return cls(k, check_positive("epsilon", epsilon))
 
     @property
+    def budget(self) -> float:
+        return self.epsilon
+
+    def with_budget(self, budget: float) -> Joint:
+        return replace(self, epsilon=budget)
+
+    @property
     def events(self) -> tuple[PeelingEvent]:
         """One choice of bounded range epsilon: pure epsilon-DP, and epsilon^2/8-zCDP beside other stages.
 
@@ -134,28 +159,17 @@ class Joint(_Shortens):
 
 
 @dataclass(frozen=True)
-class FastJoint(_Shortens):
-    """`fast_joint` at epsilon, pruned with failure probability beta."""
+class FastJoint(Joint):
+    """`fast_joint` at epsilon, pruned with failure probability beta; costs what `Joint` costs."""
 
-    k: int
-    epsilon: float
     beta: float = DEFAULT_BETA
     name: ClassVar[str] = "fast-joint"
-    pure: ClassVar[bool] = True
 
     @classmethod
     def calibrate(cls, k: int, epsilon: float, beta: float = DEFAULT_BETA) -> FastJoint:
         if not 0 < beta < 1:
             raise ValueError(f"beta must lie in (0, 1), got {beta}")
         return cls(k, check_positive("epsilon", epsilon), float(beta))
-
-    @property
-    def events(self) -> tuple[PeelingEvent]:
-        """One choice of bounded range epsilon: pure epsilon-DP, and epsilon^2/8-zCDP beside other stages.
-
-        The loss moves by at most 1 either way, so no weight moves by more than a factor exp(epsilon/2).
-        """
-        return (PeelingEvent(self.epsilon, 1, label=self.name),)
 
     def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
         """(k,) positions in rank order: see `fast_joint`."""
@@ -200,6 +214,10 @@ class LimitedDomain(_Shortens):
             budgets.append((choice_range(epsilon, 0.0, k), 2 * half))
         epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(*budget, changed))
         return cls(k, epsilon0, stop_delta, kbar, max_items_per_user)
+
+    @property
+    def budget(self) -> float:
+        return self.epsilon0
 
     @property
     def events(self) -> tuple[LimitedDomainEvent]:

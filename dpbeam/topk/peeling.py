@@ -21,6 +21,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbeam.accounting.gaussian import check_positive
 from dpbeam.counts.histogram import check_histogram, kth_largest, positions_at_ranks
 from dpbeam.randomness import KeyedBits, RunKey
 from dpbeam.randomness.discrete import gumbel_peel, largest_of_groups
@@ -51,7 +52,7 @@ def cdp_peel(
     Raises: ValueError naming the argument.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    epsilon0 = _check_epsilon("epsilon0", epsilon0)
+    epsilon0 = check_positive("epsilon0", epsilon0)
     return gumbel_peel(counts, epsilon0, KeyedBits(key, f"{label}/cdp-peel", fingerprint), k)
 
 
@@ -66,7 +67,7 @@ def pnf_peel(
     Args, returns, raises: as `cdp_peel`, with epsilon the budget of all rounds.
     """
     counts, fingerprint = check_histogram(counts, fingerprint, k)
-    round_epsilon = math.nextafter(_check_epsilon("epsilon", epsilon) / k, 0.0)
+    round_epsilon = math.nextafter(check_positive("epsilon", epsilon) / k, 0.0)
     low = kth_largest(counts, k) - LARGEST_EXPONENTIAL_MAX / round_epsilon - 1
     values, members = np.unique(counts[counts >= low], return_counts=True)
     ranks = pnf_ranks(values[::-1], members[::-1], k, round_epsilon, key, f"{label}/pnf-peel")
@@ -99,9 +100,3 @@ def pnf_ranks(
         ranks[j] = draw_untaken(taken, int(first[v]), int(first[v + 1]), draws)
         left[v] -= 1
     return ranks
-
-
-def _check_epsilon(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be finite and positive, got {value}")
-    return float(value)

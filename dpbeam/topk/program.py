@@ -19,7 +19,7 @@ from dpbeam.counts.gathered import WEIGHTS, Gathered, gather, histogram
 from dpbeam.counts.histogram import largest_positions
 from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 from dpbeam.engine.extended import Extended
-from dpbeam.engine.program import Draw, HubNoise, Keys, Program
+from dpbeam.engine.program import Decided, Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, kinds_column
@@ -50,20 +50,16 @@ def choose_from(
     Returns:
       record batch of at most min(k, d) rows: rank (from 1), item, noisy_count (null unless planned).
     """
-    return choose(plan, gather(parts, domain, key), key)
+    gathered = gather(parts, domain, key)
+    if not len(gathered.items):
+        return answer(plan, gathered, np.zeros(0, np.int64), key)
+    mechanism = plan.mechanism.at_most(len(gathered.items))
+    return answer(plan, gathered, mechanism.select(gathered.counts, gathered.fp, key), key)
 
 
 def chosen_of(plan: TopKPlan, counted: Columns, key: RunKey) -> pa.RecordBatch:
     """The plan's choice from one histogram."""
     return choose_from(plan, [counted], None, key)
-
-
-def choose(plan: TopKPlan, gathered: Gathered, key: RunKey) -> pa.RecordBatch:
-    """The plan's choice from a histogram."""
-    if not len(gathered.items):
-        return answer(plan, gathered, np.zeros(0, np.int64), key)
-    mechanism = plan.mechanism.at_most(len(gathered.items))
-    return answer(plan, gathered, mechanism.select(gathered.counts, gathered.fp, key), key)
 
 
 def answer(plan: TopKPlan, gathered: Gathered, positions: np.ndarray, key: RunKey) -> pa.RecordBatch:
@@ -117,9 +113,7 @@ class TopKProgram(Extended):
             rows = rows[largest_positions(counts[rows], part.fp[rows], largest)]
         return histogram(part.items.take(pa.array(rows)), counts[rows], part.kinds)
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
         return _remembered(choose_from(self.plan, summaries, self.domain, draw.run_key)), {}
@@ -183,9 +177,7 @@ class RankProgram(UserRounds, TopKProgram):
         columns = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
         return {**columns, WEIGHTS: part.sums[WEIGHT][rows]}
 
-    def decide(
-        self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw
-    ) -> tuple[Columns, Columns]:
+    def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.trips - 1:
             return super().decide(trip, state, summaries, draw)
         gathered = gather(summaries, self.domain, draw.run_key)

@@ -22,10 +22,10 @@ EPSILONS = [1e-4, 1e-2, 0.3, 1.0, 5.0, 20.0, 100.0]
 DELTAS = [0.9, 0.1, 1e-5, 1e-15, 1e-30]
 
 
-def exact_delta(epsilon, sigma, sensitivity=1.0):
+def exact_delta(epsilon, sigma):
     """Balle and Wang 2018, Theorem 8, literally, in 200 digits."""
     with mp.workdps(200):
-        mu, e = mp.mpf(sensitivity) / mp.mpf(sigma), mp.mpf(epsilon)
+        mu, e = 1 / mp.mpf(sigma), mp.mpf(epsilon)
         return mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
 
 
@@ -142,7 +142,6 @@ def test_split_published_shares():
         (lambda: gaussian_delta(-1, 1), "epsilon must be finite and not negative"),
         (lambda: gaussian_delta(math.nan, 1), "epsilon must be finite and not negative"),
         (lambda: gaussian_delta(1, 0), "sigma must be finite and positive"),
-        (lambda: gaussian_delta(1, 1, math.inf), "sensitivity must be finite and positive"),
         (lambda: gaussian_sigma(0, 0.1), "epsilon must be finite and positive"),
         (lambda: gaussian_sigma(math.inf, 0.1), "epsilon must be finite and positive"),
         (lambda: gaussian_sigma(1, 0), "delta must lie strictly between 0 and 1"),

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
@@ -26,6 +25,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.randomness import RunKey
 from tests.support.instances import popular_table
+from tests.support.pipelines import kept, outcome
 
 ALPHA = 1e-7
 STRINGS = Kinds("string", ("string",))
@@ -98,25 +98,17 @@ def _pairs(table):
     return list(zip(table["user"].to_pylist(), table["item"].to_pylist()))
 
 
-def _save(batches, path):
-    (batch,) = batches
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
 @pytest.mark.parametrize("way", [{"pairs": 900}, {"num_shards": 3}], ids=["one step", "trips"])
 def test_beam_counts_as_memory_does(way, tmp_path):
     table, listed = popular_table(200), ["i3", "i1", "nobody"]
     expected = count(table, domain=listed, epsilon=2.0, delta=1e-4, insecure_test_key="0f").table
     domain = (pa.array([item.encode() for item in listed], pa.large_binary()), STRINGS)
-    options, out = PipelineOptions(["--runner=FnApiRunner"]), str(tmp_path / "out")
-    with RunFolder(str(tmp_path), RunKey.insecure_fixed("0f")) as folder, beam.Pipeline(options=options) as p:
-        pairs = _pairs(table)
-        random.Random(1).shuffle(pairs)
-        counts = p | beam.Create(pairs) | CountItems(CountConfig(2.0, 1e-4), domain=domain, run=folder, **way)
-        _ = counts | beam.combiners.ToList() | "Save" >> beam.Map(_save, out)
-    with pa.memory_map(out) as source:
-        rows = pa.ipc.open_file(source).read_all().sort_by("item")
+    pairs = _pairs(table)
+    random.Random(1).shuffle(pairs)
+    with RunFolder(str(tmp_path), RunKey.insecure_fixed("0f")) as folder:
+        counts = CountItems(CountConfig(2.0, 1e-4), domain=domain, run=folder, **way)
+        [batch] = outcome(lambda pipeline: kept(pipeline | beam.Create(pairs) | counts))
+    rows = batch.sort_by("item")
     assert [item.decode() for item in rows["item"].to_pylist()] == expected["item"].to_pylist()
     assert rows["noisy_count"].to_pylist() == expected["noisy_count"].to_pylist()
     assert rows["noisy_count_sd"].to_pylist() == expected["noisy_count_sd"].to_pylist()

@@ -17,6 +17,7 @@ from scipy.stats import chi2, norm
 
 import dpbeam
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.budget import two_parts
 from dpbeam.accounting.events import leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
@@ -27,7 +28,7 @@ from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import bucket_edges
-from dpbeam.counts.selection import Budgets, CountNoises
+from dpbeam.counts.selection import CountNoises
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -47,7 +48,8 @@ from dpbeam.selection.transforms import CountedItem, SelectPartitions
 from dpbeam.selectors.registry import selectors
 from dpbeam.topk.config import TopKConfig
 from dpbeam.topk.transforms import TopKItems
-from tests.support.instances import batches
+from tests.support.instances import batches, pairs_with_whales
+from tests.support.pipelines import kept, outcome
 
 TEXT = "c0de"
 
@@ -56,17 +58,7 @@ def key():
     return RunKey.insecure_fixed(TEXT)
 
 
-def some_pairs(seed=1, users=900, items=60):
-    """Popularity like 1/rank, rows that repeat, and two users who hold everything, far above D0."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.geometric(0.35, users))
-    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
-    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
-    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
-    return pairs + pairs[::3]
-
-
-PAIRS = some_pairs()
+PAIRS = pairs_with_whales()
 
 
 def plan_of(method="gsu", epsilon=2.0, delta=1e-3, **more):
@@ -330,7 +322,7 @@ def test_a_plan_spends_its_budget_and_no_more(method):
 def test_defaults_follow_from_the_selections_own_budget(method):
     """Settings are those of the selection alone with what the counts leave it, also where they are filled in before."""
     config = SelectionConfig(1.0, 1e-5, method, noisy_counts=True)
-    left = Budgets.split(1.0, 1e-5, 0.2).selection
+    left = two_parts(1.0, 1e-5, 0.2)[0]
     alone = make_plan(SelectionConfig(*left, method))
     for counted in (make_plan(config), make_plan(config.resolve())):
         assert counted.config.settings == alone.config.settings
@@ -361,29 +353,21 @@ def test_the_clip_of_the_smallest_error():
 def test_on_beam_items_carry_counts(tmp_path):
     """In one step; through the engine's trips goes the command below."""
     plan = plan_of("basic")
-    out = tmp_path / "rows"
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=options) as pipeline:
-        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(plan.config, run=folder)
-        rows = chosen | beam.Map(lambda row: (type(row).__name__, *row)) | beam.combiners.ToList()
-        _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
-    written = json.loads(out.read_text())
-    assert {kind for kind, *_ in written} == {CountedItem.__name__}
-    same({item: (count, deviation) for _, item, count, deviation in written}, released(plan))
+    with RunFolder(str(tmp_path), key()) as folder:
+        select = SelectPartitions(plan.config, run=folder)
+        rows = outcome(lambda pipeline: kept(pipeline | beam.Create(PAIRS) | select))
+    assert set(map(type, rows)) == {CountedItem}
+    same({item: (count, deviation) for item, count, deviation in rows}, released(plan))
 
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
     """As items of earlier releases are: with numbers where released items have some."""
-    config, out = (
-        SelectionConfig(2.0, 1e-3, "basic", max_items_per_user=6, noisy_counts=counts),
-        tmp_path / "rows",
-    )
+    config = SelectionConfig(2.0, 1e-3, "basic", max_items_per_user=6, noisy_counts=counts)
     listed = (pa.array([b"item 0", b"nobody's"], pa.large_binary()), Kinds("string", ("string",)))
-    with RunFolder(str(tmp_path), key()) as folder, beam.Pipeline(options=PipelineOptions([])) as pipeline:
-        chosen = pipeline | beam.Create(PAIRS) | SelectPartitions(config, run=folder, public_items=listed)
-        rows = chosen | beam.Map(list) | beam.combiners.ToList()
-        _ = rows | beam.Map(lambda rows: out.write_text(json.dumps(rows)))
+    with RunFolder(str(tmp_path), key()) as folder:
+        select = SelectPartitions(config, run=folder, public_items=listed)
+        rows = sorted(outcome(lambda pipeline: kept(pipeline | beam.Create(PAIRS) | select)))
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
         expected = dpbeam.select(
             pa.table(dict(zip(("user", "item"), zip(*PAIRS)))),
@@ -395,7 +379,6 @@ def test_on_beam_a_list_is_released_beside_a_selection(counts, tmp_path):
             public_items=["item 0", "nobody's"],
             insecure_test_key=TEXT,
         ).table
-    rows = sorted(json.loads(out.read_text()))
     assert [row[0] for row in rows] == expected["item"].to_pylist() and len(rows) > 5
     numbers = expected["noisy_count"].to_pylist() if counts else [None] * len(rows)
     assert [row[1] for row in rows] == numbers

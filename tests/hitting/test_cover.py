@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.counts.gathered import positions_in
 from dpbeam.hitting import cover as cover_module
 from dpbeam.hitting.baselines import greedy
-from dpbeam.hitting.cover import Cover, merge_equal, peel, positions_in
+from dpbeam.hitting.cover import Cover, merge_equal, peel
 from tests.support.instances import csr
 
 ITEMS = 6

@@ -15,6 +15,7 @@ from dpbeam.kernels.canonical import Kinds
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from tests.support.instances import random_pairs
+from tests.support.pipelines import kept, outcome
 
 KEY = RunKey.insecure_fixed("hitting set")
 PAIRS = random_pairs(3, users=200)
@@ -32,27 +33,10 @@ def _rows(batch):
     return [(row["rank"], row["item"].decode()) for row in batch.to_pylist()]
 
 
-def _save(parts, path):
-    with open(path, "w") as file:
-        file.write(repr(parts))
-
-
-def saved(ranking, path):
-    return ranking | beam.Map(_rows) | beam.combiners.ToList() | "Save" >> beam.Map(_save, path)
-
-
-def read_back(path):
-    with open(path) as file:
-        return eval(file.read())  # literals that this test wrote
-
-
 def on_beam(tmp_path, settings, rows=PAIRS, **arguments):
-    out = str(tmp_path / "out")
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    with RunFolder(str(tmp_path), KEY) as folder, beam.Pipeline(options=options) as pipeline:
-        source = pipeline | beam.Create(rows)
-        _ = saved(source | HittingSet(settings, run=folder, **arguments), out)
-    return read_back(out)
+    with RunFolder(str(tmp_path), KEY) as folder:
+        transform = HittingSet(settings, run=folder, **arguments)
+        return outcome(lambda p: kept(p | beam.Create(rows) | transform | beam.Map(_rows)))
 
 
 def ranked(items):
@@ -90,26 +74,19 @@ def test_where_there_is_nobody(way, tmp_path):
 
 def test_a_chain_of_jobs_gives_the_same(tmp_path, tools):
     """Jobs of two trips each: the domain is met in one and the rounds run in others."""
-    transform, out = HittingSet(config(4), num_shards=2), str(tmp_path / "out")
-    jobs = []
-
-    def run(build):
-        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-            build(pipeline)
-        jobs.append(1)
-
+    transform, jobs = HittingSet(config(4), num_shards=2), []
     with RunFolder(str(tmp_path), KEY) as folder:
         store = folder.claim()
         run_in_jobs(
             store,
             transform.program,
             read=lambda pipeline: pipeline | beam.Create(PAIRS) | transform.blocks(store),
-            write=lambda result: saved(result, out),
-            run=run,
+            write=lambda result: kept(result | beam.Map(_rows)),
+            run=lambda build: jobs.append(outcome(build)),
             trips_per_job=2,
         )
     assert len(jobs) == 3
-    assert read_back(out) == ranked(tools.run_program(transform.program, PAIRS))
+    assert jobs[-1] == ranked(tools.run_program(transform.program, PAIRS))
 
 
 def test_the_rounds_are_gathered_by_the_size_of_the_input_alone():

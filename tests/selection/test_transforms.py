@@ -26,6 +26,7 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
 from dpbeam.topk.config import TopKConfig
 from dpbeam.topk.transforms import TopKItems
+from tests.support.pipelines import kept, outcome
 
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
 KEY = "library"
@@ -61,27 +62,19 @@ def _canonical(array):
 
 
 def run(tmp_path, elements, config=CONFIG, coder=None, **arguments):
-    """The matcher's input: released items of a pipeline over `elements`, checked by the callback."""
+    """Released items of a pipeline over `elements`."""
+    source = beam.Create(elements)
+    if coder is not None:
+        source = source.with_output_types(coder)
     with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as folder:
-        out = str(tmp_path / "released")
-        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-            source = beam.Create(elements)
-            if coder is not None:
-                source = source.with_output_types(coder)
-            released = pipeline | source | SelectPartitions(config, run=folder, **arguments)
-            _ = released | beam.combiners.ToList() | beam.Map(_save, out)
-    return eval((tmp_path / "released").read_text())
+        select = SelectPartitions(config, run=folder, **arguments)
+        return outcome(lambda pipeline: kept(pipeline | source | select))
 
 
 @pytest.fixture(scope="module")
 def of_tuples(tmp_path_factory):
     """What `pairs()` release, sorted."""
     return sorted(run(tmp_path_factory.mktemp("tuples"), pairs()))
-
-
-def _save(rows, path):
-    with open(path, "w") as file:
-        file.write(repr([tuple(row) for row in rows]))
 
 
 @pytest.mark.parametrize("kind", [str, int, bytes])

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpbeam.accounting.search import users_for
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selection.report import users_for
 from dpbeam.selectors.registry import selectors, variants
 from tests.support.running import key, watch
 from tests.support.watch import ONE

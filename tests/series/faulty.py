@@ -96,7 +96,8 @@ class EarlierNoiseLeftOut(Honest):
     """A late item starts with nothing, not with the noise of the rounds before."""
 
     def run(self, program, state, users, items, keys):
-        state, new = state.arrived(users, items, keys.pairs, program.cap)
+        kept = state.kept(users, items, keys.pairs, program.cap, state.night + 1)
+        state, new = state.arrived(kept, keys.pairs, program.cap)
         # The score of an item that has seen no round: it counts fully.
         score = state.accumulators["score"].copy()
         score[new] = 65535

@@ -33,6 +33,16 @@ def _random_pairs(seed: int, users: int, items: int, max_degree: int) -> tuple[P
     return tuple(pairs)
 
 
+def pairs_with_whales(users: int = 900, stop: float = 0.35) -> list[Pair]:
+    """Popularity like 1/rank, degrees geometric, rows that repeat, and two users who hold everything, far above D0."""
+    rng, items = np.random.default_rng(1), 60
+    user = np.repeat(np.arange(users), rng.geometric(stop, users))
+    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
+    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
+    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
+    return pairs + pairs[::3]
+
+
 def to_arrays(pairs: Sequence[Pair], kind: pa.DataType | None = None) -> tuple[pa.Array, pa.Array]:
     """Users and items as Arrow arrays of type `kind` (default string)."""
     kind = kind or pa.string()

@@ -23,7 +23,7 @@ from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.registry import selectors
-from dpbeam.topk.config import TopKConfig, choice_budget, plan_topk
+from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel
 
 UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
@@ -97,7 +97,7 @@ def test_every_plan_fits_its_budget_and_takes_the_better_composition(place, sele
         budgets = plan.choice_budgets
         assert set(budgets) <= {"basic", "zcdp"}
         assert plan.composition == max(budgets, key=budgets.get)
-        assert choice_budget(plan.mechanism) == pytest.approx(max(budgets.values()), rel=1e-12)
+        assert plan.mechanism.budget == pytest.approx(max(budgets.values()), rel=1e-12)
         if plan.composition == "zcdp" and all_pure(plan.event) and mechanism != "cdp-peel":
             # No better than basic but for the last digits: epsilons add, and no delta is needed for that.
             assert budgets["zcdp"] == pytest.approx(budgets["basic"], rel=1e-9)
@@ -149,7 +149,7 @@ def test_a_public_domain_spends_all_on_the_choice(mechanism, k, noisy_counts):
     assert plan.selection is None and plan.config.selector_share is None
     assert not any(isinstance(leaf, ThresholdEvent) for leaf in leaves(plan.event))
     if not noisy_counts and mechanism in PURE:
-        assert choice_budget(plan.mechanism) == pytest.approx(1.0, rel=1e-9)
+        assert plan.mechanism.budget == pytest.approx(1.0, rel=1e-9)
         assert verified(plan).delta == 0
 
 
@@ -223,7 +223,7 @@ def test_shares():
 
 
 def test_more_budget_is_more_choice():
-    ranges = [choice_budget(plan_topk(config(e)).mechanism) for e in (0.01, 0.1, 1.0, 10.0)]
+    ranges = [plan_topk(config(e)).mechanism.budget for e in (0.01, 0.1, 1.0, 10.0)]
     assert all(a < b for a, b in pairwise(ranges))
 
 

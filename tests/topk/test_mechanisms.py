@@ -10,6 +10,7 @@ from dpbeam.accounting.bounded_range import choices_delta
 from dpbeam.accounting.events import (
     ComposedEvent,
     GaussianEvent,
+    LimitedDomainEvent,
     PeelingEvent,
     PureEvent,
     UnknownEventError,
@@ -21,7 +22,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.topk.fast_joint import fast_joint
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.joint import joint
-from dpbeam.topk.limited_domain import LimitedDomainEvent, limited_domain
+from dpbeam.topk.limited_domain import limited_domain
 from dpbeam.topk.mechanisms import (
     MECHANISMS,
     CdpPeel,

@@ -7,7 +7,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.counts.gathered import histogram
 from dpbeam.counts.histogram import COUNT_LIMIT
@@ -22,25 +21,14 @@ from dpbeam.selection.transforms import FromHistogram
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import TopKProgram, chosen_of
 from dpbeam.topk.transforms import TopKItems
-from tests.support.instances import batches
+from tests.support.instances import batches, pairs_with_whales
+from tests.support.pipelines import kept, outcome
 from tests.support.reference import Data
 
 KEY = RunKey.insecure_fixed("top-k on beam")
 STRINGS = Kinds("string", ("string",))
 UNKNOWN = ["cdp-peel", "pnf-peel", "joint", "fast-joint"]
-
-
-def skewed_pairs(seed=1, users=400, items=60):
-    """Popularity like 1/rank, rows that repeat, and two users who hold everything, far above D0."""
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.geometric(0.15, users))
-    item = np.minimum((items ** rng.random(len(user))).astype(int), items - 1)
-    pairs = [(f"user {u}", f"item {i}") for u, i in zip(user, item)]
-    pairs += [(f"whale {w}", f"item {i}") for w in range(2) for i in range(items)]
-    return pairs + pairs[::3]
-
-
-PAIRS = skewed_pairs()
+PAIRS = pairs_with_whales(users=400, stop=0.15)
 
 
 def config(mechanism="cdp-peel", k=8, selector="basic", epsilon=2.0, delta=1e-3, **more):
@@ -72,21 +60,10 @@ def _rows(batch):
     return list(zip(*(column.to_pylist() for column in batch.columns)))
 
 
-def _save(parts, path):
-    with open(path, "w") as file:
-        file.write(repr(parts))
-
-
 def run(tmp_path, source, build):
     """Rows of every ranking that `build(source, folder)` emits."""
-    out = str(tmp_path / "ranking")
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    with RunFolder(str(tmp_path), KEY) as folder, beam.Pipeline(options=options) as pipeline:
-        ranking = build(pipeline | "Source" >> source, folder)
-        rows = ranking | "Rows" >> beam.Map(_rows)
-        _ = rows | beam.combiners.ToList() | beam.Map(_save, out)
-    with open(out) as file:
-        return eval(file.read())  # literals that this test wrote
+    with RunFolder(str(tmp_path), KEY) as folder:
+        return outcome(lambda p: kept(build(p | "Source" >> source, folder) | "Rows" >> beam.Map(_rows)))
 
 
 def rank_tuples(tmp_path, settings, pairs=PAIRS, **arguments):
@@ -308,9 +285,6 @@ def test_kinds_travel(tmp_path):
     """Integer items come back with their kind, whatever the users are."""
     settings = config(k=2, epsilon=20.0)
     pairs = [(f"u{u}", i) for u in range(200) for i in range(1 + u % 5)]
-    seen = str(tmp_path / "kinds")
-    with RunFolder(str(tmp_path), KEY) as folder, beam.Pipeline(runner="FnApiRunner") as pipeline:
-        ranking = pipeline | beam.Create(pairs) | TopKItems(settings, run=folder)
-        _ = ranking | beam.Map(lambda batch, path: _save([Kinds.of(batch.schema).item], path), seen)
-    with open(seen) as file:
-        assert file.read() == "[('int',)]"
+    with RunFolder(str(tmp_path), KEY) as folder:
+        [ranking] = outcome(lambda p: kept(p | beam.Create(pairs) | TopKItems(settings, run=folder)))
+    assert Kinds.of(ranking.schema).item == ("int",)

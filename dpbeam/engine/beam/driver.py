@@ -17,9 +17,9 @@ import numpy as np
 
 from dpbeam.engine.beam.graph import (
     ContinueBlocks,
-    KeepBlocks,
+    KeepBlock,
     KeepForNextJob,
-    LoadBlocks,
+    LoadBlock,
     RunProgram,
     RunTrips,
 )
@@ -28,6 +28,7 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.sweep import sweep
 from dpbeam.engine.beam.trips import ended_before
 from dpbeam.engine.program import Program
+from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.relays import Relays
 
 TRIPS_PER_JOB = 32
@@ -162,7 +163,8 @@ def run_in_jobs(
             flowing = read(pipeline) if at is None else pipeline | "Continue" >> ContinueBlocks(at.blocks)
             kept = at is not None and at.trip == 0
             if kept:
-                flowing = flowing | "LoadBlocks" >> LoadBlocks(stored)
+                load = beam.ParDo(LoadBlock(stored, 0)).with_output_types(tuple[int, Block])
+                flowing = flowing | "LoadBlocks" >> load
             if last:
                 flowing = flowing | "Trips" >> RunTrips(stored, program, first, last, kept=kept)
             if last == program.trips:
@@ -171,7 +173,8 @@ def run_in_jobs(
             if last:
                 blocks = flowing | "KeepForNextJob" >> KeepForNextJob(stored, last)
             else:
-                blocks = flowing | "KeepBlocks" >> KeepBlocks(stored)
+                keep = beam.ParDo(KeepBlock(stored, 0)).with_output_types(int)
+                blocks = flowing | "KeepBlocks" >> keep
             _ = (
                 blocks
                 | "AllBlocks" >> beam.combiners.ToList()

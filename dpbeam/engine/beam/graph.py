@@ -44,7 +44,7 @@ class RunTrips(beam.PTransform):
     program's last trip its result, PCollection[pa.RecordBatch].
 
     Args:
-      kept: the blocks are stored already, by `KeepBlocks`.
+      kept: the blocks are stored already, by `KeepBlock`.
       release: what is done with the shards after the last trip, PCollection[(int, Shard)]; None: their released items
         are the result.
     """
@@ -91,7 +91,9 @@ class RunTrips(beam.PTransform):
             return flowing
         if program.output == "blocks":
             if tells_blocks(program):
-                flowing = flowing | "TellBlocks" >> TellBlocks()
+                flowing = flowing | "TellBlocks" >> beam.ParDo(TellBlocks()).with_output_types(
+                    tuple[int, bytes]
+                )
                 if stored.relays is not None:
                     flowing = flowing | "RelayTurns" >> RelayTurns(stored, program.trips - 1)
             return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1)
@@ -196,8 +198,8 @@ class KeepForNextJob(beam.PTransform):
         )
 
 
-class _KeepBlock(TripDoFn):
-    """(block, Block) -> block id; the block waits in files for the next job."""
+class KeepBlock(TripDoFn):
+    """(block, Block) -> block id; the block waits in files for the first trip, in the next job."""
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
@@ -205,19 +207,8 @@ class _KeepBlock(TripDoFn):
         yield number
 
 
-class KeepBlocks(beam.PTransform):
-    """Built blocks, PCollection[(int, Block)], -> PCollection[int], their ids; they wait for the first trip."""
-
-    def __init__(self, stored: StoredProgram):
-        super().__init__()
-        self._fn = _KeepBlock(stored, 0)
-
-    def expand(self, blocks):
-        return blocks | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
-
-
-class _LoadBlock(TripDoFn):
-    """(block, anything) -> (block, Block) as it was built."""
+class LoadBlock(TripDoFn):
+    """(block, anything) -> (block, Block) as it was built and kept by `KeepBlock`."""
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
         number, _ = element
@@ -225,17 +216,6 @@ class _LoadBlock(TripDoFn):
         if block is None:
             raise FileNotFoundError(errno.ENOENT, "a block is gone from the run's folder", self._store.path)
         yield number, block
-
-
-class LoadBlocks(beam.PTransform):
-    """The blocks of `KeepBlocks`, by their ids: PCollection[(int, bytes)] -> PCollection[(int, Block)]."""
-
-    def __init__(self, stored: StoredProgram):
-        super().__init__()
-        self._fn = _LoadBlock(stored, 0)
-
-    def expand(self, blocks):
-        return blocks | "Load" >> beam.ParDo(self._fn).with_output_types(tuple[int, Block])
 
 
 class ContinueBlocks(beam.PTransform):

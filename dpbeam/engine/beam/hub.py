@@ -147,18 +147,11 @@ class MeetAtHub(beam.PTransform):
         return turns
 
 
-class _TellBlocks(beam.DoFn):
+class TellBlocks(beam.DoFn):
     """(shard, Shard) -> (block, its turn) for every block that holds an item of the shard."""
 
     def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, bytes]]:
         yield from ((int(block), YOUR_TURN) for block in element[1].block_ids)
-
-
-class TellBlocks(beam.PTransform):
-    """PCollection[(int, Shard)] -> PCollection[(int, bytes)], turns for those that sent to the shard."""
-
-    def expand(self, shards):
-        return shards | "Tell" >> beam.ParDo(_TellBlocks()).with_output_types(tuple[int, bytes])
 
 
 class _FinishBlock(TripDoFn):

@@ -104,7 +104,7 @@ class Bits(Selector):
         from dpbeam.selectors.bits.program import BitsProgram
 
         settings: BitsSettings = request.settings
-        sizes = [int(items) for items in settings.round_items or ()]
+        sizes = tuple(int(items) for items in settings.round_items or ())
         rows = calibrate_bits(
             request.epsilon, request.delta, settings.budget_split, sizes, settings.bits_full_items
         )

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import split_amount
 from dpbeam.accounting.coins import CoinCurve, WeightCurve, pure_curve, weight_curve
 from dpbeam.accounting.events import BernoulliEvent, ComposedEvent, WeightedBernoulliEvent
 from dpbeam.accounting.limits import half_limit_users
-from dpbeam.accounting.renyi import ORDERS, likely_order, lowest, renyi_budget
+from dpbeam.accounting.renyi import ORDERS, lowest, renyi_budget
 from dpbeam.accounting.tables import MAX_STEPS, NoTableError
 from dpbeam.errors import InputError, param
 
@@ -55,8 +52,9 @@ class CoinRound:
         return WeightedBernoulliEvent(curve.knots, curve.grid, curve.outside, self.moves, number, label)
 
 
+@functools.lru_cache(maxsize=64)
 def calibrate_bits(
-    epsilon: float, delta: float, shares: Sequence[float], items: Sequence[int], full: int
+    epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...], full: int
 ) -> tuple[CoinRound, ...]:
     """The rounds, for (epsilon, delta) in total.
 
@@ -67,13 +65,6 @@ def calibrate_bits(
 
     Raises: InputError where no sequence fits a table.
     """
-    return _calibrate(epsilon, delta, tuple(shares), tuple(items), full)
-
-
-@functools.lru_cache(maxsize=64)
-def _calibrate(
-    epsilon: float, delta: float, shares: tuple[float, ...], items: tuple[int, ...], full: int
-) -> tuple[CoinRound, ...]:
     text = f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need"
     counts = 2 * half_limit_users(epsilon, delta)  # of the fastest release there is, about
     if counts > MAX_STEPS:
@@ -83,8 +74,7 @@ def _calibrate(
     if items == (1,):  # the best there is
         return _checked((CoinRound(pure_curve(epsilon * _SAFE, delta * _SAFE), ((1, 1),)),), epsilon, delta)
     slowest = _Slowest(epsilon, delta, shares[-1], min(full, items[-1]))
-    start = int(np.argmin(np.abs(ORDERS - 1 - likely_order(epsilon, delta))))
-    order = lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), start, len(ORDERS))
+    order = lowest(lambda at: slowest.users(at, _NOVEL_SHARES[1]), epsilon, delta)
     share, order = min(
         ((share, at) for share in _NOVEL_SHARES for at in (order - 1, order, order + 1)),
         key=lambda pair: slowest.users(pair[1], pair[0]),

@@ -6,14 +6,22 @@ noisy or not, is seen by anybody: of a coin the engine shows only whether the it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.noise import LINF
-from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import (
+    Keys,
+    Program,
+    Reply,
+    ReplyColumn,
+    Touches,
+    Weighed,
+    mark_released,
+    with_state,
+)
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
@@ -53,9 +61,7 @@ class BitsProgram(Program):
         grid = self.coins[trip].grid
         return Touches.of(*((most, steps / grid) for most, steps in self.moves[trip]))
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = Csr(block.offsets, block.links)
         if trip:
             rows = rows.restrict(reply["released"].take(rows.links) == 0)

@@ -102,13 +102,7 @@ class Mad(_Rerouting):
         from dpbeam.selectors.rounds import gaussian_rounds
 
         rounds, event = gaussian_rounds(
-            request.epsilon,
-            request.delta,
-            shares=(1.0,),
-            novel=(1.0,),
-            max_items=request.max_items,
-            accounting="gaussian",
-            label=self.name,
+            request, shares=(1.0,), novel=(1.0,), accounting="gaussian", label=self.name
         )
         floor = request.min_users - 1
         program = MadProgram(
@@ -145,11 +139,9 @@ class Mad2r(_Rerouting):
 
         settings = request.settings
         rounds, event = gaussian_rounds(
-            request.epsilon,
-            request.delta,
+            request,
             shares=settings.budget_split,
             novel=(1.0, settings.max_bias),
-            max_items=request.max_items,
             accounting=settings.accounting,
             label=self.name,
         )

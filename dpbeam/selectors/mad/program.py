@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpbeam.accounting.noise import L2, NoiseSpec
-from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, Touches, with_state
+from dpbeam.engine.program import Exact, Keys, Program, Reply, ReplyColumn, Touches, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
@@ -84,9 +83,7 @@ class MadProgram(Program):
     def exact(self, trip: int, shard: Shard) -> Exact:
         return mad_exact(shard, self.round.tables)
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = Csr(block.offsets, block.links)
         if trip == 0:
             return {"initial": initial_sums(rows, self.round.tables, block.num_items)}, None
@@ -96,9 +93,6 @@ class MadProgram(Program):
 
     def reply(self, trip: int, shard: Shard) -> tuple[Shard, dict[str, np.ndarray]]:
         return mad_reply(shard, self.round.tables)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.round.threshold)
@@ -160,16 +154,12 @@ class Mad2rProgram(Program):
     def block_state_trip(self, trip: int) -> int | None:
         return 2 if trip == 3 else 0 if trip == 1 and self.resample else None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if trip < 2:
             return self._weigh_first(trip, block, reply, keys)
         return self._weigh_second(trip, block, reply, keys)
 
-    def _weigh_first(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def _weigh_first(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows, kept = Csr(block.offsets, block.links), None
         if trip == 0:
             if self.resample:
@@ -183,9 +173,7 @@ class Mad2rProgram(Program):
         sums = mad_second(second_sums(rows, tables, direct, ratio, block.num_items, kept))
         return {**sums, **users_of(rows, block.num_items, self.floor is not None, kept)}, None
 
-    def _weigh_second(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def _weigh_second(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows, tables = Csr(block.offsets, block.links), self.second.tables
         if trip == 2:
             bias = reply["bias"]
@@ -223,9 +211,6 @@ class Mad2rProgram(Program):
         units = np.maximum(np.rint(bias * BIAS_ONE), 1.0).astype(np.uint16)
         removed = shard.state["released"] | (upper < target)
         return np.where(removed, np.uint16(0), units)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self._round(trip).threshold)

@@ -82,13 +82,7 @@ def _plan(
     from dpbeam.selectors.uniform.program import UniformProgram
 
     rounds, event = gaussian_rounds(
-        request.epsilon,
-        request.delta,
-        shares=shares,
-        novel=(1.0,) * len(shares),
-        max_items=request.max_items,
-        accounting=accounting,
-        label=label,
+        request, shares=shares, novel=(1.0,) * len(shares), accounting=accounting, label=label
     )
     program = UniformProgram(
         noises=[r.noise for r in rounds],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
-from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.program import Program
 from dpbeam.selectors.base import Calibration, HardCase, PlantedFault, all_novel
 from dpbeam.selectors.floor import Floored
@@ -53,7 +52,7 @@ class FloorAfterNoise(Floored):
     """The floor is taken off the noisy sums: who is above it, noise decides."""
 
     def exact(self, trip, shard):
-        return Forwarding.exact(self, trip, shard)
+        return self.inner.exact(trip, shard)
 
     def observe(self, trip, shard, noisy, present):
         return super().observe(trip, shard, noisy - self.floor_units(trip), present)
@@ -70,7 +69,7 @@ class FloorByUsersAlone(Floored):
     """Items of too few users are left out, and nothing is taken off: one user more brings all of an item's weight."""
 
     def exact(self, trip, shard):
-        return Forwarding.exact(self, trip, shard)
+        return self.inner.exact(trip, shard)
 
     def candidates(self, trip, shard, present):
         return shard.sums["weight"] > self.floor_units(trip)

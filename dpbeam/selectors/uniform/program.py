@@ -5,13 +5,12 @@ Basic: Korolova et al. 2009, Gopi et al. 2020. DP-SIPS: Swanberg et al. 2023.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpbeam.accounting.noise import L1, NoiseSpec
-from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import Keys, Program, Reply, ReplyColumn, Touches, Weighed, mark_released
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
@@ -58,18 +57,13 @@ class UniformProgram(Program):
     def touches(self, trip: int) -> Touches:
         return Touches.of((self.max_items, 1.0))
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = Csr(block.offsets, block.links)
         if trip:
             rows = rows.restrict(reply["released"].take(rows.links) == 0)
         if self.resample:
             rows = sample_rows(rows, block, keys.sample(trip + 1), self.max_items)
         return {"weight": rows.item_sums(uniform_weights(rows, self._table), block.num_items)}, None
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         return cross(shard, self.thresholds[trip])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import L1
-from dpbeam.engine.program import Exact, Keys, Program, ReplyColumn, Touches, mark_released, with_state
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import (
+    Exact,
+    Keys,
+    Program,
+    Reply,
+    ReplyColumn,
+    Touches,
+    Weighed,
+    mark_released,
+    with_state,
+)
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
 from dpbeam.kernels.pairs import Block
@@ -60,9 +67,7 @@ class VoteProgram(Program):
     def block_state_trip(self, trip: int) -> int | None:
         return trip - 1 if trip else None
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = Csr(block.offsets, block.links)
         if trip == 0:
             ballots, staying = first_ballots(rows, self._latest), np.zeros(0, np.int64)
@@ -92,9 +97,6 @@ class VoteProgram(Program):
         """Votes of every item, in units of 2^-30."""
         seated, stayed = _tally(shard)
         return Exact((seated + stayed + shard.sums[_ASK] + shard.sums[_STAY]) * UNITS)
-
-    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
-        return with_state(shard, noisy=noisy, present=present)
 
     def threshold(self, trip: int, shard: Shard) -> Shard:
         """Noise alone never reaches the threshold: `present` only says so once more."""

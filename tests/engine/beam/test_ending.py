@@ -4,7 +4,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from dpbeam.accounting.noise import FilteredNoise
 from dpbeam.accounting.zcdp import BudgetExceededError
@@ -15,6 +14,7 @@ from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program, check_trips
 from dpbeam.kernels.pairs import Block
+from tests.support.pipelines import kept, outcome
 from tests.support.running import key
 
 TRIPS = 9
@@ -81,11 +81,6 @@ def source(pipeline):
     return pipeline | beam.Create([(b.id, b) for b in BLOCKS]).with_output_types(tuple[int, Block])
 
 
-def run(build):
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        build(pipeline)
-
-
 def test_the_run_ends_with_the_filter():
     finished, rows = in_process()
     assert finished.trip == 3
@@ -93,55 +88,34 @@ def test_the_run_ends_with_the_filter():
     assert len(set(rows[0]["heard"])) == 4
 
 
-_ROWS: list = []
+def rows(result):
+    return kept(result | beam.FlatMap(pa.RecordBatch.to_pylist))
 
 
-@pytest.fixture
-def rows():
-    _ROWS.clear()
-    return _ROWS
-
-
-def keep(batch):
-    _ROWS.extend(batch.to_pylist())
-
-
-def test_one_job_skips_the_trips_that_are_left(tmp_path, rows):
+@pytest.mark.parametrize("one_step", [False, True])
+def test_one_job_skips_the_trips_that_are_left(tmp_path, one_step):
     with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: source(p) | RunProgram(folder.store, Heads()) | beam.Map(keep))
+        program = RunProgram(folder.store, Heads(), one_step=one_step)
+        came = outcome(lambda pipeline: rows(source(pipeline) | program))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
-    assert sorted(rows, key=str) == in_process()[1]
-
-
-def test_one_step(tmp_path, rows):
-    with RunFolder(str(tmp_path), key("ends")) as folder:
-        run(lambda p: source(p) | RunProgram(folder.store, Heads(), one_step=True) | beam.Map(keep))
-        assert (
-            last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
-        ).all()
-    assert sorted(rows, key=str) == in_process()[1]
+    assert sorted(came, key=str) == in_process()[1]
 
 
 @pytest.mark.parametrize("per_job,jobs", [(3, 3), (1, 5)])
-def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, rows, per_job, jobs):
+def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, per_job, jobs):
     made = []
-
-    def execute(build):
-        made.append(build)
-        run(build)
-
     with RunFolder(str(tmp_path), key("ends")) as folder:
         run_in_jobs(
             folder.store,
             Heads(),
             read=source,
-            write=lambda batches: batches | beam.Map(keep),
-            run=execute,
+            write=rows,
+            run=lambda build: made.append(outcome(build)),
             trips_per_job=per_job,
         )
-    assert sorted(rows, key=str) == in_process()[1]
+    assert sorted(made[-1], key=str) == in_process()[1]
     assert len(made) == jobs
 
 
@@ -157,7 +131,7 @@ def test_what_is_taken_from_the_filter_is_remembered_across_trips(tmp_path):
         RunFolder(str(tmp_path), key("ends")) as folder,
         pytest.raises(Exception, match="would overrun the budget"),
     ):
-        run(lambda p: source(p) | RunProgram(folder.store, Forgetful(0.4, 4)) | beam.Map(keep))
+        outcome(lambda pipeline: source(pipeline) | RunProgram(folder.store, Forgetful(0.4, 4)))
 
 
 def test_a_filter_stands_once_among_the_noises():

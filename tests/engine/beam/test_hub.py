@@ -2,7 +2,6 @@
 
 import glob
 import itertools
-import os
 import re
 import threading
 from collections import Counter
@@ -32,6 +31,7 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
 from tests.support.hub_programs import Applause, GreedyCover
 from tests.support.instances import batches, random_pairs
+from tests.support.pipelines import kept, outcome
 from tests.support.running import key
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,13 +79,9 @@ def _save(results, path):
 
 
 def on_beam(program, pairs, folder, *, one_step=False, threads=1, relays=None, **sizes) -> list:
-    out = os.path.join(folder, "out")
-    with RunFolder(folder, key(KEY)) as run, beam.Pipeline(options=options()) as pipeline:
-        blocks = blocks_of(pipeline, run.store, program, pairs, **sizes)
+    with RunFolder(folder, key(KEY)) as run:
         rounds = RunProgram(run.store, program, one_step=one_step, threads=threads, relays=relays)
-        _ = saved(blocks | rounds, out)
-    with open(out) as file:
-        return eval(file.read())  # literals that this test wrote
+        return rows(outcome(lambda p: kept(blocks_of(p, run.store, program, pairs, **sizes) | rounds)))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dpbeam.accounting.geometric import CountNoise
+from dpbeam.accounting.search import users_for
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.grid import UNITS
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.family import shown_selection
 from dpbeam.selection.plan import make_plan
-from dpbeam.selection.report import plan_report, users_for
+from dpbeam.selection.report import plan_report
 from dpbeam.selectors.recast import recast
 from dpbeam.selectors.vote.faults import RefuseEverybody, RefuseTheHopeless
 from dpbeam.selectors.vote.program import VoteProgram
