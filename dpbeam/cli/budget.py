@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser, take_verb
+from dpbeam.cli.flags import FlagParser, entry_point, take_verb
 from dpbeam.errors import InputError
 from dpbeam.jobs.charge import needing_store
-from dpbeam.jobs.console import emit, run_command, tell
+from dpbeam.jobs.console import emit, tell
 from dpbeam.jobs.options import StoreOptions, flag, switch
 
 if TYPE_CHECKING:
@@ -75,13 +75,8 @@ def make_parser() -> FlagParser[AccountsOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("budget", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("budget", make_parser)
+def main(options: AccountsOptions) -> int:
     verb = take_verb("budget", options, VERBS, "budget", "dataset")
     options.require("budget")
     if verb != "show":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.io.paths import is_local, local_path
-from dpbeam.jobs.console import run_command, tell
+from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import WRITTEN_PREFIX, Options, flag, switch
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
@@ -46,13 +45,8 @@ def make_parser() -> FlagParser[SynthOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("synth", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("synth", make_parser)
+def main(options: SynthOptions) -> int:
     of_market = next((name for name in _MARKET if name in options.said), None)
     market = of_market is not None
     for name in _PAIRS if market else ():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser
+from dpbeam.cli.flags import BoundOptions, FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.jobs.console import emit, run_command, tell, warn
+from dpbeam.jobs.console import emit, tell, warn
 from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, flag, switch
 from dpbeam.room import check_memory
 
@@ -91,13 +91,8 @@ def make_parser() -> FlagParser[TuneOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("tune", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("tune", make_parser)
+def main(options: TuneOptions) -> int:
     options.require("epsilon", "delta")
     check_budget(options)
     _check(options)
