@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.cli.flags import FlagParser, entry_point, take_verb
 from dpbeam.errors import InputError
 from dpbeam.jobs.charge import needing_store
-from dpbeam.jobs.console import emit, tell
+from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import StoreOptions, flag, switch
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _create(store: BudgetStore, options: AccountsOptions) -> int:
         return [account.create(composition), limit_draft(limit)]
 
     store.create(options.dataset, drafts, Actor.this("budget create"))
-    _say(options, f"account of dataset '{options.dataset}' opened in {store.place}: {_spelled(limit)}")
+    options.say(f"account of dataset '{options.dataset}' opened in {store.place}: {_spelled(limit)}")
     return 0
 
 
@@ -120,7 +120,7 @@ def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
 
     limit = _limit_of(store.account(options.dataset).composition, options)
     store.change(options.dataset, lambda account: limit_draft(limit), Actor.this("budget limit"))
-    _say(options, f"dataset '{options.dataset}': {_spelled(limit)}")
+    options.say(f"dataset '{options.dataset}': {_spelled(limit)}")
     return 0
 
 
@@ -283,13 +283,8 @@ def _resolve(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.jobs.charged import resolve
 
     outcome = resolve(store, options.dataset, options.release_id, Actor.this("budget resolve"))
-    _say(options, f"release '{options.release_id}' of dataset '{options.dataset}' {outcome}")
+    options.say(f"release '{options.release_id}' of dataset '{options.dataset}' {outcome}")
     return 0
-
-
-def _say(options: AccountsOptions, text: str) -> None:
-    if not options.quiet:
-        tell(text)
 
 
 _DO: dict[str, Callable[[BudgetStore, AccountsOptions], int]] = {

@@ -8,7 +8,6 @@ from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.cli.loading import importing
 from dpbeam.errors import InputError
 from dpbeam.io.paths import local_path
-from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
 
 
@@ -54,10 +53,8 @@ def main(options: CleanOptions) -> int:
         else:
             failed += 1
             line += "; cannot be removed"
-        if not options.quiet:
-            tell(line)
-    if not options.quiet:
-        tell(f"{removed} folders removed")
+        options.say(line)
+    options.say(f"{removed} folders removed")
     return 1 if failed else 0
 
 

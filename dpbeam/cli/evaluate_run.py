@@ -63,8 +63,7 @@ def main(options: ExperimentOptions) -> int:
     folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
-        if not options.quiet:
-            tell(f"{name} is left out: {reason}")
+        options.say(f"{name} is left out: {reason}")
     for name, source in experiment.datasets.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
     if options.dry_run:
@@ -83,8 +82,7 @@ def main(options: ExperimentOptions) -> int:
     finally:
         journal.close()
     paths = write_results(prefix, finished)
-    if not options.quiet:
-        tell(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
+    options.say(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
     return 0
 
 

@@ -7,7 +7,7 @@ import json
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import NewFile
-from dpbeam.jobs.console import emit, tell, warn
+from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
@@ -50,6 +50,5 @@ def main(options: ExportOptions) -> int:
         emit(exported)
     else:
         file.write(f"{exported}\n".encode(), overwrite=overwrite)
-        if not options.quiet:
-            tell(f"event: {file}")
+        options.say(f"event: {file}")
     return ExitCode.DONE

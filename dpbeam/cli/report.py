@@ -7,7 +7,7 @@ import os
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
-from dpbeam.jobs.console import tell, warn
+from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
@@ -71,6 +71,5 @@ def main(options: ReportOptions) -> int:
         pdf_file.write(printed, overwrite=overwrite)
     if not ledger.private:
         warn("NOT PRIVATE: the run had a fixed key, and the report says so")
-    if not options.quiet:
-        tell("report: " + ", ".join(files))
+    options.say("report: " + ", ".join(files))
     return 0

@@ -19,7 +19,6 @@ from dpbeam.cli.series_output import (
     mark_open,
     published,
     release_of,
-    say,
     stage,
 )
 from dpbeam.errors import InputError
@@ -168,7 +167,7 @@ def _window(
         if not same or window.key.insecure != (options.insecure_test_key is not None):
             raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
         if is_open(window):
-            say(options, f"the series in '{folder.path}' is open already; nothing is charged")
+            options.say(f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
         if set(window.known.to_pylist()) != set(known.to_pylist() if known is not None else ()):
             raise InputError(
@@ -214,7 +213,7 @@ def _publish_window(
             target.check()
             try:
                 if charge.note:
-                    say(options, charge.note)
+                    options.say(charge.note)
                 charge.reserve(ledger)
                 _publish(options, window, charge, target, ledger)
             except BaseException:
@@ -230,8 +229,7 @@ def _publish_window(
     config = window.plan.config
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
-    say(
-        options,
+    options.say(
         f"series of {config.nights} nights opened in '{options.folder}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
@@ -254,5 +252,5 @@ def _print_plan(options: SeriesOptions, plan: SeriesPlan, charge: Uncharged, led
     lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
-    say(options, "\n".join([*lines, "dry run: nothing was opened or charged"]))
+    options.say("\n".join([*lines, "dry run: nothing was opened or charged"]))
     return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.jobs.console import tell, warn
+from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, files_of, of_release
 
@@ -143,12 +143,12 @@ def publish_night(
             target.tidy()
             statements = check_outputs(target.ledger_path, before, contents=True)
             if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
-                say(options, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                options.say(f"night {name} is out already: {len(new)} items, {target.ledger_path}")
                 return False
         target.abort()
         _write_night(options, window, state, target, number, new, names)
     out = int((state.released_night <= number).sum())
-    say(options, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    options.say(f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
     return True
 
 
@@ -284,8 +284,3 @@ def is_open(window: SeriesWindow) -> bool:
 def mark_open(window: SeriesWindow) -> None:
     if window.store is not None:
         window.store.mark_opened()
-
-
-def say(options: SeriesOptions, text: str) -> None:
-    if not options.quiet:
-        tell(text)

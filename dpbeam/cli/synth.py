@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.io.paths import is_local, local_path
-from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import WRITTEN_PREFIX, Options, flag, switch
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
@@ -68,6 +66,5 @@ def main(options: SynthOptions) -> int:
         paths = write_synthetic(prefix, format=options.output_format, **settings)
     shards, supplies = (paths[:-1], f"; {paths[-1]}") if market else (paths, "")
     count = "1 file" if len(shards) == 1 else f"{len(shards)} files"
-    if not options.quiet:
-        tell(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
+    options.say(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
     return 0

@@ -11,7 +11,7 @@ from dpbeam.errors import InputError
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.jobs.console import emit, tell, warn
+from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, flag, switch
 from dpbeam.room import check_memory
 
@@ -268,8 +268,8 @@ def _write(options: TuneOptions, report: dict[str, Any], tuning: Tuning) -> None
         files[options.plot] = draw_tuning(tuning, report["source"]["says"], format_of(options.plot, "--plot"))
     for file, data in files.items():
         file.write(data, overwrite=options.overwrite)
-    if files and not options.quiet and not options.json:
-        tell(f"{', '.join(files)}: written")
+    if files and not options.json:
+        options.say(f"{', '.join(files)}: written")
 
 
 def _config(report: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from dpbeam.accounting.release import INPUT_NAMES
 from dpbeam.errors import InputError
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
+from dpbeam.jobs.console import tell
 
 
 class PathOf:
@@ -121,6 +122,11 @@ class Options:
 
         def __setattr__(self, name: str, value: Any) -> None:
             self.said[name] = value
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal, unless --quiet."""
+        if not self.quiet:
+            tell(text)
 
     def require(self, *names: str) -> None:
         """Raise InputError for the first flag that is missing."""
