@@ -78,14 +78,7 @@ def open_series(options: SeriesOptions) -> int:
         return _print_plan(options, plan, open_charge("series", options, target), ledger.to_json())
     charge = _charge(options, target)
     window = _window(options, config, known, settings, target)
-    ledger = series_ledger(
-        plan,
-        series_id=window.id,
-        fixed_key=window.key.insecure,
-        user_column=window.settings["user"],
-        known_items=len(window.known) > 0,
-    )
-    _publish_window(options, window, charge, target, ledger.to_json())
+    _publish_window(options, window, charge, target, window.ledger().to_json())
     return 0
 
 

@@ -186,7 +186,6 @@ def _write_night(
 
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
-    from dpbeam.series.config import series_ledger
     from dpbeam.series.state import kinds_of
 
     kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
@@ -199,18 +198,10 @@ def _write_night(
         noisy = state.released_count[state.released_night == number]
         numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
     so_far = _so_far(state, number, columns, window.plan)
-    ledger = series_ledger(
-        window.plan,
-        series_id=window.id,
-        fixed_key=window.key.insecure,
-        user_column=window.settings["user"],
-        night=number,
-        known_items=len(window.known) > 0,
-    )
     try:
         stage(target, new, columns, so_far, numbers)
         target.release = release_of(options, target)
-        target.commit(ledger.to_json())
+        target.commit(window.ledger(number).to_json())
     except BaseException:
         target.abort()
         raise

@@ -28,7 +28,7 @@ from dpbeam.in_memory.select import (
 )
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
-from dpbeam.series.config import SeriesConfig, series_ledger
+from dpbeam.series.config import SeriesConfig
 from dpbeam.series.counts import count_share, with_counts
 from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
@@ -233,15 +233,7 @@ class Series:
             self._window.close()
 
     def _ledger(self, night: int | None) -> Ledger:
-        window = self._window
-        ledger = series_ledger(
-            window.plan,
-            series_id=window.id,
-            fixed_key=window.key.insecure,
-            user_column=window.settings["user"],
-            night=night,
-            known_items=len(window.known) > 0,
-        )
+        ledger = self._window.ledger(night)
         ledger.verify()
         return ledger
 

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.accounting.events import event_to_dict
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, param
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series, series_ledger
 from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_kept
 from dpbeam.series.parts import PartFiles, Parts, names_of
@@ -92,8 +93,8 @@ class SeriesWindow:
       id: a random public name.
       key: of the window; serves this series alone.
       known: canonical bytes of items that were known when it was opened.
-      settings: public values that the caller keeps with it; `known_kinds`, the kinds of known items, is one that is
-        looked at.
+      settings: public values that the caller keeps with it; `known_kinds`, the kinds of known items, and `user`, the
+        column of users, are looked at.
       store: the private folder, or None for a series in memory.
     """
 
@@ -193,6 +194,17 @@ class SeriesWindow:
     def encrypted(self) -> bool:
         """Whether its folder is."""
         return self.store is not None and self.store.encrypted
+
+    def ledger(self, night: int | None = None) -> Ledger:
+        """The ledger of the window, or of one of its nights; for callers who keep the column of users."""
+        return series_ledger(
+            self.plan,
+            series_id=self.id,
+            fixed_key=self.key.insecure,
+            user_column=self.settings["user"],
+            night=night,
+            known_items=len(self.known) > 0,
+        )
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Hold the series alone, for several steps.
