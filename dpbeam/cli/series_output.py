@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dpbeam.accounting.release import Release
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.folder import Folder
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
@@ -197,7 +196,7 @@ def _write_night(
     if counts is not None:
         noisy = state.released_count[state.released_night == number]
         numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
-    so_far = _so_far(state, number, columns, window.plan)
+    so_far = window.released_so_far(state, number, columns.names, columns.kinds)
     try:
         stage(target, new, columns, so_far, numbers)
         target.release = release_of(options, target)
@@ -205,20 +204,6 @@ def _write_night(
     except BaseException:
         target.abort()
         raise
-
-
-def _so_far(state: SeriesState, number: int, columns: OutputColumns, plan: SeriesPlan) -> pa.Table:
-    """All items that were released up to a night, with the night and the noisy count of each."""
-    import pyarrow as pa
-
-    from dpbeam.kernels import canonical
-    from dpbeam.series.counts import with_counts
-
-    items, nights, noisy = state.released_until(number)
-    arrays = canonical.decode(items, columns.kinds)
-    days = pa.array([plan.config.name_of(int(night)) for night in nights], pa.string())
-    table = pa.Table.from_arrays([*arrays, days], names=[*columns.names, "night"])
-    return with_counts(table, noisy, plan.counts)
 
 
 def stage(

@@ -28,6 +28,7 @@ from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series, series_ledger
+from dpbeam.series.counts import with_counts
 from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_kept
 from dpbeam.series.parts import PartFiles, Parts, names_of
@@ -205,6 +206,19 @@ class SeriesWindow:
             night=night,
             known_items=len(self.known) > 0,
         )
+
+    def released_so_far(
+        self, state: SeriesState, night: int, names: tuple[str, ...], kinds: tuple[str, ...]
+    ) -> pa.Table:
+        """All items that were released up to a night, with the night and the noisy count of each.
+
+        Args:
+          names, kinds: of the item columns.
+        """
+        items, nights, noisy = state.released_until(night)
+        days = pa.array([self.plan.config.name_of(int(one)) for one in nights], pa.string())
+        table = pa.Table.from_arrays([*canonical.decode(items, kinds), days], names=[*names, "night"])
+        return with_counts(table, noisy, self.plan.counts)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Hold the series alone, for several steps.
