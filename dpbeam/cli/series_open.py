@@ -43,6 +43,7 @@ def open_series(options: SeriesOptions) -> int:
     options.require("epsilon", "delta", "nights", "output")
     check_budget(options)
     check_test_key(options)
+    from dpbeam.io.item_lists import read_items
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
@@ -61,7 +62,7 @@ def open_series(options: SeriesOptions) -> int:
         "format": target.format,
     }
     columns = _columns(options.item_column, options.item_type)
-    known = None if options.known is None else _read_known(options.known, columns)
+    known = None if options.known is None else read_items(options.known, columns, "--known")
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(options)
     if options.encrypt_intermediates:
@@ -127,12 +128,6 @@ def _columns(item_column: list[str] | None, item_type: list[str] | None) -> Outp
             f"--item_type must be {', '.join(ID_KINDS)}, one for all item columns or one for each"
         )
     return OutputColumns(names if len(names) > 1 else ("item",), kinds)
-
-
-def _read_known(path: str, columns: OutputColumns) -> pa.Array:
-    from dpbeam.io.item_lists import read_items
-
-    return read_items(path, columns, "--known")
 
 
 def _window(
