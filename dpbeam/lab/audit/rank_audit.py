@@ -24,7 +24,6 @@ import numpy as np
 
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import SURE
 from dpbeam.engine.program import Draw, Keys
 from dpbeam.kernels.columns import Columns
@@ -35,7 +34,7 @@ from dpbeam.lab.audit.audit import Audit, Finding
 from dpbeam.lab.audit.choices import choices
 from dpbeam.lab.audit.confidence import gaussian_spread_factor, mean_lower_bound
 from dpbeam.lab.audit.faults import QuietKeys
-from dpbeam.lab.audit.neighbours import Neighbours, names_of
+from dpbeam.lab.audit.neighbours import Neighbours, names_of, numbered_domain
 from dpbeam.lab.audit.programs import programs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
@@ -72,7 +71,7 @@ def rank_cases() -> tuple[RankCase, ...]:
 def program_of(case: RankCase) -> RankProgram:
     """The product's program at the budget of the audit."""
     plan = plan_topk(TopKConfig(EPSILON, DELTA, case.k, mechanism="gauss-rank", public_domain=True))
-    return RankProgram(plan, _domain(case))
+    return RankProgram(plan, numbered_domain(case.domain))
 
 
 def audit_ranking(
@@ -129,10 +128,6 @@ def audit_real_rankings(*, alpha: float = 1e-6, build: Build | None = None, keys
     seen = float(bool(fault))
     findings.append(Finding(fault or "draws", "noise", "add", drawing.runs, seen, seen, 0.5))
     return Audit(tuple(findings))
-
-
-def _domain(case: RankCase) -> Columns:
-    return histogram(names_of(np.arange(case.domain)), np.zeros(case.domain, np.int64), b"")
 
 
 class _Side:
