@@ -29,12 +29,12 @@ from dpbeam.engine.program import Draw, Keys
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
-from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.kernels.pairs import Block
 from dpbeam.lab.audit.audit import Audit, Finding
 from dpbeam.lab.audit.choices import choices
 from dpbeam.lab.audit.confidence import gaussian_spread_factor, mean_lower_bound
 from dpbeam.lab.audit.faults import QuietKeys
-from dpbeam.lab.audit.neighbours import Neighbours, names_of, numbered_domain
+from dpbeam.lab.audit.neighbours import Neighbours, build, numbered_domain
 from dpbeam.lab.audit.programs import programs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
@@ -135,14 +135,9 @@ class _Side:
 
     def __init__(self, program: RankProgram, case: RankCase, keys: Keys, there: bool):
         self.program, self.case, self._keys = program, case, keys
-        users, items = case.neighbours.pairs(1, with_newcomer=there)
-        self.users = len(np.unique(users))
-        messages = [
-            c for _, c in partition_pairs(names_of(users), names_of(items), keys.pairs, 1, program.cap)
-        ]
-        block = build_block(0, messages, keys.pairs, 1, program.cap)
-        assert block is not None
-        self._block: Block = block
+        self.users = len(np.unique(case.neighbours.pairs(1, with_newcomer=there)[0]))
+        (block,) = build(case.neighbours, 1, keys, program.cap, with_newcomer=there)
+        self._block = block
         size_columns: Columns = {"size": np.array([case.domain], np.int64)}
         self.state = size_columns
         reply = {"domain": np.ones(block.num_items, np.uint8)}
