@@ -14,12 +14,7 @@ from dpbeam import __version__
 from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.cli import COMMANDS, main
 from dpbeam.selectors.registry import advised, selectors
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from tests.support.commands import run
 
 
 class TestDispatch:
