@@ -426,7 +426,7 @@ class TestEvaluation:
         figures |= {
             (part, name) for part, value in result.items() if isinstance(value, dict) for name in value
         }
-        assert figures == set(MEANINGS)
+        assert figures == set(MEANINGS) and result["users"] == 6
         assert main(["evaluate", *flags]) == 0
         table = capsys.readouterr().out
         assert "NOT PRIVATE" in table and "users that hold at least one released item" in table
