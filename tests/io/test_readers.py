@@ -19,6 +19,7 @@ from dpbeam.io.rows import Counts
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
+from tests.support.input import pairs_spec
 
 USERS = ["u1", "u2", "ü", "u1", "a b", "u1", "x'y"]
 ITEMS = ["i", "ï", "i", "i", 'say "hi"', "k", "c,d"]
@@ -29,10 +30,6 @@ LISTS = [["a", "b"], [], ["a", "a", "c"], ["ü"]]
 def csv_text(*columns, names=("user", "item")):
     rows = [names, *zip(*columns)]
     return "".join(",".join('"' + v.replace('"', '""') + '"' for v in row) + "\n" for row in rows)
-
-
-def pairs_spec(path, **options):
-    return InputSpec.create([path], user_column="user", item_columns=["item"], **options)
 
 
 @pytest.mark.parametrize("split", [None, 40])
