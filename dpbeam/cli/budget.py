@@ -33,32 +33,29 @@ VERBS = {
 }
 
 
-class AccountsOptions(StoreOptions):
+class LimitOptions(StoreOptions):
+    """The limit of an account."""
+
+    group = "limit"
+    epsilon: float = flag("EPS", "the most that all runs may spend", needed=True)
+    delta: float = flag("DELTA", "the same of delta", needed=True)
+    composition: str = flag(
+        "NAME", "basic (default): sums; zcdp: sums of rho, which let many runs spend less", value="basic"
+    )
+    cohort: str = flag(
+        "NAME", "of users with a budget of their own, disjoint from all other cohorts", value=""
+    )
+    period: str = flag(
+        "NAME", "renew the budget for each: day, week, month, quarter, year of the data", value=""
+    )
+    starts: str | None = flag("DAY", "first day of the data that it is for, as 2026-01-31")
+    ends: str | None = flag("DAY", "last day")
+
+
+class AccountsOptions(LimitOptions):
     """Flags of all verbs."""
 
     verb: str | None = flag("VERB", "create, limit, show, history, resolve", nargs="?", positional=True)
-    epsilon: float = flag("EPS", "the most that all runs may spend", needed=True, group="limit")
-    delta: float = flag("DELTA", "the same of delta", needed=True, group="limit")
-    composition: str = flag(
-        "NAME",
-        "basic (default): sums; zcdp: sums of rho, which let many runs spend less",
-        value="basic",
-        group="limit",
-    )
-    cohort: str = flag(
-        "NAME",
-        "of users with a budget of their own, disjoint from all other cohorts",
-        value="",
-        group="limit",
-    )
-    period: str = flag(
-        "NAME",
-        "renew the budget for each: day, week, month, quarter, year of the data",
-        value="",
-        group="limit",
-    )
-    starts: str | None = flag("DAY", "first day of the data that it is for, as 2026-01-31", group="limit")
-    ends: str | None = flag("DAY", "last day", group="limit")
     budget_period: str | None = flag(
         "DAY or FIRST:LAST", "show: days of the data (default: those with charges)"
     )

@@ -69,7 +69,6 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
     def _add(self, title: str, declared: Flag) -> None:
         """A flag in its group of the help; switches stand together, without one."""
         name, how = declared.name, dict(declared.how)
-        title = how.pop("group", title)
         if not declared.metavar:
             self.add_argument(f"--{name}", dest=name, action="store_true", help=declared.help)
             self.add_argument(f"--no_{name}", dest=name, action="store_false", help=argparse.SUPPRESS)

@@ -81,8 +81,7 @@ def flag(metavar: str, help: str, *, value: Any = None, needed: bool = False, **
     Args:
       value: where the flag is not said.
       needed: who reads the field cannot do without; where it is not said that is an InputError.
-      how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes; `group`: its title
-        in the help, if not that of the class.
+      how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes.
     """
     return Flag(help, metavar, _NEEDED if needed else value, how)
 
