@@ -308,10 +308,6 @@ class TestBadInput:
                 [*BUDGET, "--insecure_test_key=xyz"],
                 r"--insecure_test_key must be hexadecimal digits, got 'xyz'",
             ),
-            (
-                [*BUDGET, "--output_format=tsv"],
-                r"--output_format: expected one of parquet, text, csv, jsonl, got 'tsv'",
-            ),
             ([*BUDGET, "--public_items=/none"], r"--public_items: .*/none.*"),
         ],
     )
