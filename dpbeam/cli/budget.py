@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import FlagParser, take_verb
+from dpbeam.cli.flags import FlagParser, entry_point, take_verb
 from dpbeam.errors import InputError
 from dpbeam.jobs.charge import needing_store
-from dpbeam.jobs.console import emit, run_command, tell
+from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import StoreOptions, flag, switch
 
 if TYPE_CHECKING:
@@ -33,32 +33,29 @@ VERBS = {
 }
 
 
-class AccountsOptions(StoreOptions):
+class LimitOptions(StoreOptions):
+    """The limit of an account."""
+
+    group = "limit"
+    epsilon: float = flag("EPS", "the most that all runs may spend", needed=True)
+    delta: float = flag("DELTA", "the same of delta", needed=True)
+    composition: str = flag(
+        "NAME", "basic (default): sums; zcdp: sums of rho, which let many runs spend less", value="basic"
+    )
+    cohort: str = flag(
+        "NAME", "of users with a budget of their own, disjoint from all other cohorts", value=""
+    )
+    period: str = flag(
+        "NAME", "renew the budget for each: day, week, month, quarter, year of the data", value=""
+    )
+    starts: str | None = flag("DAY", "first day of the data that it is for, as 2026-01-31")
+    ends: str | None = flag("DAY", "last day")
+
+
+class AccountsOptions(LimitOptions):
     """Flags of all verbs."""
 
     verb: str | None = flag("VERB", "create, limit, show, history, resolve", nargs="?", positional=True)
-    epsilon: float = flag("EPS", "the most that all runs may spend", needed=True, group="limit")
-    delta: float = flag("DELTA", "the same of delta", needed=True, group="limit")
-    composition: str = flag(
-        "NAME",
-        "basic (default): sums; zcdp: sums of rho, which let many runs spend less",
-        value="basic",
-        group="limit",
-    )
-    cohort: str = flag(
-        "NAME",
-        "of users with a budget of their own, disjoint from all other cohorts",
-        value="",
-        group="limit",
-    )
-    period: str = flag(
-        "NAME",
-        "renew the budget for each: day, week, month, quarter, year of the data",
-        value="",
-        group="limit",
-    )
-    starts: str | None = flag("DAY", "first day of the data that it is for, as 2026-01-31", group="limit")
-    ends: str | None = flag("DAY", "last day", group="limit")
     budget_period: str | None = flag(
         "DAY or FIRST:LAST", "show: days of the data (default: those with charges)"
     )
@@ -75,13 +72,8 @@ def make_parser() -> FlagParser[AccountsOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("budget", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("budget", make_parser)
+def main(options: AccountsOptions) -> int:
     verb = take_verb("budget", options, VERBS, "budget", "dataset")
     options.require("budget")
     if verb != "show":
@@ -106,7 +98,7 @@ def _create(store: BudgetStore, options: AccountsOptions) -> int:
         return [account.create(composition), limit_draft(limit)]
 
     store.create(options.dataset, drafts, Actor.this("budget create"))
-    _say(options, f"account of dataset '{options.dataset}' opened in {store.place}: {_spelled(limit)}")
+    options.say(f"account of dataset '{options.dataset}' opened in {store.place}: {_spelled(limit)}")
     return 0
 
 
@@ -125,7 +117,7 @@ def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
 
     limit = _limit_of(store.account(options.dataset).composition, options)
     store.change(options.dataset, lambda account: limit_draft(limit), Actor.this("budget limit"))
-    _say(options, f"dataset '{options.dataset}': {_spelled(limit)}")
+    options.say(f"dataset '{options.dataset}': {_spelled(limit)}")
     return 0
 
 
@@ -288,13 +280,8 @@ def _resolve(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.jobs.charged import resolve
 
     outcome = resolve(store, options.dataset, options.release_id, Actor.this("budget resolve"))
-    _say(options, f"release '{options.release_id}' of dataset '{options.dataset}' {outcome}")
+    options.say(f"release '{options.release_id}' of dataset '{options.dataset}' {outcome}")
     return 0
-
-
-def _say(options: AccountsOptions, text: str) -> None:
-    if not options.quiet:
-        tell(text)
 
 
 _DO: dict[str, Callable[[BudgetStore, AccountsOptions], int]] = {

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.cli.loading import importing
 from dpbeam.errors import InputError
 from dpbeam.io.paths import local_path
-from dpbeam.jobs.console import run_command, tell
 from dpbeam.jobs.options import FOLDER, WRITTEN_PREFIX, Options, flag, switch
 
 
@@ -31,13 +29,8 @@ def make_parser() -> FlagParser[CleanOptions]:
     return FlagParser("clean", text, CleanOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns 0, or 1 where a folder could not be removed."""
-    return run_command("clean", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("clean", make_parser)
+def main(options: CleanOptions) -> int:
     output = None if options.output is None else local_path(options.output, "--output")
     with importing():  # Beam, now that its log is quiet
         from dpbeam.engine.beam import owner
@@ -60,10 +53,8 @@ def _run(argv: Sequence[str]) -> int:
         else:
             failed += 1
             line += "; cannot be removed"
-        if not options.quiet:
-            tell(line)
-    if not options.quiet:
-        tell(f"{removed} folders removed")
+        options.say(line)
+    options.say(f"{removed} folders removed")
     return 1 if failed else 0
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Sequence
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
-from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import Options, flag
 
 SHELLS = ("bash", "zsh")
@@ -36,13 +35,8 @@ def make_parser() -> FlagParser[CompletionOptions]:
     return FlagParser("completion", text, CompletionOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("completion", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("completion", make_parser)
+def main(options: CompletionOptions) -> int:
     shell = options.shell
     if shell not in SHELLS:
         raise InputError(f"give the shell: {' or '.join(SHELLS)}" + (f", got '{shell}'" if shell else ""))

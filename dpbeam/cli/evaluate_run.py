@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.bar import counted
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
-from dpbeam.jobs.console import run_command, tell
+from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, InputOptions, Options, flag, switch
 from dpbeam.room import check_memory
 
@@ -51,13 +51,8 @@ def make_parser() -> FlagParser[ExperimentOptions]:
     return FlagParser("evaluate run", text, ExperimentOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("evaluate run", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("evaluate run", make_parser)
+def main(options: ExperimentOptions) -> int:
     path = options.experiment
     if path is None:
         raise InputError("an experiment file is required; see docs/how-to/evaluate.md")
@@ -68,8 +63,7 @@ def _run(argv: Sequence[str]) -> int:
     folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
-        if not options.quiet:
-            tell(f"{name} is left out: {reason}")
+        options.say(f"{name} is left out: {reason}")
     for name, source in experiment.datasets.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
     if options.dry_run:
@@ -88,8 +82,7 @@ def _run(argv: Sequence[str]) -> int:
     finally:
         journal.close()
     paths = write_results(prefix, finished)
-    if not options.quiet:
-        tell(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
+    options.say(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
     return 0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import NewFile
-from dpbeam.jobs.console import emit, run_command, tell, warn
+from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
@@ -29,13 +28,8 @@ def make_parser() -> FlagParser[ExportOptions]:
     return FlagParser("export", text, ExportOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code: 0 done, 1 the ledger does not verify, 2 wrong usage or input."""
-    return run_command("export", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("export", make_parser)
+def main(options: ExportOptions) -> int:
     path = options.ledger
     if path is None:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
@@ -56,6 +50,5 @@ def _run(argv: Sequence[str]) -> int:
         emit(exported)
     else:
         file.write(f"{exported}\n".encode(), overwrite=overwrite)
-        if not options.quiet:
-            tell(f"event: {file}")
+        options.say(f"event: {file}")
     return ExitCode.DONE

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from dpbeam.cli import config_file
 from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
-from dpbeam.jobs.console import emit, set_verbosity
+from dpbeam.jobs.console import emit, run_command, set_verbosity
 from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, flag, switch
 from dpbeam.selectors.base import Selector, Setting
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
@@ -69,7 +69,6 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
     def _add(self, title: str, declared: Flag) -> None:
         """A flag in its group of the help; switches stand together, without one."""
         name, how = declared.name, dict(declared.how)
-        title = how.pop("group", title)
         if not declared.metavar:
             self.add_argument(f"--{name}", dest=name, action="store_true", help=declared.help)
             self.add_argument(f"--no_{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
@@ -244,6 +243,17 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         if close:
             return f"unknown flag {option}; did you mean {close}?"
         return f"unknown flag {option}; see {self.prog} --help"
+
+
+def entry_point(
+    command: str, make_parser: Callable[[], FlagParser[O]]
+) -> Callable[[Callable[[O], int]], Callable[[Sequence[str]], int]]:
+    """Makes the entry point of a command without Beam's flags of what it does: from an argv to the exit code."""
+
+    def made(body: Callable[[O], int]) -> Callable[[Sequence[str]], int]:
+        return lambda argv: run_command(command, lambda: body(make_parser().parse(argv)[0]))
+
+    return made
 
 
 def nearest(word: str, *choices: Iterable[str]) -> str | None:

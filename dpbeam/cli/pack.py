@@ -182,7 +182,36 @@ class PackCommand(ReleaseCommand):
         return self.family.ledger(plan, fixed_key=job.key.insecure, input_parameters=named)
 
     def execute(self, plan: PackingPlan, job: Job[PackOptions], listed: Any, ledger: str) -> int:
-        return _execute(plan, job, ledger)
+        from dpbeam.jobs.running import run_program
+        from dpbeam.packing.transforms import posted_prices
+
+        if plan.market.supply < plan.supply_needed:
+            warn(
+                f"the supply {float(plan.market.supply):g} is below the {plan.supply_needed:.4g} that --alpha needs: "
+                "much of it is left to the noise"
+            )
+
+        def made(folder: RunFolder) -> ProgramRun:
+            return _program_run(folder, plan, job)
+
+        def after(folder: RunFolder) -> None:
+            import pyarrow.parquet as pq
+
+            from dpbeam.io.files import write_atomically
+
+            table = posted_prices(plan, folder).to_table()
+            write_atomically(job.target.staged_extra(PRICES), lambda file: pq.write_table(table, file))
+
+        def report(paths: list[str], released: int) -> None:
+            job.say(f"{released} allocations, NOT FOR PUBLICATION, each for its own agent alone: {paths[0]}")
+            job.say(f"prices, public: {job.target.prefix}.{PRICES}")
+            config = plan.config
+            job.say(
+                f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} (joint differential privacy; one "
+                "agent's row replaced)"
+            )
+
+        return run_program(job, made, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
 def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
@@ -279,39 +308,6 @@ def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec
         format=options.input_format,
         agent_type=options.agent_type,
     )
-
-
-def _execute(plan: PackingPlan, job: Job[PackOptions], ledger: str) -> int:
-    from dpbeam.jobs.running import run_program
-    from dpbeam.packing.transforms import posted_prices
-
-    if plan.market.supply < plan.supply_needed:
-        warn(
-            f"the supply {float(plan.market.supply):g} is below the {plan.supply_needed:.4g} that --alpha needs: much "
-            "of it is left to the noise"
-        )
-
-    def made(folder: RunFolder) -> ProgramRun:
-        return _program_run(folder, plan, job)
-
-    def after(folder: RunFolder) -> None:
-        import pyarrow.parquet as pq
-
-        from dpbeam.io.files import write_atomically
-
-        table = posted_prices(plan, folder).to_table()
-        write_atomically(job.target.staged_extra(PRICES), lambda file: pq.write_table(table, file))
-
-    def report(paths: list[str], released: int) -> None:
-        job.say(f"{released} allocations, NOT FOR PUBLICATION, each for its own agent alone: {paths[0]}")
-        job.say(f"prices, public: {job.target.prefix}.{PRICES}")
-        config = plan.config
-        job.say(
-            f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} (joint differential privacy; one "
-            "agent's row replaced)"
-        )
-
-    return run_program(job, made, ledger, report=report, trips=plan.rounds_limit, after=after)
 
 
 def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) -> ProgramRun:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, complain
 from dpbeam.io.new_files import LEDGER_SUFFIX, NewFile
-from dpbeam.jobs.console import run_command, tell, warn
+from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, WRITTEN, Options, flag, switch
 
@@ -33,13 +32,8 @@ def make_parser() -> FlagParser[ReportOptions]:
     return FlagParser("report", text, ReportOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code: 0 done, 1 the ledger does not verify, 2 wrong usage or input."""
-    return run_command("report", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("report", make_parser)
+def main(options: ReportOptions) -> int:
     path = options.ledger
     if path is None:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
@@ -77,6 +71,5 @@ def _run(argv: Sequence[str]) -> int:
         pdf_file.write(printed, overwrite=overwrite)
     if not ledger.private:
         warn("NOT PRIVATE: the run had a fixed key, and the report says so")
-    if not options.quiet:
-        tell("report: " + ", ".join(files))
+    options.say("report: " + ", ".join(files))
     return 0

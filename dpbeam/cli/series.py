@@ -20,7 +20,6 @@ from dpbeam.cli.series_output import (
     place_of_night,
     publish_night,
     published,
-    say,
     write_result,
 )
 from dpbeam.errors import InputError
@@ -196,9 +195,7 @@ def _erase(options: SeriesOptions) -> int:
     if kinds and kinds_of(kinds).user != kind:
         raise InputError(f"--user_type must be {kinds_of(kinds).user}, as the users of the series are")
     window.erase(read_items(options.users, OutputColumns(("user",), (kind,)), "--users"))
-    say(
-        options, "erased: these users give no weight on any night to come; whether they were here is not told"
-    )
+    options.say("erased: these users give no weight on any night to come; whether they were here is not told")
     return 0
 
 
@@ -242,7 +239,7 @@ def _show(options: SeriesOptions) -> int:
 def _close(options: SeriesOptions) -> int:
     window = load_window(options)
     window.close()
-    say(options, "closed: what the users brought is removed; budget that no night has used is not given back")
+    options.say("closed: what the users brought is removed; budget that no night has used is not given back")
     return 0
 
 

@@ -19,7 +19,6 @@ from dpbeam.cli.series_output import (
     mark_open,
     published,
     release_of,
-    say,
     stage,
 )
 from dpbeam.errors import InputError
@@ -44,6 +43,7 @@ def open_series(options: SeriesOptions) -> int:
     options.require("epsilon", "delta", "nights", "output")
     check_budget(options)
     check_test_key(options)
+    from dpbeam.io.item_lists import read_items
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
     from dpbeam.series.config import plan_series, series_ledger
@@ -62,7 +62,7 @@ def open_series(options: SeriesOptions) -> int:
         "format": target.format,
     }
     columns = _columns(options.item_column, options.item_type)
-    known = None if options.known is None else _read_known(options.known, columns)
+    known = None if options.known is None else read_items(options.known, columns, "--known")
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(options)
     if options.encrypt_intermediates:
@@ -79,14 +79,7 @@ def open_series(options: SeriesOptions) -> int:
         return _print_plan(options, plan, open_charge("series", options, target), ledger.to_json())
     charge = _charge(options, target)
     window = _window(options, config, known, settings, target)
-    ledger = series_ledger(
-        plan,
-        series_id=window.id,
-        fixed_key=window.key.insecure,
-        user_column=window.settings["user"],
-        known_items=len(window.known) > 0,
-    )
-    _publish_window(options, window, charge, target, ledger.to_json())
+    _publish_window(options, window, charge, target, window.ledger().to_json())
     return 0
 
 
@@ -137,12 +130,6 @@ def _columns(item_column: list[str] | None, item_type: list[str] | None) -> Outp
     return OutputColumns(names if len(names) > 1 else ("item",), kinds)
 
 
-def _read_known(path: str, columns: OutputColumns) -> pa.Array:
-    from dpbeam.io.item_lists import read_items
-
-    return read_items(path, columns, "--known")
-
-
 def _window(
     options: SeriesOptions,
     config: SeriesConfig,
@@ -168,7 +155,7 @@ def _window(
         if not same or window.key.insecure != (options.insecure_test_key is not None):
             raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
         if is_open(window):
-            say(options, f"the series in '{folder.path}' is open already; nothing is charged")
+            options.say(f"the series in '{folder.path}' is open already; nothing is charged")
             raise NothingToDo
         if set(window.known.to_pylist()) != set(known.to_pylist() if known is not None else ()):
             raise InputError(
@@ -214,7 +201,7 @@ def _publish_window(
             target.check()
             try:
                 if charge.note:
-                    say(options, charge.note)
+                    options.say(charge.note)
                 charge.reserve(ledger)
                 _publish(options, window, charge, target, ledger)
             except BaseException:
@@ -230,8 +217,7 @@ def _publish_window(
     config = window.plan.config
     if window.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
-    say(
-        options,
+    options.say(
         f"series of {config.nights} nights opened in '{options.folder}': epsilon "
         f"{config.epsilon:g}, delta {config.delta:g} for all of them; ledger: {target.ledger_path}",
     )
@@ -254,5 +240,5 @@ def _print_plan(options: SeriesOptions, plan: SeriesPlan, charge: Uncharged, led
     lines = [str(part) for part in FAMILY.shown(FAMILY.report(plan))]
     if preview := charge.preview(ledger):
         lines.append(preview)
-    say(options, "\n".join([*lines, "dry run: nothing was opened or charged"]))
+    options.say("\n".join([*lines, "dry run: nothing was opened or charged"]))
     return 0

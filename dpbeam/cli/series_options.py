@@ -47,8 +47,8 @@ VERBS = {
 }
 
 
-class WindowOptions(Options):
-    """A window and its nights."""
+class FolderOptions(Options):
+    """Which series, and what to do with it."""
 
     verb: str | None = flag("VERB", ", ".join(VERBS), nargs="?", positional=True)
     folder: str = flag(
@@ -60,57 +60,47 @@ class WindowOptions(Options):
     encrypt_intermediates: bool = switch(
         "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not"
     )
-    epsilon: float = flag("EPS", "of all nights together; required", needed=True, group="window (open)")
-    delta: float = flag("DELTA", "of all nights together; required", needed=True, group="window (open)")
-    nights: int = flag("T", "how many nights the window has; required", needed=True, group="window (open)")
-    preset: str | None = flag(
-        "NAME", "early (default), early-flat, late or latest: when most is spent", group="window (open)"
-    )
-    max_items_per_user: int | None = flag(
-        "D0", "items of a user that count over all nights", group="window (open)"
-    )
-    first_night: str | None = flag(
-        "DAY", "nights are days from this one on (default: numbers from 1)", group="window (open)"
-    )
+
+
+class WindowOptions(Options):
+    """A window."""
+
+    group = "window (open)"
+    epsilon: float = flag("EPS", "of all nights together; required", needed=True)
+    delta: float = flag("DELTA", "of all nights together; required", needed=True)
+    nights: int = flag("T", "how many nights the window has; required", needed=True)
+    preset: str | None = flag("NAME", "early (default), early-flat, late or latest: when most is spent")
+    max_items_per_user: int | None = flag("D0", "items of a user that count over all nights")
+    first_night: str | None = flag("DAY", "nights are days from this one on (default: numbers from 1)")
     noisy_counts: bool = switch("with every released item a noisy number of the users that held it then")
-    noisy_count_share: float | None = flag(
-        "SHARE", "share of the budget for --noisy_counts (default 0.2)", group="window (open)"
-    )
+    noisy_count_share: float | None = flag("SHARE", "share of the budget for --noisy_counts (default 0.2)")
     known: str | None = flag(
-        "FILE",
-        "items that are out already: a list, or a prefix of an output",
-        type=READ,
-        group="window (open)",
+        "FILE", "items that are out already: a list, or a prefix of an output", type=READ
     )
     output: str = flag(
         "PREFIX",
         "ledger PREFIX.ledger.json; each night at PREFIX-NIGHT; required",
         type=WRITTEN_PREFIX,
         needed=True,
-        group="window (open)",
     )
-    output_format: str = flag(
-        "FORMAT", "parquet (default), text, csv or jsonl", value="parquet", group="window (open)"
-    )
-    insecure_test_key: str | None = flag(
-        "HEX", "fixed key for tests; the output is NOT PRIVATE", group="window (open)"
-    )
-    users_at_least: int | None = flag(
-        "N", "how many users there publicly are; --delta is held against it", group="window (open)"
-    )
+    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
+    insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
+    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
     dry_run: bool = switch("check everything and print the plan; nothing is opened or charged")
-    night: str = flag(
-        "NIGHT", "a number, or a day where --first_night was given", needed=True, group="night (run)"
-    )
+
+
+class NightOptions(Options):
+    """A night."""
+
+    group = "night (run)"
+    night: str = flag("NIGHT", "a number, or a day where --first_night was given", needed=True)
     empty: bool = switch("nothing came on this night; its rounds run all the same")
-    num_shards: int | None = flag(
-        "N", "with --runner: partitions of the items (default: from the input)", group="night (run)"
-    )
+    num_shards: int | None = flag("N", "with --runner: partitions of the items (default: from the input)")
     result_file: NewFile | None = flag(
-        "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN, group="night (run)"
+        "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN
     )
     lineage_file: NewFile | None = flag(
-        "FILE", "the night as events of OpenLineage, one JSON a line", type=WRITTEN, group="night (run)"
+        "FILE", "the night as events of OpenLineage, one JSON a line", type=WRITTEN
     )
     overwrite: bool = switch(
         "replace a --result_file or --lineage_file of anything else; what is released never is"
@@ -120,12 +110,19 @@ class WindowOptions(Options):
 class EraseOptions(Options):
     """Who is taken out."""
 
-    users: str = flag(
-        "FILE", "list of users, one per line or Parquet (column user)", type=READ, needed=True, group="erase"
-    )
-    user_type: str = flag("TYPE", "string (default), int or bytes", value="string", group="erase")
+    group = "erase"
+    users: str = flag("FILE", "list of users, one per line or Parquet (column user)", type=READ, needed=True)
+    user_type: str = flag("TYPE", "string (default), int or bytes", value="string")
     json: bool = switch("show: print JSON instead of text")
 
 
-class SeriesOptions(WindowOptions, InputOptions, EraseOptions, BudgetOptions, AccountOptions):
+class SeriesOptions(
+    FolderOptions,
+    WindowOptions,
+    NightOptions,
+    InputOptions,
+    EraseOptions,
+    BudgetOptions,
+    AccountOptions,
+):
     """The flags of all verbs."""

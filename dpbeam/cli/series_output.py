@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.errors import InputError, UnavailableError
-from dpbeam.jobs.console import tell, warn
+from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, files_of, of_release
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dpbeam.accounting.release import Release
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.sinks import OutputColumns
-    from dpbeam.series.config import SeriesPlan
     from dpbeam.series.folder import Folder
     from dpbeam.series.state import SeriesState
     from dpbeam.series.window import SeriesWindow
@@ -143,12 +142,12 @@ def publish_night(
             target.tidy()
             statements = check_outputs(target.ledger_path, before, contents=True)
             if exists(f"{target.prefix}.{SO_FAR}") and all(s.holds is not False for s in statements):
-                say(options, f"night {name} is out already: {len(new)} items, {target.ledger_path}")
+                options.say(f"night {name} is out already: {len(new)} items, {target.ledger_path}")
                 return False
         target.abort()
         _write_night(options, window, state, target, number, new, names)
     out = int((state.released_night <= number).sum())
-    say(options, f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
+    options.say(f"night {name}: {len(new)} new items, {out} so far; ledger: {target.ledger_path}")
     return True
 
 
@@ -186,7 +185,6 @@ def _write_night(
 
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.kernels.canonical import STRING
-    from dpbeam.series.config import series_ledger
     from dpbeam.series.state import kinds_of
 
     kinds = kinds_of(state.kinds).item if state.kinds else (STRING,) * len(names)
@@ -198,36 +196,14 @@ def _write_night(
     if counts is not None:
         noisy = state.released_count[state.released_night == number]
         numbers = dict(zip(columns.numbers, (noisy, np.full(len(noisy), counts.deviation))))
-    so_far = _so_far(state, number, columns, window.plan)
-    ledger = series_ledger(
-        window.plan,
-        series_id=window.id,
-        fixed_key=window.key.insecure,
-        user_column=window.settings["user"],
-        night=number,
-        known_items=len(window.known) > 0,
-    )
+    so_far = window.released_so_far(state, number, columns.names, columns.kinds)
     try:
         stage(target, new, columns, so_far, numbers)
         target.release = release_of(options, target)
-        target.commit(ledger.to_json())
+        target.commit(window.ledger(number).to_json())
     except BaseException:
         target.abort()
         raise
-
-
-def _so_far(state: SeriesState, number: int, columns: OutputColumns, plan: SeriesPlan) -> pa.Table:
-    """All items that were released up to a night, with the night and the noisy count of each."""
-    import pyarrow as pa
-
-    from dpbeam.kernels import canonical
-    from dpbeam.series.counts import with_counts
-
-    items, nights, noisy = state.released_until(number)
-    arrays = canonical.decode(items, columns.kinds)
-    days = pa.array([plan.config.name_of(int(night)) for night in nights], pa.string())
-    table = pa.Table.from_arrays([*arrays, days], names=[*columns.names, "night"])
-    return with_counts(table, noisy, plan.counts)
 
 
 def stage(
@@ -284,8 +260,3 @@ def is_open(window: SeriesWindow) -> bool:
 def mark_open(window: SeriesWindow) -> None:
     if window.store is not None:
         window.store.mark_opened()
-
-
-def say(options: SeriesOptions, text: str) -> None:
-    if not options.quiet:
-        tell(text)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.io.paths import is_local, local_path
-from dpbeam.jobs.console import run_command, tell
 from dpbeam.jobs.options import WRITTEN_PREFIX, Options, flag, switch
 
 _MARKET = ("agents", "resources", "filled", "supply_share")
@@ -46,13 +43,8 @@ def make_parser() -> FlagParser[SynthOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("synth", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("synth", make_parser)
+def main(options: SynthOptions) -> int:
     of_market = next((name for name in _MARKET if name in options.said), None)
     market = of_market is not None
     for name in _PAIRS if market else ():
@@ -74,6 +66,5 @@ def _run(argv: Sequence[str]) -> int:
         paths = write_synthetic(prefix, format=options.output_format, **settings)
     shards, supplies = (paths[:-1], f"; {paths[-1]}") if market else (paths, "")
     count = "1 file" if len(shards) == 1 else f"{len(shards)} files"
-    if not options.quiet:
-        tell(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
+    options.say(f"{count}, {shards[0]}" + (f" to {shards[-1]}" if len(shards) > 1 else "") + supplies)
     return 0

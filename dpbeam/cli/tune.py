@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser
+from dpbeam.cli.flags import BoundOptions, FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.figures import format_of
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
-from dpbeam.jobs.console import emit, run_command, tell, warn
-from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, flag, switch
+from dpbeam.jobs.console import emit, warn
+from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, JobOptions, flag, switch
 from dpbeam.room import check_memory
 
 if TYPE_CHECKING:
@@ -25,57 +25,47 @@ _NOT_PRIVATE = "NOT PRIVATE: chosen by looking at data, which must be public or 
 _NO_DATA = "from a model; no data were read"
 
 
-class TuneOptions(InputOptions, BudgetOptions, BoundOptions):
-    """Data or model, and how to search."""
+class ModelOptions(JobOptions):
+    """What is known of the users where there is no input."""
 
+    group = "model, instead of input"
     users: int | None = flag(
-        "N",
-        "users of the job; with --input, those for whom the input's users stand (default: themselves)",
-        group="model, instead of input",
+        "N", "users of the job; with --input, those for whom the input's users stand (default: themselves)"
     )
-    mean_items_per_user: float | None = flag(
-        "X", "different items of a user, on average", group="model, instead of input"
-    )
+    mean_items_per_user: float | None = flag("X", "different items of a user, on average")
     rare_items_per_user: float | None = flag(
-        "X",
-        "how many of these fewer than 100 users hold; it gives the exponent, which is a guess otherwise",
-        group="model, instead of input",
+        "X", "how many of these fewer than 100 users hold; it gives the exponent, which is a guess otherwise"
     )
-    item_exponent: float | None = flag(
-        "S", "popularity of rank r is r^-S (default 1)", group="model, instead of input"
-    )
+    item_exponent: float | None = flag("S", "popularity of rank r is r^-S (default 1)")
     set_size_spread: float | None = flag(
-        "X",
-        "standard deviation of the logarithm of a user's number of items (default 1.2)",
-        group="model, instead of input",
+        "X", "standard deviation of the logarithm of a user's number of items (default 1.2)"
     )
-    items: int | None = flag(
-        "N", "different items (default: until one user holds the last)", group="model, instead of input"
-    )
+    items: int | None = flag("N", "different items (default: until one user holds the last)")
     as_model: bool = switch("with --input: run the model that fits the input instead of the input")
-    method: list[str] | None = flag("NAME", "only this method; repeatable (default: all)", group="search")
-    aim: str = flag(
-        "WHAT",
-        "items (default): most released; pairs: most pairs whose item is",
-        value="items",
-        group="search",
-    )
-    repetitions: int | None = flag(
-        "N", "runs of the choices that stay in the race (default 8)", group="search"
-    )
+
+
+class SearchOptions(JobOptions):
+    """How to search."""
+
+    group = "search"
+    method: list[str] | None = flag("NAME", "only this method; repeatable (default: all)")
+    aim: str = flag("WHAT", "items (default): most released; pairs: most pairs whose item is", value="items")
+    repetitions: int | None = flag("N", "runs of the choices that stay in the race (default 8)")
     tolerance: float | None = flag(
-        "X", "the pick is the cheapest within this share of the best (default 0.02)", group="search"
+        "X", "the pick is the cheapest within this share of the best (default 0.02)"
     )
-    time_limit: float | None = flag(
-        "SECONDS", "stop then, with what is known (default: until done)", group="search"
-    )
-    jobs: int | None = flag("N", "processes (default: one per core that memory allows)", group="search")
-    seed: int = flag("N", "the same seed, the same figures (default 0)", value=0, group="search")
-    output: NewFile | None = flag(
-        "FILE.yaml", "the pick, as a --config file of dpbeam select", type=WRITTEN, group="output"
-    )
+    time_limit: float | None = flag("SECONDS", "stop then, with what is known (default: until done)")
+    jobs: int | None = flag("N", "processes (default: one per core that memory allows)")
+    seed: int = flag("N", "the same seed, the same figures (default 0)", value=0)
+
+
+class TuneOptions(InputOptions, BudgetOptions, BoundOptions, ModelOptions, SearchOptions):
+    """Data or model, how to search, and where the pick goes."""
+
+    group = "output"
+    output: NewFile | None = flag("FILE.yaml", "the pick, as a --config file of dpbeam select", type=WRITTEN)
     plot: NewFile | None = flag(
-        "FILE", "expected output by D0, FILE.svg or .png; needs the extra plots", type=WRITTEN, group="output"
+        "FILE", "expected output by D0, FILE.svg or .png; needs the extra plots", type=WRITTEN
     )
     overwrite: bool = switch("replace these files")
     json: bool = switch("print JSON instead of a table")
@@ -91,13 +81,8 @@ def make_parser() -> FlagParser[TuneOptions]:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    return run_command("tune", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("tune", make_parser)
+def main(options: TuneOptions) -> int:
     options.require("epsilon", "delta")
     check_budget(options)
     _check(options)
@@ -273,8 +258,8 @@ def _write(options: TuneOptions, report: dict[str, Any], tuning: Tuning) -> None
         files[options.plot] = draw_tuning(tuning, report["source"]["says"], format_of(options.plot, "--plot"))
     for file, data in files.items():
         file.write(data, overwrite=options.overwrite)
-    if files and not options.quiet and not options.json:
-        tell(f"{', '.join(files)}: written")
+    if files and not options.json:
+        options.say(f"{', '.join(files)}: written")
 
 
 def _config(report: dict[str, Any]) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from dpbeam.cli.flags import FlagParser
+from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError, UnavailableError, complain, visible
-from dpbeam.jobs.console import emit, run_command
+from dpbeam.jobs.console import emit
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.options import READ, Options, flag, switch
 
@@ -42,13 +41,8 @@ def make_parser() -> FlagParser[VerifyOptions]:
     return FlagParser("verify", text, VerifyOptions, beam=False)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit code: 0 verified, 1 not verified, 2 unreadable or wrong usage."""
-    return run_command("verify", lambda: _run(argv))
-
-
-def _run(argv: Sequence[str]) -> int:
-    options, _ = make_parser().parse(argv)
+@entry_point("verify", make_parser)
+def main(options: VerifyOptions) -> int:
     paths = options.ledger or []
     if not paths:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")

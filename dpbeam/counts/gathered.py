@@ -23,9 +23,13 @@ def histogram(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
     return {"items": items, "counts": counts, "kinds": kinds_column(kinds)}
 
 
-def public_domain(items: pa.Array, kinds: Kinds) -> Columns:
-    """A public domain as a histogram: its items count as held by nobody so far."""
-    return histogram(items, np.zeros(len(items), np.int64), kinds.metadata()[METADATA_KEY])
+def public_domain(items: pa.Array, kinds: Kinds | None = None) -> Columns:
+    """A public domain as a histogram: its items count as held by nobody so far.
+
+    Args:
+      kinds: of the items; None for blocks of bare arrays, which carry none either.
+    """
+    return histogram(items, np.zeros(len(items), np.int64), kinds.metadata()[METADATA_KEY] if kinds else b"")
 
 
 @dataclass(frozen=True)

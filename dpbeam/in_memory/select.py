@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released, build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
@@ -206,7 +206,7 @@ def select(
         listed = known_items if listed is None else pc.unique(pa.concat_arrays([known_items, listed]))
     program = plan.program
     if listed is not None and plan.config.noisy_counts:
-        program, listed = plan.program_beside(bare_domain(listed)), None
+        program, listed = plan.program_beside(public_domain(listed)), None
     private = pairs if listed is None else pairs.filtered(listed, keep=False)
     released, broadcast = released_by(program, private, key)
     table = released_table(released, listed, names, kinds, numbers, known_items)
@@ -238,11 +238,6 @@ def _items_of(result: Selection, names: tuple[str, ...], kinds: tuple[str, ...])
     """Canonical bytes of the items of a result, for a call with these item columns."""
     names = names if len(names) > 1 else ("item",)
     return listed_items(result.table, names, kinds, "known")
-
-
-def bare_domain(items: pa.Array) -> Columns:
-    """A list of items, canonical bytes, as programs take it; without kinds, as blocks of bare arrays are."""
-    return histogram(items, np.zeros(len(items), np.int64), b"")
 
 
 def run_program(program: Program, pairs: InputPairs, key: RunKey) -> tuple[list[pa.RecordBatch], Columns]:

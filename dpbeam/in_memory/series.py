@@ -28,14 +28,12 @@ from dpbeam.in_memory.select import (
 )
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
-from dpbeam.series.config import SeriesConfig, series_ledger
-from dpbeam.series.counts import count_share, with_counts
+from dpbeam.series.config import SeriesConfig
+from dpbeam.series.counts import count_share
 from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
 from dpbeam.series.state import kinds_of
 from dpbeam.series.window import SeriesWindow
-
-NIGHT = "night"
 
 
 class Series:
@@ -196,14 +194,8 @@ class Series:
         A series with noisy counts adds these and their standard deviation.
         """
         state, names = self._window.made.state, tuple(self._window.settings["item"])
-        items, nights, noisy = state.released_until(state.night)
-        columns = canonical.decode(items, _item_kinds(state.kinds, names))
-        days = [self._window.plan.config.name_of(int(night)) for night in nights]
-        table = pa.Table.from_arrays(
-            [*columns, pa.array(days, pa.string())],
-            names=[*(names if len(names) > 1 else ("item",)), NIGHT],
-        )
-        return with_counts(table, noisy, self._window.plan.counts)
+        columns = names if len(names) > 1 else ("item",)
+        return self._window.released_so_far(state, state.night, columns, _item_kinds(state.kinds, names))
 
     def erase(self, users: Any) -> None:
         """Take users out of all nights that are still to come.
@@ -233,15 +225,7 @@ class Series:
             self._window.close()
 
     def _ledger(self, night: int | None) -> Ledger:
-        window = self._window
-        ledger = series_ledger(
-            window.plan,
-            series_id=window.id,
-            fixed_key=window.key.insecure,
-            user_column=window.settings["user"],
-            night=night,
-            known_items=len(window.known) > 0,
-        )
+        ledger = self._window.ledger(night)
         ledger.verify()
         return ledger
 

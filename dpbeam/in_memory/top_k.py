@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.select import (
     InputPairs,
     Selection,
-    bare_domain,
     input_pairs,
     public_list,
     run_key,
@@ -149,7 +149,7 @@ def within_domain(pairs: InputPairs, domain: Any, data: Any, user: str) -> tuple
     if domain is None:
         return pairs, None
     items = public_list(domain, data, user, pairs, "domain")
-    return pairs.filtered(items, keep=True), bare_domain(items)
+    return pairs.filtered(items, keep=True), public_domain(items)
 
 
 def ranked(program: Program, pairs: InputPairs, key: RunKey, *, noisy_counts: bool = False) -> pa.Table:

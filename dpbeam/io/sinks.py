@@ -77,17 +77,9 @@ class OutputColumns:
         return (*numbers, NEW) if self.new else numbers
 
     @classmethod
-    def of(
-        cls,
-        spec: InputSpec,
-        kinds: Kinds,
-        *,
-        noisy_weight: bool = False,
-        noisy_count: bool = False,
-        new: bool = False,
-    ) -> OutputColumns:
+    def of(cls, spec: InputSpec, kinds: Kinds) -> OutputColumns:
         """The output columns of an input: `item`, or the composite's own names."""
-        return cls(spec.item_names, kinds.item, noisy_weight, noisy_count, new=new)
+        return cls(spec.item_names, kinds.item)
 
     def schema(self) -> pa.Schema:
         """Schema of a written Parquet file."""

@@ -72,7 +72,7 @@ class RunCharge(Uncharged):
         self._days = (
             None if options.budget_period is None else parse_days(options.budget_period, "--budget_period")
         )
-        self._quiet = options.quiet
+        self._say = options.say
         self._by = Actor.this(command)
         self._digest = settings_digest(command, options.said, absolute(target.prefix))
         self._store = BudgetStore(options.budget)
@@ -250,10 +250,6 @@ class RunCharge(Uncharged):
             return bool(staged_by(self._store.account(self._dataset), self._id))
         except Exception:  # an account or a store that does not answer denies nothing
             return True
-
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            tell(text)
 
 
 def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> None:

@@ -26,7 +26,6 @@ from dpbeam.io.sources import InputSummary, ReadInput, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
-from dpbeam.jobs.console import tell
 from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
 from dpbeam.jobs.options import InputOptions, ReleaseOptions
 from dpbeam.jobs.result import files_of
@@ -265,8 +264,7 @@ class Job(Generic[O]):
 
     def say(self, text: str) -> None:
         """A line for the person at the terminal, unless --quiet."""
-        if not self.quiet:
-            tell(text)
+        self.options.say(text)
 
     def end_dry_run(self, ledger_json: str, done: str) -> int:
         """Say what the run would be charged, and that it was not done; the exit code, 0.

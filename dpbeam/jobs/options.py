@@ -22,6 +22,7 @@ from dpbeam.accounting.release import INPUT_NAMES
 from dpbeam.errors import InputError
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
+from dpbeam.jobs.console import tell
 
 
 class PathOf:
@@ -80,8 +81,7 @@ def flag(metavar: str, help: str, *, value: Any = None, needed: bool = False, **
     Args:
       value: where the flag is not said.
       needed: who reads the field cannot do without; where it is not said that is an InputError.
-      how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes; `group`: its title
-        in the help, if not that of the class.
+      how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes.
     """
     return Flag(help, metavar, _NEEDED if needed else value, how)
 
@@ -121,6 +121,11 @@ class Options:
 
         def __setattr__(self, name: str, value: Any) -> None:
             self.said[name] = value
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal, unless --quiet."""
+        if not self.quiet:
+            tell(text)
 
     def require(self, *names: str) -> None:
         """Raise InputError for the first flag that is missing."""

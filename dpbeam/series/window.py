@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.accounting.events import event_to_dict
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, param
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.randomness import RunKey, fingerprints
-from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
+from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series, series_ledger
+from dpbeam.series.counts import with_counts
 from dpbeam.series.folder import Folder, LocalFolder
 from dpbeam.series.night import run_kept
 from dpbeam.series.parts import PartFiles, Parts, names_of
@@ -92,8 +94,8 @@ class SeriesWindow:
       id: a random public name.
       key: of the window; serves this series alone.
       known: canonical bytes of items that were known when it was opened.
-      settings: public values that the caller keeps with it; `known_kinds`, the kinds of known items, is one that is
-        looked at.
+      settings: public values that the caller keeps with it; `known_kinds`, the kinds of known items, and `user`, the
+        column of users, are looked at.
       store: the private folder, or None for a series in memory.
     """
 
@@ -193,6 +195,30 @@ class SeriesWindow:
     def encrypted(self) -> bool:
         """Whether its folder is."""
         return self.store is not None and self.store.encrypted
+
+    def ledger(self, night: int | None = None) -> Ledger:
+        """The ledger of the window, or of one of its nights; for callers who keep the column of users."""
+        return series_ledger(
+            self.plan,
+            series_id=self.id,
+            fixed_key=self.key.insecure,
+            user_column=self.settings["user"],
+            night=night,
+            known_items=len(self.known) > 0,
+        )
+
+    def released_so_far(
+        self, state: SeriesState, night: int, names: tuple[str, ...], kinds: tuple[str, ...]
+    ) -> pa.Table:
+        """All items that were released up to a night, with the night and the noisy count of each.
+
+        Args:
+          names, kinds: of the item columns.
+        """
+        items, nights, noisy = state.released_until(night)
+        days = pa.array([self.plan.config.name_of(int(one)) for one in nights], pa.string())
+        table = pa.Table.from_arrays([*canonical.decode(items, kinds), days], names=[*names, "night"])
+        return with_counts(table, noisy, self.plan.counts)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Hold the series alone, for several steps.

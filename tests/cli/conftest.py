@@ -2,9 +2,11 @@
 
 import os
 
+import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.lab.synth import write_synthetic
+from tests.support.instances import popular_table
 
 
 @pytest.fixture
@@ -23,3 +25,18 @@ def large_pairs(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("pairs")
     write_synthetic(str(folder / "p"), users=100_000, items=50_000, mean_items_per_user=15, shards=4)
     return str(folder / "p-*.parquet")
+
+
+@pytest.fixture
+def pairs(tmp_path) -> str:
+    """A file of the pairs of 300 users, in columns `user` and `item`."""
+    pq.write_table(popular_table(300), tmp_path / "pairs.parquet")
+    return str(tmp_path / "pairs.parquet")
+
+
+@pytest.fixture
+def histogram(tmp_path) -> str:
+    """A file of 30 items, of which i1 has 100,000 users and the n-th an n-th of them."""
+    path = tmp_path / "histogram.csv"
+    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
+    return str(path)

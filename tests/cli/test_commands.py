@@ -14,12 +14,7 @@ from dpbeam import __version__
 from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.cli import COMMANDS, main
 from dpbeam.selectors.registry import advised, selectors
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from tests.support.commands import run
 
 
 class TestDispatch:
@@ -204,13 +199,6 @@ class TestEvaluate:
         assert (result["users"], result["items"], result["entries"]) == (300, 101, 400)
         assert result["released"]["items"] == 1
         assert result["missing_mass"]["p1"] == pytest.approx(100 / 400)
-
-    def test_text_input(self, tmp_path, capsys):
-        (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
-        (tmp_path / "r.txt").write_text("a\n")
-        arguments = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}"]
-        code, told, _ = run(capsys, "evaluate", *arguments, "--epsilon=1", "--delta=1e-5", "--json")
-        assert code == 0 and json.loads(told)["users"] == 6
 
     def test_bad_ledger(self, tmp_path, capsys):
         columns, out = self.write(tmp_path)

@@ -19,26 +19,11 @@ from dpbeam.hitting.report import hitting_set_report
 from dpbeam.jobs.console import run_command
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.progress import Progress
-from tests.support.commands import without_progress
-from tests.support.instances import popular_table
+from tests.support.commands import COLUMNS, without_progress
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
-COLUMNS = ["--user_column=user", "--item_column=item"]
 PLAN = ["plan", "--epsilon=1", "--delta=1e-5", "--method=basic"]
-
-
-@pytest.fixture
-def pairs(tmp_path):
-    pq.write_table(popular_table(300, 0), tmp_path / "pairs.parquet")
-    return str(tmp_path / "pairs.parquet")
-
-
-@pytest.fixture
-def histogram(tmp_path):
-    path = tmp_path / "histogram.csv"
-    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
-    return str(path)
 
 
 def shell(line: str, *arguments: str) -> subprocess.CompletedProcess:
@@ -441,7 +426,7 @@ class TestEvaluation:
         figures |= {
             (part, name) for part, value in result.items() if isinstance(value, dict) for name in value
         }
-        assert figures == set(MEANINGS)
+        assert figures == set(MEANINGS) and result["users"] == 6
         assert main(["evaluate", *flags]) == 0
         table = capsys.readouterr().out
         assert "NOT PRIVATE" in table and "users that hold at least one released item" in table

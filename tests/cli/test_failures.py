@@ -13,11 +13,10 @@ from dpbeam.cli import main
 from dpbeam.selectors.registry import selectors
 from dpbeam.storage import azure
 from dpbeam.storage.remote import patiently
-from tests.support.commands import key_warning, without_progress
+from tests.support.commands import COLUMNS, key_warning, without_progress
 from tests.support.instances import popular_table
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
-COLUMNS = ["--user_column=user", "--item_column=item"]
 
 
 @pytest.fixture

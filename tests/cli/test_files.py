@@ -13,28 +13,14 @@ import pytest
 
 from dpbeam.cli import main
 from dpbeam.lab.evaluation.quality import evaluate_release
-from tests.support.commands import standard_input
+from tests.support.commands import COLUMNS, run, standard_input
 from tests.support.instances import popular_table
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
 BUDGET = ["--epsilon=2", "--delta=1e-3", "--insecure_test_key=00ff"]
-COLUMNS = ["--user_column=user", "--item_column=item"]
 TABLE = popular_table(300, 0)
 CSV = "".join(f"{row}\n" for row in ["user,item", *map(",".join, zip(*TABLE.to_pydict().values()))])
-
-
-def run(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-@pytest.fixture
-def pairs(tmp_path):
-    path = tmp_path / "pairs.parquet"
-    pq.write_table(TABLE, path)
-    return str(path)
 
 
 @pytest.fixture

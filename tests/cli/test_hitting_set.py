@@ -12,8 +12,7 @@ import pytest
 
 import dpbeam
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.cli import main
-from tests.support.commands import key_warning, without_progress
+from tests.support.commands import COLUMNS, key_warning, run_job
 from tests.support.instances import popular_table
 from tests.support.ledgers import without_times
 
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("own_temp")
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
-COLUMNS = ["--user_column=user", "--item_column=item"]
 QUICK = "--selector=basic"  # one trip; the default takes eight
 
 
@@ -32,10 +30,8 @@ def pairs(tmp_path):
     return str(path)
 
 
-def run(capsys, *arguments):
-    code = main(["hitting-set", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, without_progress(captured.err)
+def hitting_set(capsys, *arguments):
+    return run_job(capsys, "hitting-set", *arguments)
 
 
 def read(prefix):
@@ -45,7 +41,7 @@ def read(prefix):
 
 def test_ranking_and_ledger(pairs, tmp_path, capsys):
     out = str(tmp_path / "out" / "set")
-    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--k=25", f"--output={out}")
+    code, told, err = hitting_set(capsys, "--input", pairs, *COLUMNS, *BUDGET, "--k=25", f"--output={out}")
     assert (code, err) == (0, "")
     assert sorted(os.listdir(tmp_path / "out")) == ["set-00000-of-00001.parquet", "set.ledger.json"]
     ranking = read(out).to_pydict()
@@ -66,7 +62,11 @@ def test_the_command_and_the_function_release_the_same(pairs, tmp_path, capsys):
     for name, more in outs.items():
         out = str(tmp_path / name)
         flags = [KEY, QUICK, "--k=4", "--quiet", f"--output={out}", *more]
-        assert run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (0, "", key_warning("hitting-set"))
+        assert hitting_set(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags) == (
+            0,
+            "",
+            key_warning("hitting-set"),
+        )
         rankings.append(read(out).to_pydict())
     assert rankings[0] == rankings[1] == rankings[2]
     with pytest.warns(UserWarning, match="NOT PRIVATE"):
@@ -84,7 +84,7 @@ def test_a_public_domain_of_composite_items(tmp_path, capsys):
     pq.write_table(pa.table({"user": users, "host": hosts, "port": ports}), path)
     pq.write_table(pa.table({"host": ["b", "a", "c"], "port": [443, 80, 1]}), domain)
     flags = ["--user_column=user", "--item_column=host", "--item_column=port", f"--domain={domain}", "--k=5"]
-    code, told, _ = run(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")
+    code, told, _ = hitting_set(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")
     assert code == 0 and "fewer items than --k=5: the domain has no more" in told
     ranking = read(out).to_pydict()
     assert ranking == {"rank": [1, 2, 3], "host": ["a", "b", "c"], "port": [80, 443, 1]}
@@ -95,7 +95,7 @@ def test_whole_users_in_rows(tmp_path, capsys):
     rows = [{"items": ["x", "y"] if n % 2 else ["z"]} for n in range(400)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--input_layout=grouped", "--item_column=items", "--k=2", QUICK]
-    assert run(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")[0] == 0
+    assert hitting_set(capsys, f"--input={path}", *flags, *BUDGET, f"--output={out}")[0] == 0
     items = read(out)["item"].to_pylist()
     assert "z" in items and len(items) == 2  # of x and y, the second adds nobody
     assert "one row" in json.loads(pathlib.Path(f"{out}.ledger.json").read_text())["privacy_unit"]
@@ -107,7 +107,7 @@ def test_nothing_released_says_what_it_needs(tmp_path, capsys):
         pa.table({"user": [f"u{n}" for n in range(99)], "item": [f"i{n}" for n in range(99)]}), path
     )
     flags = ["--k=4", QUICK, "--epsilon=1", "--delta=1e-9", f"--output={out}"]
-    code, told, err = run(capsys, f"--input={path}", *COLUMNS, *flags)
+    code, told, err = hitting_set(capsys, f"--input={path}", *COLUMNS, *flags)
     assert code == 0 and "0 items released" in told and "warning" in err
     assert read(out).num_rows == 0
 
@@ -115,7 +115,7 @@ def test_nothing_released_says_what_it_needs(tmp_path, capsys):
 def test_dry_run_reads_and_writes_nothing(pairs, tmp_path, capsys):
     out = str(tmp_path / "set")
     flags = ["--k=50", "--dry_run", f"--output={out}"]
-    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+    code, told, err = hitting_set(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
     assert (code, err) == (0, "") and not glob.glob(f"{out}*")
     for words in (
         "under first-hit composition (used)",
@@ -135,7 +135,7 @@ def test_ledgers_of_neighbours_are_identical(tmp_path, capsys):
         pq.write_table(pa.concat_tables([rows, new]) if number else rows, path)
         out = str(tmp_path / "out")
         flags = [KEY, QUICK, "--k=5", f"--output={out}", "--overwrite", "--input_names=none"]
-        _, told, err = run(capsys, f"--input={path}", *COLUMNS, *BUDGET, *flags)
+        _, told, err = hitting_set(capsys, f"--input={path}", *COLUMNS, *BUDGET, *flags)
         told = re.sub("elapsed: .*", "", told)
         ledger = without_times(f"{out}.ledger.json")
         assert [shard.pop("sha256") for shard in ledger["release"]["outputs"]]  # of what is released
@@ -169,6 +169,6 @@ def test_errors_are_one_line(flags, message, pairs, tmp_path, capsys):
     (tmp_path / "domain.txt").write_text("i1\n")
     flags = [flag.replace("DOMAIN", str(tmp_path / "domain.txt")) for flag in flags]
     out = str(tmp_path / "set")
-    code, told, err = run(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
+    code, told, err = hitting_set(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags, f"--output={out}")
     assert (code, told) == (2, "") and re.fullmatch(rf"dpbeam hitting-set: error: {message}\n", err), err
     assert not glob.glob(f"{out}*"), "a failed run left output"

@@ -11,10 +11,9 @@ import pytest
 from dpbeam import room
 from dpbeam.cli import main
 from dpbeam.errors import InputError
-from tests.support.commands import standard_input
+from tests.support.commands import COLUMNS, standard_input
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
-COLUMNS = ["--user_column=user", "--item_column=item"]
 NOTHING = pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())})
 
 

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.cli import main
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.topk.config import TopKConfig, plan_topk
-from tests.support.commands import key_warning, without_progress
+from tests.support.commands import COLUMNS, key_warning, run_job
 from tests.support.instances import popular_table
 from tests.support.ledgers import without_times
 
@@ -29,7 +28,6 @@ KEY = "--insecure_test_key=00ff"
 KEY_WARNING = key_warning("top-k")
 QUICK = "--selector=basic"  # one trip; the default takes eight
 PUBLIC = "--public_domain"
-COLUMNS = ["--user_column=user", "--item_column=item"]
 
 
 def table(users=1_111, seed=0):
@@ -48,17 +46,8 @@ def pairs(tmp_path):
     return str(path)
 
 
-@pytest.fixture
-def histogram(tmp_path):
-    path = tmp_path / "histogram.csv"
-    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
-    return str(path)
-
-
 def top_k(capsys, *arguments):
-    code = main(["top-k", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, without_progress(captured.err)
+    return run_job(capsys, "top-k", *arguments)
 
 
 def read(prefix):

@@ -13,6 +13,7 @@ from dpbeam.lab.synth import write_synthetic
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
+from tests.support.commands import run
 
 BUDGET = ["--epsilon=1", "--delta=1e-4"]
 MODEL = [*BUDGET, "--users=1500", "--mean_items_per_user=6"]
@@ -26,10 +27,8 @@ def pairs(tmp_path_factory):
     return path
 
 
-def run(capsys, *arguments):
-    code = main(["tune", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+def tune(capsys, *arguments):
+    return run(capsys, "tune", *arguments)
 
 
 def columns(path):
@@ -38,7 +37,7 @@ def columns(path):
 
 def test_a_model_gives_a_file_that_select_takes_as_it_is(tmp_path, pairs, capsys):
     job = tmp_path / "job.yaml"
-    code, out, err = run(capsys, *MODEL, *SHORT, f"--output={job}")
+    code, out, err = tune(capsys, *MODEL, *SHORT, f"--output={job}")
     assert (code, err) == (0, "")
     assert "no data were read" in out and "NOT PRIVATE" not in out and "pick" in out
     text = job.read_text()
@@ -66,13 +65,13 @@ def test_choices_come_back_from_their_files(tmp_path):
 def test_data_are_not_private_and_say_so_everywhere(tmp_path, pairs, capsys):
     job, plot = tmp_path / "job.yaml", tmp_path / "plot.svg"
     arguments = [*BUDGET, *columns(pairs), *SHORT, f"--output={job}", f"--plot={plot}"]
-    code, out, err = run(capsys, *arguments)
+    code, out, err = tune(capsys, *arguments)
     assert (code, err) == (0, "")
     for text in (out, job.read_text(), plot.read_text()):
         assert "NOT PRIVATE: chosen by looking at data" in text
     assert "users_read=400" in out
     assert "laplace" in plot.read_text() and "the pick: gsu" in plot.read_text()
-    code, out, err = run(capsys, *arguments[:-2], "--json", "--users=1200")
+    code, out, err = tune(capsys, *arguments[:-2], "--json", "--users=1200")
     assert (code, err) == (0, "")
     report = json.loads(out)
     assert report["not_private"] is True
@@ -80,7 +79,7 @@ def test_data_are_not_private_and_say_so_everywhere(tmp_path, pairs, capsys):
 
 
 def test_json_has_every_choice(pairs, capsys):
-    code, out, _ = run(capsys, *MODEL, *SHORT, "--json", "--aim=pairs")
+    code, out, _ = tune(capsys, *MODEL, *SHORT, "--json", "--aim=pairs")
     report = json.loads(out)
     assert code == 0 and report["not_private"] is False
     assert report["source"]["users"] == 1500 and report["source"]["item_exponent"] == 1
@@ -108,7 +107,7 @@ def test_a_model_says_how_far_it_may_be_off(tmp_path, pairs, capsys):
         "--method=vote",
         "--max_items_per_user=20",
     ]
-    _, out, _ = run(capsys, *near, "--json")
+    _, out, _ = tune(capsys, *near, "--json")
     report = json.loads(out)
     error, pick = report["model_error"], report["pick"]
     low, high = error["promise_over_truth"]
@@ -118,20 +117,20 @@ def test_a_model_says_how_far_it_may_be_off(tmp_path, pairs, capsys):
     share = methods[other] / pick["mean"]
     assert error["near"] == ({other: pytest.approx(share)} if share >= 1 / error["ratio_of_methods"] else {})
     assert error["near"], "an example where both are near is wanted here"
-    _, out, _ = run(capsys, *near, f"--output={job}")
+    _, out, _ = tune(capsys, *near, f"--output={job}")
     for text in (out, job.read_text()):
         assert f"so the pick may release {error['items'][0]:,.0f} to {error['items'][1]:,.0f} items" in text
         assert f"near are {other} (" in text and "--rare_items_per_user or public data tell more" in text
-    _, out, _ = run(capsys, *near, "--rare_items_per_user=2.8")
+    _, out, _ = tune(capsys, *near, "--rare_items_per_user=2.8")
     assert "rare_items_per_user=2.8" in out and "; public data tell more" in out
-    _, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--json")
+    _, out, _ = tune(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--json")
     assert json.loads(out)["model_error"]["promise_over_truth"] == [0.7, 1.2]
-    _, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--json")
+    _, out, _ = tune(capsys, *BUDGET, *columns(pairs), *SHORT, "--json")
     assert "model_error" not in json.loads(out)
 
 
 def test_a_model_may_be_fitted_to_data(pairs, capsys):
-    code, out, _ = run(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--users=5000", "--json")
+    code, out, _ = tune(capsys, *BUDGET, *columns(pairs), *SHORT, "--as_model", "--users=5000", "--json")
     report = json.loads(out)
     assert code == 0 and report["not_private"] is True
     assert report["source"]["of"] == "model" and report["source"]["users"] == 5000
@@ -175,7 +174,7 @@ def test_a_model_may_be_fitted_to_data(pairs, capsys):
     ],
 )
 def test_wrong_use_is_one_line_before_anything_runs(arguments, message, capsys):
-    code, out, err = run(capsys, *arguments)
+    code, out, err = tune(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"dpbeam tune: error: {message}") and len(err.splitlines()) == 1
 
@@ -184,17 +183,17 @@ def test_two_files_are_two(tmp_path, capsys, monkeypatch):
     """The plot would replace the pick."""
     monkeypatch.chdir(tmp_path)
     for name in ("x.svg", f"{tmp_path}/x.svg"):
-        code, out, err = run(capsys, *MODEL, "--output=x.svg", f"--plot={name}")
+        code, out, err = tune(capsys, *MODEL, "--output=x.svg", f"--plot={name}")
         assert (code, out, err) == (2, "", "dpbeam tune: error: --plot: name another file than --output\n")
 
 
 def test_a_file_is_not_replaced_unasked(tmp_path, capsys):
     job = tmp_path / "job.yaml"
     job.write_text("epsilon: 3\n")
-    code, _, err = run(capsys, *MODEL, *SHORT, f"--output={job}")
+    code, _, err = tune(capsys, *MODEL, *SHORT, f"--output={job}")
     assert code == 2 and f"--output: '{job}' exists; pass --overwrite to replace it" in err
     assert job.read_text() == "epsilon: 3\n"
-    assert run(capsys, *MODEL, *SHORT, f"--output={job}", "--overwrite", "--quiet")[0] == 0
+    assert tune(capsys, *MODEL, *SHORT, f"--output={job}", "--overwrite", "--quiet")[0] == 0
     assert yaml.safe_load(job.read_text())["epsilon"] == 1
 
 
@@ -202,8 +201,8 @@ def test_little_time_is_said(capsys, tmp_path):
     """A whole method that did not run is named: in the table, on stderr, in the file and in JSON."""
     job, late = tmp_path / "job.yaml", "choices were not run for lack of time, nothing at all of "
     short = [*MODEL, "--method=gsu", "--method=basic", "--time_limit=0.001", f"--output={job}"]
-    code, out, err = run(capsys, *short)
+    code, out, err = tune(capsys, *short)
     assert code == 0 and late in out and err.count(late) == 1 and f"# 29 of 30 {late}" in job.read_text()
-    code, out, _ = run(capsys, *short, "--overwrite", "--json")
+    code, out, _ = tune(capsys, *short, "--overwrite", "--json")
     printed = json.loads(out)
     assert printed["methods_not_run"] in (["gsu"], ["basic"]) and printed["not_run"] == 29

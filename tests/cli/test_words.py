@@ -46,11 +46,6 @@ def refused(capsys, *argv) -> str:
         ),
         (["top-k", *JOB, "--k=٣"], "argument --k: expected an integer, got '٣'"),
         (["top-k", *JOB, "--k=" + "9" * 5000], f"argument --k: expected an integer, got '{'9' * 50}...'"),
-        (["top-k", *JOB, "--k=2", "--selector=foo"], "--selector must be one of"),
-        (
-            ["top-k", *JOB, "--k=2", "--selector=basic", "--rounds=3"],
-            "--rounds does not apply to --selector=basic",
-        ),
         (["plan", *BUDGET, "--k=2", "--selector=foo"], "--selector must be one of"),
         (["select", *JOB[:-1], "--output=-"], "--output: '-' is no prefix of file names"),
         (["select", *JOB[:-1], "--output=/dev/null"], "--output: '/dev/null' is no prefix of file names"),

@@ -26,7 +26,7 @@ from dpbeam.cli.select import main
 from dpbeam.counting.config import CountConfig
 from dpbeam.counting.transforms import CountItems
 from dpbeam.counts.counted import CountedProgram
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.items_per_user import bucket_edges
 from dpbeam.counts.selection import CountNoises
 from dpbeam.engine.beam.store import RunFolder
@@ -80,9 +80,7 @@ def same(rows, expected):
 
 
 def listed_domain(items):
-    return histogram(
-        pa.array([i.encode() for i in items], pa.large_binary()), np.zeros(len(items), np.int64), b""
-    )
+    return public_domain(pa.array([i.encode() for i in items], pa.large_binary()))
 
 
 def beside(plan, listed, pairs=PAIRS, run_key=None, **sizes):

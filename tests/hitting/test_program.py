@@ -9,8 +9,6 @@ from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
-from dpbeam.kernels.canonical import Kinds
-from dpbeam.kernels.pairs import kinds_column
 from dpbeam.lab.audit.confidence import event_excess
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
@@ -27,8 +25,7 @@ def plan_of(k=8, epsilon=4.0, delta=1e-2, method="basic", public=False, **settin
 
 def domain_of(*names):
     """A public domain for blocks of bare arrays, which carry no kinds."""
-    items = pa.array([name.encode() for name in names], pa.large_binary())
-    return {**public_domain(items, Kinds("string", ("string",))), "kinds": kinds_column(b"")}
+    return public_domain(pa.array([name.encode() for name in names], pa.large_binary()))
 
 
 def reference(plan, pairs, domain=None):

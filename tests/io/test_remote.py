@@ -13,7 +13,7 @@ from dpbeam.errors import InputError
 from dpbeam.io.files import identity, match_files
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.sinks import OutputColumns, WriteReleased
-from dpbeam.io.spec import InputSpec
+from tests.support.input import pairs_spec
 from tests.support.objects import STORE, FakeStore
 
 
@@ -31,13 +31,13 @@ def test_reading(read):
         pa.table({"user": [f"u{n % 5}" for n in range(3000)], "item": [f"i{n}" for n in range(3000)]}), sink
     )
     STORE["dpfake://b/in/c.parquet"] = sink.getvalue()
-    spec = InputSpec.create(["dpfake://b/in/*.csv*"], format="csv", user_column="user", item_columns=["item"])
+    spec = pairs_spec("dpfake://b/in/*.csv*", format="csv")
     rows, counts = read(spec)
     assert not counts and len(rows) == 3000 and set(rows.values()) == {2}
-    spec = InputSpec.create(["dpfake://b/in/c.parquet"], user_column="user", item_columns=["item"])
+    spec = pairs_spec("dpfake://b/in/c.parquet")
     assert set(read(spec)[0]) == set(rows)
     with pytest.raises(InputError) as error:
-        read(InputSpec.create(["dpfake://b/none.csv"], user_column="user", item_columns=["item"]))
+        read(pairs_spec("dpfake://b/none.csv"))
     assert str(error.value) == "--input: no such file: 'dpfake://b/none.csv'"
 
 

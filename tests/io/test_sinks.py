@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -192,7 +193,7 @@ def test_columns_of_an_input():
     kinds = Kinds("int", ("string", "int"))
     assert OutputColumns.of(spec, kinds) == OutputColumns(("a", "noisy_weight"), ("string", "int"))
     with pytest.raises(InputError) as error:
-        OutputColumns.of(spec, kinds, noisy_weight=True)
+        replace(OutputColumns.of(spec, kinds), noisy_weight=True)
     assert str(error.value) == (
         "--item_column: 'noisy_weight' is the column that --noisy_weights adds; rename yours"
     )

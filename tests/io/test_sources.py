@@ -21,10 +21,7 @@ from dpbeam.io.sources import ReadInput, plan_units, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
-
-
-def pairs_spec(*patterns, **options):
-    return InputSpec.create(patterns, user_column="user", item_columns=["item"], **options)
+from tests.support.input import pairs_spec
 
 
 def values(batch):
@@ -356,7 +353,7 @@ def test_row_groups_are_dealt_out_evenly(tmp_path, workers):
         table = pa.table({"user": [f"u{n}-{i}" for i in range(500)], "item": [f"i{i}" for i in range(500)]})
         pq.write_table(table, tmp_path / f"{n:02d}.parquet")
     size = os.path.getsize(tmp_path / "00.parquet")
-    spec = InputSpec.create([f"{tmp_path}/*.parquet"], user_column="user", item_columns=["item"])
+    spec = pairs_spec(f"{tmp_path}/*.parquet")
     read = ReadInput(spec, desired_split_bytes=size // 2)
     starts = [pieces[0][1] for _, pieces in read._units]
     assert len(starts) == 24 and starts.count(0) == 12

@@ -2,14 +2,13 @@
 
 import glob
 import importlib
+import itertools
 import json
 import os
 import pathlib
 import shutil
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpbeam.accounting.ledger import Ledger
@@ -20,51 +19,21 @@ from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import lists, output
 from dpbeam.jobs import charged, running
+from tests.jobs.conftest import (
+    ACCOUNT,
+    RESOLVE,
+    SHARDS,
+    account,
+    create,
+    draw,
+    flags,
+    kinds,
+    release,
+    when_run,
+)
 
 BY = Actor("ann", "host", "test", "dpbeam")
 DEAD = {"host": Owner.this_process().host, "pid": 2**22 + 1, "started": "1", "run": "x"}
-SHARDS = 2
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with pairs and an account of epsilon 1; the pipeline only writes shards of random lines."""
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
-    assert (
-        main(
-            ["budget", "create", "--budget=b.db", "--dataset=logs", "--epsilon=1", "--delta=1e-5", "--quiet"]
-        )
-        == 0
-    )
-    monkeypatch.setattr(running, "run_and_wait", draw)
-    return tmp_path
-
-
-def draw(*_) -> None:
-    (folder,) = [f for f in glob.glob("out*.staging-*") if not glob.glob(f"{f}/shard-*")]
-    for number in range(SHARDS):
-        pathlib.Path(folder, f"shard-{number:05}-of-{SHARDS:05}.parquet").write_bytes(parquet())
-
-
-def parquet() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"item": [os.urandom(8).hex()]}), sink)
-    return sink.getvalue().to_pybytes()
-
-
-def flags(*more: str, epsilon: str = "0.6") -> list[str]:
-    own = ["--input=pairs.csv", "--user_column=u", "--item_column=i", f"--epsilon={epsilon}", "--delta=1e-6"]
-    account = ["--budget=b.db", "--dataset=logs", "--release_id=night"]
-    return ["select", *own, "--output=out", "--method=basic", "--quiet", *account, *more]
-
-
-def account():
-    return BudgetStore("b.db").account("logs")
-
-
-def release(name: str = "night"):
-    return account().releases[name]
 
 
 def left() -> float:
@@ -75,9 +44,40 @@ def shards() -> dict[str, bytes]:
     return {path: pathlib.Path(path).read_bytes() for path in glob.glob("out-*.parquet")}
 
 
-def when_run(monkeypatch, work) -> None:
-    """Does `work` where the pipeline would run."""
-    monkeypatch.setattr(running, "run_and_wait", lambda *_: work())
+def leaves_what_kill_leaves(patch) -> None:
+    """The next run: a reservation of a process that is gone."""
+    patch.setattr(charged, "asdict", lambda owner: {k: v for k, v in DEAD.items() if k != "run"})
+    patch.setattr(charged.RunCharge, "failed", lambda *_, **__: None)
+
+
+def dead_reservation() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        leaves_what_kill_leaves(patch)
+        patch.setattr(running, "run_and_wait", lambda *_: 1 / 0)
+        assert main(flags()) == 1
+    for path in glob.glob("out.staging-*"):
+        shutil.rmtree(path)
+    assert release().state == "reserved"
+
+
+def fails_at(function, number: int, error: Exception):
+    """Fails instead of that one of its calls, counted from 1."""
+    calls = itertools.count(1)
+
+    def wrapped(*args, **values):
+        if next(calls) == number:
+            raise error
+        return function(*args, **values)
+
+    return wrapped
+
+
+def no_answer(patch, number: int) -> None:
+    """Of the account, when it is to be changed for the `number`-th time."""
+    change = charged.BudgetStore.change
+    patch.setattr(
+        charged.BudgetStore, "change", fails_at(change, number, BudgetStoreError("--budget: no answer"))
+    )
 
 
 class TestRun:
@@ -90,8 +90,8 @@ class TestRun:
         ledger = Ledger.from_json(pathlib.Path("out.ledger.json").read_text())
         assert ledger.parameters["account"] == mark
         assert json.loads(pathlib.Path("r.json").read_text())["budget"] == mark
-        kinds = [(entry.kind, entry.command) for entry in account().entries[2:]]
-        assert kinds == [("reserve", "select"), ("publish", "select"), ("commit", "select")]
+        assert kinds() == ["reserve", "publish", "commit"]
+        assert {entry.command for entry in account().entries[2:]} == {"select"}
         assert Ledger.from_json(BudgetStore("b.db").ledgers("logs")["night"]).epsilon == 0.6
 
     def test_nothing_of_the_data_is_recorded(self, place):
@@ -140,7 +140,7 @@ class TestRun:
         )
         assert main(argv) == 2
         assert seen == ["reserved"]
-        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "return"]
+        assert kinds() == ["reserve", "return"]
 
     def test_a_histogram_without_a_row_is_given_back_and_wrong_flags_reserve_nothing(self, place):
         pathlib.Path("h.csv").write_text("item,count\n")
@@ -148,7 +148,7 @@ class TestRun:
         assert main([*argv, "--num_output_shards=0"]) == 2
         assert len(account().entries) == 2
         assert main(argv) == 2
-        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "return"]
+        assert kinds() == ["reserve", "return"]
 
     def test_every_command_that_releases_is_charged(self):
         releasing = []
@@ -168,7 +168,7 @@ class TestAgain:
         before, entries = shards(), len(account().entries)
         when_run(monkeypatch, lambda: pytest.fail("ran"))
         os.remove("pairs.csv")  # not even the input is looked at
-        assert main([word for word in flags("--result_file=r.json") if word != "--quiet"]) == 0
+        assert main(flags("--result_file=r.json", quiet=False)) == 0
         out = capsys.readouterr().out
         assert "release 'night' of dataset 'logs' is out already" in out
         assert shards() == before and len(account().entries) == entries
@@ -208,29 +208,15 @@ class TestAgain:
         assert len(account().releases) == 1 and account().releases["night"].last.number == 5
 
     def test_a_retry_takes_over_what_a_dead_run_reserved(self, place, capsys):
-        self.dead_reservation()
-        assert main([word for word in flags() if word != "--quiet"]) == 0
+        dead_reservation()
+        assert main(flags(quiet=False)) == 0
         assert "taken over; nothing is charged again" in capsys.readouterr().out
-        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "takeover", "publish", "commit"]
+        assert kinds() == ["reserve", "takeover", "publish", "commit"]
         assert left() == 0.4
-
-    def dead_reservation(self) -> None:
-        """As kill -9 leaves it."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(charged, "asdict", lambda owner: {k: v for k, v in DEAD.items() if k != "run"})
-            patch.setattr(charged.RunCharge, "failed", lambda *_, **__: None)
-            patch.setattr(running, "run_and_wait", lambda *_: 1 / 0)
-            assert main(flags()) == 1
-        for path in glob.glob("out.staging-*"):
-            shutil.rmtree(path)
-        assert release().state == "reserved"
 
     def test_a_run_under_way_is_left_alone(self, place, monkeypatch, capsys):
         def work():
-            for argv in (
-                flags(),
-                ["budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night"],
-            ):
+            for argv in (flags(), RESOLVE):
                 assert main(argv) == 1  # it will not stay so
             draw()
 
@@ -260,25 +246,12 @@ class TestAgain:
 
     def test_a_failed_run_of_this_process_may_be_given_again(self, place, monkeypatch):
         with monkeypatch.context() as broken:
-            broken.setattr(charged.BudgetStore, "change", fails_at(charged.BudgetStore.change, {2}))
+            no_answer(broken, 2)
             when_run(broken, lambda: 1 / 0)
             assert main(flags()) == 1  # and could not give back
         assert release().state == "reserved"
         assert main(flags()) == 0
         assert left() == 0.4
-
-
-def fails_at(function, numbers: set[int], error: Exception | None = None):
-    """Fails instead of those of its calls, counted from 1."""
-    calls = []
-
-    def wrapped(*args, **values):
-        calls.append(1)
-        if len(calls) in numbers:
-            raise error or BudgetStoreError("--budget: no answer")
-        return function(*args, **values)
-
-    return wrapped
 
 
 class TestCutShort:
@@ -288,7 +261,7 @@ class TestCutShort:
         """Dies of a full disk at the `at`-th rename; what was in place by then."""
         with monkeypatch.context() as broken:
             broken.setattr(
-                output, "rename", fails_at(output.rename, {at}, OSError(28, "No space left on device"))
+                output, "rename", fails_at(output.rename, at, OSError(28, "No space left on device"))
             )
             assert main(flags()) == 1
         assert release().state == "publishing" and left() == 0.4
@@ -310,11 +283,10 @@ class TestCutShort:
 
     def test_resolve_finishes_it_too(self, place, monkeypatch, capsys):
         self.cut_short(monkeypatch, 2)
-        argv = ["budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night"]
-        assert main(argv) == 0
+        assert main(RESOLVE) == 0
         assert "release 'night' of dataset 'logs' is out: its output is complete" in capsys.readouterr().out
         assert len(shards()) == SHARDS and release().state == "committed"
-        assert main(argv) == 0 and "nothing to do" in capsys.readouterr().out
+        assert main(RESOLVE) == 0 and "nothing to do" in capsys.readouterr().out
 
     def test_a_dry_run_changes_nothing(self, place, monkeypatch, capsys):
         seen = self.cut_short(monkeypatch, 2)
@@ -328,7 +300,7 @@ class TestCutShort:
             for path in glob.glob(f"{folder}/*"):
                 os.remove(path)
         when_run(monkeypatch, lambda: pytest.fail("ran"))
-        for argv in (flags(), ["budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night"]):
+        for argv in (flags(), RESOLVE):
             assert main(argv) == 2
             assert "neither its output" in capsys.readouterr().err
         assert release().state == "publishing" and left() == 0.4
@@ -346,7 +318,7 @@ class TestCutShort:
     def test_an_account_that_does_not_answer_at_the_end(self, place, monkeypatch, capsys):
         """The output is out: 0, and counted; told later."""
         with monkeypatch.context() as broken:
-            broken.setattr(charged.BudgetStore, "change", fails_at(charged.BudgetStore.change, {3}))
+            no_answer(broken, 3)
             assert main(flags()) == 0
         assert "its account could not be told: --budget: no answer" in capsys.readouterr().err
         assert release().state == "publishing" and left() == 0.4
@@ -357,7 +329,7 @@ class TestCutShort:
     def test_an_account_that_does_not_answer_before_publishing(self, place, monkeypatch):
         """Nothing is out, and the account denies it: given back."""
         with monkeypatch.context() as broken:
-            broken.setattr(charged.BudgetStore, "change", fails_at(charged.BudgetStore.change, {2}))
+            no_answer(broken, 2)
             assert main(flags()) == 1
         assert release().state == "returned" and not glob.glob("out*")
 
@@ -383,14 +355,11 @@ class TestCutShort:
 class TestStaged:
     """What an attempt has staged when it is killed is a release: nobody else reads it, and never are there two."""
 
-    RESOLVE = ("budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night")
-
     def killed(self, monkeypatch) -> str:
         """Dies when all is staged, just before it publishes; the staging folder."""
         with monkeypatch.context() as patch:
-            patch.setattr(charged, "asdict", lambda owner: {k: v for k, v in DEAD.items() if k != "run"})
-            patch.setattr(charged.RunCharge, "failed", lambda *_, **__: None)
-            patch.setattr(charged.BudgetStore, "change", fails_at(charged.BudgetStore.change, {2}))
+            leaves_what_kill_leaves(patch)
+            no_answer(patch, 2)
             assert main(flags()) == 1
         (folder,) = glob.glob("out.staging-*")
         assert len(os.listdir(folder)) == SHARDS + 2  # its process and the ledger
@@ -414,7 +383,7 @@ class TestStaged:
         assert staged == []
         assert main(flags()) == 0
         assert staged == [] and not os.path.exists(folder)
-        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "takeover", "publish", "commit"]
+        assert kinds() == ["reserve", "takeover", "publish", "commit"]
 
     def test_what_cannot_be_removed_ends_it(self, place, monkeypatch, capsys):
         folder = self.killed(monkeypatch)
@@ -431,7 +400,7 @@ class TestStaged:
 
     def test_it_is_not_given_back_while_it_is_there(self, place, monkeypatch, capsys):
         folder = self.killed(monkeypatch)
-        assert main([*self.RESOLVE]) == 2
+        assert main(RESOLVE) == 2
         err = capsys.readouterr().err
         assert (
             f"'night' was not published, but what it has staged is in '{folder}': give its command again"
@@ -440,7 +409,7 @@ class TestStaged:
         assert release().state == "reserved" and left() == 0.4
         owner.unmark(folder)  # this process lives
         assert main(["clean", "--output=out", f"--temp_location={place}", "--quiet"]) == 0
-        assert main([*self.RESOLVE]) == 0
+        assert main(RESOLVE) == 0
         assert release().state == "returned" and left() == 1.0
 
     def test_a_failed_run_whose_output_stays_keeps_its_reservation(self, place, monkeypatch, capsys):
@@ -452,13 +421,12 @@ class TestStaged:
 
 class TestResolve:
     def test_a_reservation_of_a_dead_run_is_given_back(self, place, capsys):
-        TestAgain().dead_reservation()
-        argv = ["budget", "resolve", "--budget=b.db", "--dataset=logs", "--release_id=night"]
-        assert main(argv) == 0
+        dead_reservation()
+        assert main(RESOLVE) == 0
         assert "was never published: its budget is given back" in capsys.readouterr().out
         assert left() == 1.0
-        assert main(argv) == 0
-        assert main([*argv[:-1], "--release_id=other"]) == 2
+        assert main(RESOLVE) == 0
+        assert main([*RESOLVE, "--release_id=other"]) == 2
         assert "knows no release 'other'" in capsys.readouterr().err
 
 
@@ -488,12 +456,12 @@ class TestCheckpoint:
         assert release().state == "reserved" and left() == 0.4
         self.fails(monkeypatch, 9)
         assert main(flags(*more)) == 0
-        assert [e.kind for e in account().entries[4:]] == ["reserve", "takeover", "publish", "commit"]
+        assert kinds()[2:] == ["reserve", "takeover", "publish", "commit"]
 
 
 class TestUncharged:
     def test_test_keys_cost_nothing_unless_asked(self, place, capsys):
-        argv = [word for word in flags("--insecure_test_key=ab") if word != "--quiet"]
+        argv = flags("--insecure_test_key=ab", quiet=False)
         assert main(argv) == 0
         assert "not charged to dataset 'logs'" in capsys.readouterr().out
         assert account().releases == {} and '"account":' not in pathlib.Path("out.ledger.json").read_text()
@@ -501,7 +469,7 @@ class TestUncharged:
         assert left() == 0.4
 
     def test_a_dry_run_says_what_it_would_cost(self, place, monkeypatch, capsys):
-        argv = [word for word in flags("--dry_run") if word != "--quiet"]
+        argv = flags("--dry_run", quiet=False)
         assert main(argv) == 0
         expected = "epsilon 0.6, delta 1e-06 would be charged, which leaves epsilon 0.4, delta 9e-06"
         assert (
@@ -509,7 +477,7 @@ class TestUncharged:
         )
         assert main([*flags("--dry_run"), "--epsilon=1.5"]) == 2
         assert "this run needs epsilon 1.5, and 1 of 1 is left" in capsys.readouterr().err
-        TestAgain().dead_reservation()
+        dead_reservation()
         assert main(argv) == 0
         assert "a run pays nothing more" in capsys.readouterr().out
 
@@ -536,24 +504,12 @@ class TestUncharged:
         monkeypatch.setitem(sys.modules, "dpbeam.jobs.charged", None)
         assert main(flags()) == 2
         assert "--budget needs" in capsys.readouterr().err
-        rest = [
-            word for word in flags() if word.split("=")[0] not in ("--budget", "--dataset", "--release_id")
-        ]
-        assert main(rest) == 0
+        assert main([word for word in flags() if word not in ACCOUNT]) == 0
 
 
 class TestZCDP:
     def test_a_run_is_charged_its_rho(self, place, capsys):
-        create = [
-            "budget",
-            "create",
-            "--budget=b.db",
-            "--dataset=z",
-            "--epsilon=2",
-            "--delta=1e-5",
-            "--quiet",
-        ]
-        assert main([*create, "--composition=zcdp"]) == 0
+        create("z", "--epsilon=2", "--composition=zcdp")
         for n in range(4):
             assert main(flags(f"--release_id=r{n}", "--dataset=z", "--overwrite")) == 0, n
         account = BudgetStore("b.db").account("z")
@@ -565,16 +521,7 @@ class TestZCDP:
 
 class TestRenewal:
     def test_periods_and_cohorts(self, place, capsys):
-        create = [
-            "budget",
-            "create",
-            "--budget=b.db",
-            "--dataset=p",
-            "--epsilon=1",
-            "--delta=1e-5",
-            "--quiet",
-        ]
-        assert main([*create, "--period=month"]) == 0
+        create("p", "--epsilon=1", "--period=month")
 
         def run(name: str, *more: str) -> int:
             return main(flags("--dataset=p", f"--release_id={name}", "--overwrite", *more))

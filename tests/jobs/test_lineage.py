@@ -23,7 +23,7 @@ from dpbeam.jobs import lineage
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.lineage import LineageFile
 from dpbeam.jobs.result import RELEASED, describe
-from tests.jobs.test_charge import draw, flags, place, when_run  # noqa: F401
+from tests.jobs.conftest import draw, flags, when_run
 
 FILE = "--lineage_file=l.jsonl"
 
@@ -97,7 +97,7 @@ def facets(values: dict[str, Any] | None) -> dict[str, Any]:
 
 
 class TestRuns:
-    def test_released_and_again(self, place, monkeypatch):  # noqa: F811
+    def test_released_and_again(self, place, monkeypatch):
         assert main(flags(FILE, "--input_names=full", "--result_file=r.json")) == 0
         start, end = events()
         assert end["eventType"] == "COMPLETE" and end["inputs"] == [
@@ -118,7 +118,7 @@ class TestRuns:
         assert again["eventType"] == "COMPLETE" and again["outputs"] == end["outputs"]
         assert again["run"]["runId"] != end["run"]["runId"]
 
-    def test_a_run_that_fails(self, place, monkeypatch):  # noqa: F811
+    def test_a_run_that_fails(self, place, monkeypatch):
         def fails():
             assert not os.path.exists("l.jsonl")
             raise OSError(28, "SECRET")
@@ -131,16 +131,16 @@ class TestRuns:
         assert "SECRET" not in pathlib.Path("l.jsonl").read_text()
         monkeypatch.undo()
         os.chdir(place)
-        monkeypatch.setattr("dpbeam.jobs.running.run_and_wait", draw)
+        when_run(monkeypatch, draw)
         assert main(flags(FILE)) == 0 and events()[1]["eventType"] == "COMPLETE"
 
-    def test_a_command_line_that_cannot_be_parsed(self, place, capsys):  # noqa: F811
+    def test_a_command_line_that_cannot_be_parsed(self, place, capsys):
         assert main(flags(FILE, "--epsilom=3")) == 2
         message = events()[1]["run"]["facets"]["errorMessage"]["message"]
         assert message.startswith("unknown flag --epsilom")
         assert events()[1]["job"]["name"] == "select.out"
 
-    def test_only_its_own_job_is_replaced(self, place, capsys):  # noqa: F811
+    def test_only_its_own_job_is_replaced(self, place, capsys):
         assert main(flags(FILE)) == 0
         before = pathlib.Path("l.jsonl").read_text()
         other = [*flags(FILE, epsilon="0.1"), "--output=other", "--release_id=other"]
@@ -148,11 +148,11 @@ class TestRuns:
         assert "--lineage_file: 'l.jsonl' exists and tells of another release" in capsys.readouterr().err
         assert pathlib.Path("l.jsonl").read_text() == before
 
-    def test_input_names_are_as_the_ledger_has_them(self, place):  # noqa: F811
+    def test_input_names_are_as_the_ledger_has_them(self, place):
         assert main(flags(FILE, "--input_names=none")) == 0
         assert events()[1]["inputs"] == [] and "pairs" not in pathlib.Path("l.jsonl").read_text()
 
-    def test_the_namespace_of_other_integrations(self, place, monkeypatch):  # noqa: F811
+    def test_the_namespace_of_other_integrations(self, place, monkeypatch):
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "nightly")
         assert main(flags(FILE)) == 0
         assert {event["job"]["namespace"] for event in events()} == {"nightly"}

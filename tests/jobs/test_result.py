@@ -7,8 +7,9 @@ import pathlib
 import pytest
 
 from dpbeam.cli import main
+from dpbeam.jobs import charged
 from dpbeam.jobs.exit_codes import ExitCode
-from tests.jobs.test_charge import account, charged, draw, flags, place, when_run  # noqa: F401
+from tests.jobs.conftest import ACCOUNT, account, draw, flags, kinds, when_run
 
 FILE = "--result_file=r.json"
 WHY = "is refused; the run's stderr says why"
@@ -19,7 +20,7 @@ def result(path: str = "r.json") -> dict:
 
 
 @pytest.fixture
-def fields(place) -> set[str]:  # noqa: F811
+def fields(place) -> set[str]:
     """Those of a run that has released."""
     assert (
         main(
@@ -31,7 +32,7 @@ def fields(place) -> set[str]:  # noqa: F811
 
 
 class TestEnds:
-    def test_released_and_again(self, place, monkeypatch):  # noqa: F811
+    def test_released_and_again(self, place, monkeypatch):
         assert main(flags(FILE)) == 0
         first = result()
         assert (first["status"], first["exit_code"], first["error"]) == ("released", 0, None)
@@ -41,7 +42,7 @@ class TestEnds:
         assert main(flags(FILE)) == 0
         assert result() == {**first, "status": "already_released"}
 
-    def test_out_since_it_was_looked_at(self, place, monkeypatch):  # noqa: F811
+    def test_out_since_it_was_looked_at(self, place, monkeypatch):
         """Two runs of one release begin at once; the other is through before this one reserves."""
         reserve = charged.RunCharge.reserve
 
@@ -53,7 +54,7 @@ class TestEnds:
         monkeypatch.setattr(charged.RunCharge, "reserve", late)
         assert main(flags(FILE)) == 0
         assert result()["status"] == "already_released" and result()["items_released"] == 2
-        assert [entry.kind for entry in account().entries[2:]] == ["reserve", "publish", "commit"]
+        assert kinds() == ["reserve", "publish", "commit"]
 
     @pytest.mark.parametrize(
         "error,told",
@@ -65,7 +66,7 @@ class TestEnds:
             (ValueError("InputError: --item_column: SECRET.csv has no"), f"--item_column {WHY}"),
         ],
     )
-    def test_a_run_that_fails(self, error, told, place, monkeypatch, fields):  # noqa: F811
+    def test_a_run_that_fails(self, error, told, place, monkeypatch, fields):
         def fails():
             assert not os.path.exists("r.json")
             raise error
@@ -82,13 +83,13 @@ class TestEnds:
         assert main(flags(FILE)) == 0  # a retry needs no --overwrite
         assert result()["status"] == "released"
 
-    def test_no_budget(self, place, fields):  # noqa: F811
+    def test_no_budget(self, place, fields):
         assert main(flags(FILE, epsilon="0.95")) == 2
         outcome = result()
         assert outcome["status"] == "refused" and set(outcome) == fields
         assert outcome["error"].startswith("--budget: the limit of dataset 'logs' would be passed")
 
-    def test_another_run_of_the_release_lives(self, place, monkeypatch):  # noqa: F811
+    def test_another_run_of_the_release_lives(self, place, monkeypatch):
         def work():
             assert main(flags(FILE)) == 1
             assert result()["status"] == "failed" and "which still runs" in result()["error"]
@@ -99,14 +100,14 @@ class TestEnds:
         assert result()["status"] == "released"
 
     @pytest.mark.parametrize("wrong", ["--epsilom=1", "--epsilon=x", "--epsilon=-1", "--method=nonesuch"])
-    def test_a_wrong_flag(self, wrong, place):  # noqa: F811
+    def test_a_wrong_flag(self, wrong, place):
         assert main(flags(FILE, wrong)) == 2
         assert result()["status"] == "refused" and result()["error"]
         assert main(flags(FILE)) == 0
         assert main(flags(FILE, wrong)) == 2  # of the release that is out: no older result is left to be read
         assert result()["status"] == "refused"
 
-    def test_a_dry_run_leaves_it_alone(self, place):  # noqa: F811
+    def test_a_dry_run_leaves_it_alone(self, place):
         assert main(flags(FILE, "--dry_run")) == 0
         assert main(flags(FILE, "--dry_run", "--epsilon=2")) == 2
         assert not os.path.exists("r.json")
@@ -119,7 +120,7 @@ def no_room(*_, **__):
 class TestInTheWay:
     """What a run may replace."""
 
-    def test_the_result_of_another_release_stays(self, place, capsys):  # noqa: F811
+    def test_the_result_of_another_release_stays(self, place, capsys):
         assert main(flags(FILE, epsilon="0.1")) == 0
         before = result()
         other = [*flags(FILE, epsilon="0.1"), "--release_id=other", "--output=out2"]
@@ -128,18 +129,15 @@ class TestInTheWay:
         assert result() == before and "other" not in account().releases
         assert main([*other, "--no_such_flag"]) == 2 and result() == before
 
-    def test_overwritten_results_never_tell_of_the_run_before(self, place, monkeypatch):  # noqa: F811
-        uncharged = [
-            word for word in flags(FILE, "--overwrite") if "budget" not in word and "dataset" not in word
-        ]
-        uncharged.remove("--release_id=night")
+    def test_overwritten_results_never_tell_of_the_run_before(self, place, monkeypatch):
+        uncharged = [word for word in flags(FILE, "--overwrite") if word not in ACCOUNT]
         assert main(uncharged) == 0 and result()["status"] == "released"
         when_run(monkeypatch, lambda: (os.path.exists("r.json") and pytest.fail("left"), 1 / 0))
         assert main(uncharged) == 1 and result()["status"] == "failed"
         assert main([*uncharged[:-1], "--overwrite", "--epsilon=no"]) == 2 and result()["status"] == "refused"
 
     @pytest.mark.parametrize("text", ["{}", "[1]", "not json", '{"command": "x"}', ""])
-    def test_a_file_of_somebody_else_is_never_touched_by_a_failure(self, text, place, monkeypatch, capsys):  # noqa: F811
+    def test_a_file_of_somebody_else_is_never_touched_by_a_failure(self, text, place, monkeypatch, capsys):
         pathlib.Path("r.json").write_text(text)
         assert main(flags(FILE)) == 2
         assert "'r.json' exists; pass --overwrite" in capsys.readouterr().err
@@ -153,7 +151,7 @@ class TestInTheWay:
     @pytest.mark.parametrize(
         "name", ["pairs.csv", "out.ledger.json", "out-00000-of-00002.parquet", "pairs.csv/r.json", "."]
     )
-    def test_a_name_that_is_taken(self, name, place):  # noqa: F811
+    def test_a_name_that_is_taken(self, name, place):
         before = {path: pathlib.Path(path).read_bytes() for path in os.listdir() if os.path.isfile(path)}
         for more in ([], ["--overwrite"], ["--overwrite", "--no_such_flag"]):
             assert main(flags(f"--result_file={name}", *more)) == 2
@@ -162,7 +160,7 @@ class TestInTheWay:
         )
         assert "night" not in account().releases
 
-    def test_a_disk_that_is_full_leaves_no_old_result(self, place, monkeypatch, capsys):  # noqa: F811
+    def test_a_disk_that_is_full_leaves_no_old_result(self, place, monkeypatch, capsys):
         assert main(flags(FILE)) == 0
         with monkeypatch.context() as full:
             full.setattr("dpbeam.io.new_files.NewFile._put", no_room)
@@ -171,12 +169,12 @@ class TestInTheWay:
         assert not [path for path in os.listdir() if path.startswith("r.json")]
 
 
-def test_its_folder_is_made(place):  # noqa: F811
+def test_its_folder_is_made(place):
     assert main(flags("--result_file=new/folder/r.json")) == 0
     assert result("new/folder/r.json")["status"] == "released"
 
 
-def test_a_file_named_in_a_config(place):  # noqa: F811
+def test_a_file_named_in_a_config(place):
     pathlib.Path("c.yaml").write_text("result_file: r.json\n")
     assert main(flags("--config=c.yaml", epsilon="5")) == 2
     assert result()["status"] == "refused"
@@ -184,7 +182,7 @@ def test_a_file_named_in_a_config(place):  # noqa: F811
     assert result()["status"] == "released"
 
 
-def test_trouble_with_the_file_changes_no_exit_code(place, monkeypatch, capsys):  # noqa: F811
+def test_trouble_with_the_file_changes_no_exit_code(place, monkeypatch, capsys):
     assert main(flags(FILE)) == 0
     with monkeypatch.context() as broken:
         broken.setattr("dpbeam.jobs.result.describe", lambda *_, **__: 1 / 0)

@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import chisquare
 
 from dpbeam.errors import InputError
-from dpbeam.io.spec import InputSpec
 from dpbeam.lab.synth import FORMATS, power_law_ranks, write_synthetic
 from dpbeam.lab.synth_market import write_market
+from tests.support.input import pairs_spec
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.7])
@@ -42,10 +42,10 @@ def test_every_format_reads_back_the_same(tmp_path, read, format):
     options = {"users": 50, "items": 30, "mean_items_per_user": 40.5, "seed": 5}
     paths = write_synthetic(f"{tmp_path}/x", shards=3, format=format, **options)
     assert [os.path.basename(p) for p in paths] == [f"x-0000{n}-of-00003.{format}" for n in range(3)]
-    pairs, _ = read(InputSpec.create(paths, user_column="user", item_columns=["item"]))
+    pairs, _ = read(pairs_spec(*paths))
     assert sum(pairs.values()) == 2025
     reference = write_synthetic(f"{tmp_path}/y", shards=3, format="tsv", **options)
-    assert pairs == read(InputSpec.create(reference, user_column="user", item_columns=["item"]))[0]
+    assert pairs == read(pairs_spec(*reference))[0]
 
 
 def test_reproducible_and_seeded(tmp_path):

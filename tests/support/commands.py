@@ -1,4 +1,4 @@
-"""Commands as programs of their own, and what they say on stderr."""
+"""Commands, here and as programs of their own, and what they say on stderr."""
 
 import contextlib
 import json
@@ -8,8 +8,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from dpbeam.cli import main
 from dpbeam.lab.synth import write_synthetic
 from tests.support.examples import ROOT
+
+#: Of pairs: what the columns are called.
+COLUMNS = ["--user_column=user", "--item_column=item"]
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    """A command in this process: its exit code, and what it says on both streams."""
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_job(capsys, *arguments) -> tuple[int, str, str]:
+    """The same, errors and warnings alone on the second stream."""
+    code, out, err = run(capsys, *arguments)
+    return code, out, without_progress(err)
 
 
 def without_progress(err: str) -> str:
@@ -20,9 +37,8 @@ def without_progress(err: str) -> str:
 
 def select_flags(pairs: str, output, temp) -> list[str]:
     """Of `dpbeam select` on (user, item) pairs."""
-    columns = ["--user_column=user", "--item_column=item"]
     return [
-        *(f"--input={pairs}", *columns, "--epsilon=1", "--delta=1e-6"),
+        *(f"--input={pairs}", *COLUMNS, "--epsilon=1", "--delta=1e-6"),
         *(f"--output={output}", f"--temp_location={temp}"),
     ]
 

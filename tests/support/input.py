@@ -7,8 +7,14 @@ import pyarrow as pa
 from dpbeam.io.readers import read_complete, read_scattered
 from dpbeam.io.rows import Counts
 from dpbeam.io.sources import plan_units, preflight
+from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds
+
+
+def pairs_spec(*patterns, **options) -> InputSpec:
+    """Pairs in columns `user` and `item`."""
+    return InputSpec.create(patterns, user_column="user", item_columns=["item"], **options)
 
 
 def values(array, kinds):

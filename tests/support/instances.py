@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,7 @@ def whole_block(pairs: Sequence[Pair], keys: Keys, cap: int, num_shards: int = 1
     return build_block(0, messages, keys.pairs, num_shards, cap) if messages else None
 
 
-def csr(sets: Sequence[Sequence[int]]) -> Csr:
+def csr(sets: Sequence[Collection[int]]) -> Csr:
     """Rows of distinct item numbers, sorted within the row."""
     offsets = np.concatenate(([0], np.cumsum([len(s) for s in sets]))).astype(np.int64)
     return Csr(offsets, np.array([i for s in sets for i in sorted(s)], np.int64))

@@ -17,7 +17,7 @@ from dpbeam.accounting.events import GaussianEvent, leaves
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.noise import NoiseMismatchError
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import public_domain
 from dpbeam.counts.items_per_user import CLIPS, bucket_edges, clip_losses, clipped_weights, items_per_user
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -87,16 +87,7 @@ def reference(plan, pairs, domain=None):
 
 
 def ranked(plan, pairs, domain=None, blocks=1, shards=1):
-    public = (
-        None
-        if domain is None
-        else histogram(
-            pa.array([name.encode() for name in domain], pa.large_binary()),
-            np.zeros(len(domain), np.int64),
-            b"",
-        )
-    )
-    program, keys = topk_program(plan, public), Keys(KEY)
+    program, keys = topk_program(plan, None if domain is None else public(domain)), Keys(KEY)
     built = list(build_blocks(batches(pairs), keys, program.cap, num_blocks=blocks, num_shards=shards))
     finished = run_trips(program, built, keys)
     output = list(output_batches(program, finished))
@@ -203,8 +194,7 @@ def test_one_user_moves_one_bucket_by_one_and_the_sums_by_norm_one(data):
 
 
 def public(domain):
-    names = pa.array([name.encode() for name in domain], pa.large_binary())
-    return histogram(names, np.zeros(len(names), np.int64), b"")
+    return public_domain(pa.array([name.encode() for name in domain], pa.large_binary()))
 
 
 def messages(program, pairs, way):

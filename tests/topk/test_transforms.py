@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import histogram, public_domain
 from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks, output_batches, run_in_process, run_trips
@@ -172,7 +172,7 @@ def test_the_choice_itself_drops_what_is_not_in_the_domain():
     """Also where nobody has filtered the pairs before."""
     settings = config(k=50, selector=None, epsilon=20.0, public_domain=True)
     names = encoded(["item 1", "nobody"])
-    program = TopKProgram(plan_topk(settings), histogram(names, np.zeros(2, np.int64), b""))
+    program = TopKProgram(plan_topk(settings), public_domain(names))
     keys = Keys(KEY)
     blocks = list(build_blocks(batches(PAIRS), keys, program.cap, num_blocks=2, num_shards=2))
     [ranking] = output_batches(program, run_trips(program, blocks, keys))

@@ -28,9 +28,8 @@ from dpbeam.engine.in_process import build_blocks, output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram
-from dpbeam.kernels.columns import Columns
 from dpbeam.lab.audit.draws import uniform_p
-from dpbeam.lab.audit.neighbours import names_of, numbers_of
+from dpbeam.lab.audit.neighbours import names_of, numbered_domain, numbers_of
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import choose_from, topk_program
@@ -139,10 +138,6 @@ def _nested(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(users), np.repeat(np.arange(len(counts)), counts)
 
 
-def _domain(size: int) -> Columns:
-    return as_columns(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
-
-
 # Runs.
 
 
@@ -157,7 +152,7 @@ def _from_users(honest: Plan, hold: Hold) -> Run:
     """By the program, on users."""
 
     def run(plan: Plan, counts: np.ndarray, keys: Keys, build: Build) -> np.ndarray:
-        program = topk_program(honest, _domain(len(counts)) if honest.config.public_domain else None)
+        program = topk_program(honest, numbered_domain(len(counts)) if honest.config.public_domain else None)
         program.plan = plan  # which the program's own checks may refuse
         return _run(build(program), *hold(counts), keys)
 
@@ -255,7 +250,7 @@ def _hitting_set(epsilon: float, pairs: int, runs: int) -> Choice:
     probability = float(few @ special.expit(-each * ahead) @ many)
 
     def run(plan: Plan, counts: np.ndarray, keys: Keys, build: Build) -> np.ndarray:
-        program = HittingSetProgram(plan, _domain(len(counts)), gather=True)
+        program = HittingSetProgram(plan, numbered_domain(len(counts)), gather=True)
         return _run(build(program), *_single(counts), keys)
 
     return Choice(plan, run, counts, lambda ranked: _pairs_p(ranked, 2 * pairs, probability), runs)

@@ -31,14 +31,11 @@ _SURE = 0.02
 
 
 class Drawn:
-    """Draws of runs as uniform numbers, by place (`ITEMS` or `HUB`) and number of the round.
+    """Draws of runs as uniform numbers, by place (`ITEMS` or `HUB`) and number of the round."""
 
-    Args:
-      seed: of the numbers that fill the steps of discrete laws; they have nothing to do with a run's key.
-    """
-
-    def __init__(self, seed: int = 0):
-        self._rng = np.random.default_rng(seed)
+    def __init__(self) -> None:
+        # Fills the steps of discrete laws, and has nothing to do with a run's key.
+        self._rng = np.random.default_rng(0)
         self._uniform: dict[Place, list[np.ndarray]] = {}
 
     @property

@@ -13,7 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Keys
+from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, build_block, partition_pairs
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.base import HardCase, all_novel
@@ -59,6 +61,11 @@ def names_of(numbers: Ids) -> pa.Array:
     data = pa.py_buffer(np.ascontiguousarray(numbers, ">i8").tobytes())
     offsets = pa.py_buffer(np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int64).tobytes())
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(numbers), [None, offsets, data])
+
+
+def numbered_domain(size: int) -> Columns:
+    """A public domain of the items 0 to size - 1."""
+    return public_domain(names_of(np.arange(size)))
 
 
 def numbers_of(names: pa.Array) -> Ids:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dpbeam.counting.config import CountConfig, plan_count
-from dpbeam.counts.gathered import histogram
 from dpbeam.engine.forwarding import Forwarding
 from dpbeam.engine.in_process import run_trips
 from dpbeam.engine.program import Draw, Keys, Program
@@ -24,7 +23,7 @@ from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.lab.audit.draws import Drawn, Watched
 from dpbeam.lab.audit.faults import DELTA, EPSILON, plan_of
-from dpbeam.lab.audit.neighbours import Neighbours, build, names_of
+from dpbeam.lab.audit.neighbours import Neighbours, build, names_of, numbered_domain
 from dpbeam.packing.batches import agent_batch, agent_messages
 from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
 from dpbeam.packing.market import GRID_BITS, build_agents
@@ -143,24 +142,20 @@ def _move_of_counts(program: Program) -> float:
 def _ranking(method: str | None) -> Running:
     selection = None if method is None else SelectionConfig(EPSILON, DELTA, method)
     plan = plan_topk(TopKConfig(EPSILON, DELTA, 5, selection=selection, public_domain=method is None))
-    size = _LEVELS.num_items
-    domain = None if method else histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
-    program = topk_program(plan, domain)
+    program = topk_program(plan, None if method else numbered_domain(_LEVELS.num_items))
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 
 def _counting() -> Running:
-    plan, size = plan_count(CountConfig(EPSILON, DELTA)), _LEVELS.num_items
-    domain = histogram(names_of(np.arange(size)), np.zeros(size, np.int64), b"")
-    program = plan.program(domain)
+    plan = plan_count(CountConfig(EPSILON, DELTA))
+    program = plan.program(numbered_domain(_LEVELS.num_items))
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 
 def _counting_beside() -> Running:
     """A list, and users who hold nothing of list and release, beside a selection."""
     plan = plan_of(method="basic", noisy_counts=True, others=True)
-    listed = names_of(np.arange(_LEVELS.num_items // 2))
-    program = plan.program_beside(histogram(listed, np.zeros(len(listed), np.int64), b""))
+    program = plan.program_beside(numbered_domain(_LEVELS.num_items // 2))
     return Running(program, plan.event.noises(), _built(_LEVELS, 1, program.cap), 40)
 
 

@@ -24,18 +24,17 @@ import numpy as np
 
 from dpbeam.accounting.gaussian import compose_sigmas, gaussian_delta
 from dpbeam.accounting.noise import NoiseSpec
-from dpbeam.counts.gathered import histogram
 from dpbeam.counts.items_per_user import SURE
 from dpbeam.engine.program import Draw, Keys
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
-from dpbeam.kernels.pairs import Block, build_block, partition_pairs
+from dpbeam.kernels.pairs import Block
 from dpbeam.lab.audit.audit import Audit, Finding
 from dpbeam.lab.audit.choices import choices
 from dpbeam.lab.audit.confidence import gaussian_spread_factor, mean_lower_bound
 from dpbeam.lab.audit.faults import QuietKeys
-from dpbeam.lab.audit.neighbours import Neighbours, names_of
+from dpbeam.lab.audit.neighbours import Neighbours, build, numbered_domain
 from dpbeam.lab.audit.programs import programs
 from dpbeam.randomness import RunKey
 from dpbeam.topk.config import TopKConfig, plan_topk
@@ -72,7 +71,7 @@ def rank_cases() -> tuple[RankCase, ...]:
 def program_of(case: RankCase) -> RankProgram:
     """The product's program at the budget of the audit."""
     plan = plan_topk(TopKConfig(EPSILON, DELTA, case.k, mechanism="gauss-rank", public_domain=True))
-    return RankProgram(plan, _domain(case))
+    return RankProgram(plan, numbered_domain(case.domain))
 
 
 def audit_ranking(
@@ -131,23 +130,14 @@ def audit_real_rankings(*, alpha: float = 1e-6, build: Build | None = None, keys
     return Audit(tuple(findings))
 
 
-def _domain(case: RankCase) -> Columns:
-    return histogram(names_of(np.arange(case.domain)), np.zeros(case.domain, np.int64), b"")
-
-
 class _Side:
     """One of two neighbouring inputs, and what its blocks tell the hub."""
 
     def __init__(self, program: RankProgram, case: RankCase, keys: Keys, there: bool):
         self.program, self.case, self._keys = program, case, keys
-        users, items = case.neighbours.pairs(1, with_newcomer=there)
-        self.users = len(np.unique(users))
-        messages = [
-            c for _, c in partition_pairs(names_of(users), names_of(items), keys.pairs, 1, program.cap)
-        ]
-        block = build_block(0, messages, keys.pairs, 1, program.cap)
-        assert block is not None
-        self._block: Block = block
+        self.users = len(np.unique(case.neighbours.pairs(1, with_newcomer=there)[0]))
+        (block,) = build(case.neighbours, 1, keys, program.cap, with_newcomer=there)
+        self._block = block
         size_columns: Columns = {"size": np.array([case.domain], np.int64)}
         self.state = size_columns
         reply = {"domain": np.ones(block.num_items, np.uint8)}

@@ -6,6 +6,8 @@ Mechanism (method basic) of the same budget and D0.
 
 from __future__ import annotations
 
+import functools
+
 from dpbeam.lab.evaluation.bounds import (
     Masses,
     Wgm,
@@ -21,6 +23,8 @@ from dpbeam.lab.evaluation.measures import Case, measure
 from dpbeam.lab.evaluation.methods import HITTING_SET, SELECTION
 
 _MAX_ITEMS = 100
+#: All of them follow from data and budget alone.
+_foretold = functools.partial(measure, of_data=True)
 
 
 def _wgm(case: Case) -> tuple[Masses, Wgm]:
@@ -28,76 +32,58 @@ def _wgm(case: Case) -> tuple[Masses, Wgm]:
     return Masses.of(case.pairs.indexed), Wgm.of(case.epsilon, case.delta, cap)
 
 
-@measure("share", "no (epsilon, delta)-algorithm has a smaller MM_1 on average", SELECTION, of_data=True)
+@_foretold("share", "no (epsilon, delta)-algorithm has a smaller MM_1 on average", SELECTION)
 def missing_mass_floor_1(case: Case) -> float:
     return missing_mass_floor(Masses.of(case.pairs.indexed), case.epsilon, case.delta)
 
 
-@measure(
-    "share",
-    "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.6 and the counts",
-    SELECTION,
-    of_data=True,
+@_foretold(
+    "share", "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.6 and the counts", SELECTION
 )
 def bound_1(case: Case) -> float:
     return rare_items(*_wgm(case))
 
 
-@measure(
+@_foretold(
     "share",
     "MM_1 of basic is above this in 5 % of runs at most: Theorem 3.3, corrected, and the fitted law",
     SELECTION,
-    of_data=True,
 )
 def bound_1_zipf(case: Case) -> float:
     masses, wgm = _wgm(case)
     return theorem_3_3(masses, wgm, best_law(masses, wgm))
 
 
-@measure(
-    "share",
-    "bound_1_zipf as the proof of Theorem 3.3 prints it, which need not hold",
-    SELECTION,
-    of_data=True,
-)
+@_foretold("share", "bound_1_zipf as the proof of Theorem 3.3 prints it, which need not hold", SELECTION)
 def bound_1_printed(case: Case) -> float:
     masses, wgm = _wgm(case)
     return theorem_3_3_printed(masses, wgm, best_law(masses, wgm))
 
 
-@measure(
-    "share", "MM_inf of basic is above this in 5 % of runs at most: Theorem 3.6", SELECTION, of_data=True
-)
+@_foretold("share", "MM_inf of basic is above this in 5 % of runs at most: Theorem 3.6", SELECTION)
 def bound_inf(case: Case) -> float:
     return theorem_3_6(*_wgm(case))
 
 
-@measure(
-    "exponent",
-    "s of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound",
-    SELECTION,
-    of_data=True,
+@_foretold(
+    "exponent", "s of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound", SELECTION
 )
 def zipf_exponent(case: Case) -> float:
     return best_law(*_wgm(case)).exponent
 
 
-@measure(
-    "factor",
-    "C of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound",
-    SELECTION,
-    of_data=True,
+@_foretold(
+    "factor", "C of the law N_(r)/N <= C r^-s that all counts obey, the one with the best bound", SELECTION
 )
 def zipf_factor(case: Case) -> float:
     return best_law(*_wgm(case)).factor
 
 
-@measure(
+@_foretold(
     "users",
     "hits of the published method fall short of 1 - 1/e of the best k items by more than this in 5 % of runs at most: "
     "Theorem 4.5",
     HITTING_SET,
-    of_data=True,
 )
 def hits_gap_bound(case: Case) -> float:
     cap = case.settings.get("max_items_per_user") or _MAX_ITEMS

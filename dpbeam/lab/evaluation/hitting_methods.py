@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.peeling import peeling_epsilon0
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.hitting.baselines import greedy, peel_true_union
@@ -31,7 +32,6 @@ from dpbeam.lab.evaluation.ranked_methods import (
     domain_settings,
     halves,
     hub_items,
-    public_items,
 )
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.plan import SelectionPlan
@@ -62,7 +62,7 @@ class HittingSet(Method):
         plan = _plan(epsilon, delta, settings)
 
         def run(data: PairData, repetition: Repetition) -> Outcome:
-            domain = public_items(data) if plan.config.public_domain else None
+            domain = public_domain(data.items) if plan.config.public_domain else None
             return hub_items(HittingSetProgram(plan, domain, gather=True), data, repetition)
 
         return run

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +19,6 @@ from dpbeam.lab.evaluation.packing import Solved, fixed_steps, gradient_descent,
 from dpbeam.packing.batches import agent_batch
 from dpbeam.packing.config import PackingConfig, make_plan
 
-Arrays = tuple[np.ndarray, np.ndarray, float]
-"""Values, demands, supply."""
 _MAX_ROUNDS = 1_000_000
 
 
@@ -68,11 +65,17 @@ class Pack(Method):
 
 
 class _Literature(Method):
-    """An algorithm on arrays. Without `rounds` it takes as many as `pack` of the same alpha, budget and key."""
+    """An algorithm on arrays. Without `rounds` it takes as many as `pack` of the same alpha, budget and key.
+
+    Attributes:
+      solve: the algorithm: values, demands, supply, epsilon, delta, then `rounds` or `alpha` if it has any, `rng`.
+      takes: its settings.
+    """
 
     kind = PACKING
     data = MARKET
-    takes: tuple[str, ...] = ("rounds", "alpha")
+    solve: ClassVar[Callable[..., Solved]]
+    takes: ClassVar[tuple[str, ...]] = ("rounds", "alpha")
 
     def settings(self, settings: Mapping[str, Any]) -> Collection[str]:
         return self.takes
@@ -86,23 +89,20 @@ class _Literature(Method):
     def _run(
         self, config: PackingConfig, rounds: int | None, data: MarketData, repetition: Repetition
     ) -> Outcome:
-        if rounds is None and "rounds" in self.takes:
-            noted = (config, repetition)
-            if noted not in data.notes:
-                data.notes[noted] = _packed(config, data, repetition).rounds
-            rounds = data.notes[noted]
+        own: dict[str, float] = {}
+        if "rounds" in self.takes:
+            own["rounds"] = _rounds_of_pack(config, data, repetition) if rounds is None else rounds
+        elif "alpha" in self.takes:
+            own["alpha"] = config.alpha
         market = (data.values, data.demands, data.supply)
-        return _outcome(self.pack(market, config, rounds or 0, repetition.rng()))
+        return _outcome(type(self).solve(*market, config.epsilon, config.delta, **own, rng=repetition.rng()))
 
-    @abstractmethod
-    def pack(
-        self,
-        market: Arrays,
-        config: PackingConfig,
-        rounds: int,
-        rng: np.random.Generator,
-    ) -> Solved:
-        """The allocation."""
+
+def _rounds_of_pack(config: PackingConfig, data: MarketData, repetition: Repetition) -> int:
+    noted = (config, repetition)
+    if noted not in data.notes:
+        data.notes[noted] = _packed(config, data, repetition).rounds
+    return data.notes[noted]
 
 
 class PackPublished(_Literature):
@@ -110,31 +110,22 @@ class PackPublished(_Literature):
 
     name = "pack-published"
     note = "its steps and its stop look at exact sums"
+    solve = staticmethod(published)
     takes = ("alpha",)
-
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
-        values, demands, b = market
-        return published(values, demands, b, config.epsilon, config.delta, config.alpha, rng)
 
 
 class PackFixedSteps(_Literature):
     """Dual multiplicative weights with one step (Huang and Zhu 2018)."""
 
     name = "pack-fixed-steps"
-
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
-        values, demands, b = market
-        return fixed_steps(values, demands, b, config.epsilon, config.delta, rounds, rng)
+    solve = staticmethod(fixed_steps)
 
 
 class PackGradient(_Literature):
     """Dual gradient descent (Hsu et al.)."""
 
     name = "pack-gradient"
-
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
-        values, demands, b = market
-        return gradient_descent(values, demands, b, config.epsilon, config.delta, rounds, rng)
+    solve = staticmethod(gradient_descent)
 
 
 class PackOnline(_Literature):
@@ -142,8 +133,5 @@ class PackOnline(_Literature):
 
     name = "pack-online"
     parallel = False
+    solve = staticmethod(online)
     takes = ()
-
-    def pack(self, market: Arrays, config: PackingConfig, rounds: int, rng: np.random.Generator) -> Solved:
-        values, demands, b = market
-        return online(values, demands, b, config.epsilon, config.delta, rng)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.in_process import output_batches, run_blocks, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError, naming_arguments, template_of
-from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import kinds_column
 from dpbeam.lab.evaluation.data import HISTOGRAM, HistogramData, PairData, Repetition
 from dpbeam.lab.evaluation.methods import (
     TOP_K,
@@ -49,12 +48,6 @@ def domain_config(
     """The selection of a domain; `others`: settings that are not its own."""
     own = {name: value for name, value in settings.items() if name not in others}
     return SelectionConfig(epsilon, delta, settings.get("selector", DEFAULT_SELECTOR), **own)
-
-
-def public_items(data: PairData) -> Columns:
-    """All items of the data as a public domain. Blocks of bare arrays carry no kinds, so it carries none either."""
-    zeros = np.zeros(len(data.items), np.int64)
-    return {"items": data.items, "counts": zeros, "kinds": kinds_column(b"")}
 
 
 def hub_items(program: Program, data: PairData, repetition: Repetition) -> Outcome:
@@ -95,7 +88,7 @@ class TopK(Method):
         public = plan.config.public_domain
 
         def run(data: PairData, repetition: Repetition) -> Outcome:
-            program = topk_program(plan, public_items(data) if public else None)
+            program = topk_program(plan, public_domain(data.items) if public else None)
             return hub_items(program, data, repetition)
 
         return run

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.counts.gathered import histogram
+from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam import blocks as block_stages
 from dpbeam.engine.beam import messages
 from dpbeam.engine.beam.store import RunFolder
@@ -85,7 +85,7 @@ def chosen_secret(domain_kept: bool, monkeypatch, runs: int = 80) -> tuple[int, 
         )
     settings = TopKConfig(1.0, 0.05, 5, mechanism="cdp-peel", public_domain=True)
     names = pa.array([b"item 0", b"item 1"], pa.large_binary())
-    program = TopKProgram(plan_topk(settings), histogram(names, np.zeros(2, np.int64), b""))
+    program = TopKProgram(plan_topk(settings), public_domain(names))
     others = [(f"user {u}", f"item {u % 2}") for u in range(20)]
     hits = []
     for pairs in ([*others, ("one more", "secret")], others):

@@ -14,11 +14,7 @@ from dpbeam.lab.evaluation.indexed import index_pairs
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from tests.support.datasets import entries
-
-
-def sets_of(*users) -> Csr:
-    offsets = np.concatenate(([0], np.cumsum([len(items) for items in users])))
-    return Csr(offsets.astype(np.int64), np.concatenate([sorted(items) for items in users]).astype(np.int64))
+from tests.support.instances import csr
 
 
 def gaussian_curve(rho: float, sigma: float) -> ReleaseCurve:
@@ -34,7 +30,7 @@ def instances(draw):
     users = draw(st.lists(st.sets(st.integers(0, items - 1), min_size=1), min_size=1, max_size=8))
     caps = np.array([math.nan, *(draw(st.floats(0.1, 1)) for _ in range(items))])
     curve = gaussian_curve(draw(st.floats(0.2, 4)), draw(st.floats(0.1, 2)))
-    return sets_of(*users), items, caps, curve
+    return csr(users), items, caps, curve
 
 
 def random_weights(rng: np.random.Generator, sets: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:
@@ -118,7 +114,7 @@ class TestBothSides:
     @pytest.mark.parametrize("cap", [0.8, 1.0])
     def test_exhaustive_search(self, users, rho, sigma, cap):
         """Three users of two items each: all their directions on a grid."""
-        sets, caps, curve = sets_of(*users), np.array([math.nan, 1.0, cap, 0.6]), gaussian_curve(rho, sigma)
+        sets, caps, curve = csr(users), np.array([math.nan, 1.0, cap, 0.6]), gaussian_curve(rho, sigma)
         angles = np.linspace(math.acos(cap), math.asin(cap), 61)
         pair = np.stack([np.cos(angles), np.sin(angles)])
         weights = [np.zeros((61, 61, 61)) for _ in range(3)]
@@ -136,7 +132,7 @@ class TestBothSides:
 
     def test_items_with_the_same_holders_do_not_rise_together(self):
         """25 users of the same two items: one of them can be released, both cannot."""
-        sets, caps, curve = sets_of(*[{0, 1}] * 25), np.ones(3), gaussian_curve(21, 3.8)
+        sets, caps, curve = csr([{0, 1}] * 25), np.ones(3), gaussian_curve(21, 3.8)
         angles = np.linspace(0, math.pi / 2, 91)
         best = max(float(curve.at(25 * np.array([math.cos(a), math.sin(a)])).sum()) for a in angles)
         together = 2 * norm.cdf((25 / math.sqrt(2) - 21) / 3.8)
@@ -147,7 +143,7 @@ class TestBothSides:
     def test_one_item_by_hand(self):
         """Users of one item give their cap: the chance is that of the sum of caps."""
         caps, curve = np.array([math.nan, 0.7]), gaussian_curve(20, 4)
-        result = allocate(sets_of(*[{0}] * 30), 1, curve, caps)
+        result = allocate(csr([{0}] * 30), 1, curve, caps)
         assert result.at_least == pytest.approx(norm.cdf((30 * 0.7 - 20) / 4), abs=1e-4)
         assert result.at_most >= result.at_least
 
@@ -159,7 +155,7 @@ class TestGaussianFamily:
             once = calibrate_gsu(
                 1.0, 1e-5, (1.0,), (1.0,), preset.delta_gauss_share, max_items, preset.c0, 0.0
             )
-            result = gaussian_family(sets_of(*[{0}] * users), 1, 1.0, 1e-5, max_items=max_items)
+            result = gaussian_family(csr([{0}] * users), 1, 1.0, 1e-5, max_items=max_items)
             chance = norm.cdf((users * once.caps[1] - once.thresholds[0]) / once.sigma)
             assert result.at_least == pytest.approx(chance, abs=1e-4)
             assert result.at_most >= chance
@@ -167,12 +163,12 @@ class TestGaussianFamily:
     @pytest.mark.parametrize("epsilon,delta", [(0.05, 1e-12), (1.0, 1e-5), (10.0, 1e-3)])
     def test_budgets(self, epsilon, delta):
         rng = np.random.default_rng(1)
-        sets = sets_of(*({int(i) for i in rng.zipf(1.3, 8) % 200} for _ in range(300)))
+        sets = csr([{int(i) for i in rng.zipf(1.3, 8) % 200} for _ in range(300)])
         result = gaussian_family(sets, 200, epsilon, delta, max_items=5)
         assert 0 < result.at_least <= result.at_most <= 200
 
     def test_sample_keeps_at_most_d0_items(self):
-        sets = sets_of(range(40), range(3), {7})
+        sets = csr([range(40), range(3), {7}])
         cut = sampled(sets, 5)
         assert cut.degrees.tolist() == [5, 3, 1]
         assert set(cut.links[:5]) < set(range(40)) and list(cut.links[5:]) == [0, 1, 2, 7]
@@ -181,7 +177,7 @@ class TestGaussianFamily:
 
     def test_sample_is_uniform(self):
         """2,000 users of 10 items keep 2: each item 400 times, deviation 18; 6 deviations, 2e-8 false alarms."""
-        cut = sampled(sets_of(*[range(10)] * 2000), 2)
+        cut = sampled(csr([range(10)] * 2000), 2)
         assert np.abs(np.bincount(cut.links) - 400).max() < 108
 
     def test_published_figure(self):

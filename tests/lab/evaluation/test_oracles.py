@@ -21,14 +21,10 @@ from dpbeam.lab.evaluation.oracles import (
     policy_weights,
     visits,
 )
+from tests.support.instances import csr
 
 ROOT = Path(__file__).resolve().parents[3]
 ITEMS = 12
-
-
-def csr(rows: list[list[int]]) -> Csr:
-    offsets = np.cumsum([0] + [len(row) for row in rows])
-    return Csr(offsets, np.array([item for row in rows for item in row], np.int64))
 
 
 def random_sets(seed: int, users: int = 400, items: int = 60) -> tuple[Csr, int]:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from dpbeam.accounting.limits import release_probability_limit
-from dpbeam.kernels.csr import Csr
 from dpbeam.lab.evaluation import released_bit
 from dpbeam.lab.evaluation.allocation import ReleaseCurve
 from dpbeam.lab.evaluation.released_bit import (
@@ -25,6 +24,7 @@ from dpbeam.lab.evaluation.released_bit import (
     weighted_curve,
 )
 from dpbeam.selectors.mad.kernels import MadTables
+from tests.support.instances import csr
 
 
 def renyi(p: float, q: float, order: float) -> float:
@@ -165,15 +165,10 @@ def test_stages_refuse_a_budget_that_no_curve_meets(monkeypatch):
         stages(0.01, 1e-5)
 
 
-def sets_of(rows: list[list[int]]) -> Csr:
-    offsets = np.cumsum([0] + [len(row) for row in rows])
-    return Csr(offsets.astype(np.int64), np.array([item for row in rows for item in row], np.int64))
-
-
 def test_basic_releases_with_the_chances_of_the_curve():
     """800 items of 4 users with one item: binomial, false alarm 1e-7 (5.4 deviations)."""
     items, users = 800, 4
-    sets = sets_of([[item] for item in range(items) for _ in range(users)])
+    sets = csr([[item] for item in range(items) for _ in range(users)])
     chance = float(stages(2.0, 1e-3).last.at(np.array([float(users)]))[0])
     assert 0.02 < chance < 0.5
     released = uniform_bits(sets, items, 2.0, 1e-3, rng=np.random.default_rng(1)).sum()
@@ -188,18 +183,17 @@ def test_basic_releases_with_the_chances_of_the_curve():
 )
 @settings(max_examples=50, deadline=None)
 def test_a_user_moves_the_weights_of_mad_by_at_most_one(rows, tau):
-    rows = [sorted(row) for row in rows]
     tables = MadTables.create(tau=tau, max_adaptive_degree=6, b_min=1.0)
 
     def weights(rows: list[list[int]]) -> np.ndarray:
-        return _mad_weights(sets_of(rows), tables, _equal_weights, 6)
+        return _mad_weights(csr(rows), tables, _equal_weights, 6)
 
     assert np.linalg.norm(weights(rows) - weights(rows[:-1])) <= 1 + 1e-7
 
 
 @pytest.mark.parametrize("method", [mad2r_bits, policy_bits, uniform_bits])
 def test_what_many_hold_is_released_and_what_nobody_shares_is_not(method):
-    sets = sets_of([[0, 1, 2 + user] for user in range(400)])
+    sets = csr([[0, 1, 2 + user] for user in range(400)])
     marks = method(sets, 403, 1.0, 1e-5, rng=np.random.default_rng(2))
     assert marks[:2].all() and not marks[2:].any()  # false alarm: 401 chances of at most 1e-5 / 3
 
@@ -207,7 +201,7 @@ def test_what_many_hold_is_released_and_what_nobody_shares_is_not(method):
 def test_mad2r_gives_more_where_a_heavy_item_takes_weight():
     """Users of one item that all hold and two of 300; means of three keys, as in docs/reference/results.md."""
     rng = np.random.default_rng(3)
-    sets = sets_of([[0, *sorted(1 + rng.choice(300, 2, replace=False))] for _ in range(4000)])
+    sets = csr([[0, *(1 + rng.choice(300, 2, replace=False))] for _ in range(4000)])
     released = {
         method: sum(method(sets, 301, 1.0, 1e-5, rng=np.random.default_rng(key)).sum() for key in range(3))
         for method in (mad2r_bits, uniform_bits)
