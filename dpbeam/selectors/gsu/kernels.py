@@ -22,27 +22,22 @@ class OpenRows:
     """What is left of a block once released items are out.
 
     Attributes:
-      links: of the block, what these rows were made from.
       rows: users that have items left, and these items.
       bars: (rows,) float64 in (0, 1], the cap of each by its degree in the block.
     """
 
-    links: np.ndarray
     rows: Csr
     bars: np.ndarray
 
     @classmethod
-    def of(cls, before: object, rows: Csr, caps: np.ndarray) -> OpenRows:
-        """What an earlier trip has left of these rows, else all of them.
+    def of(cls, rows: Csr, caps: np.ndarray) -> OpenRows:
+        """All of a block.
 
         Args:
-          before: what was left, if anything.
           caps: (largest degree + 1,) float64 in (0, 1], a user's cap by its degree.
         """
-        if isinstance(before, cls) and before.links is rows.links:
-            return before
         full = rows.filled()
-        return cls(rows.links, full, caps.take(full.degrees))
+        return cls(full, caps.take(full.degrees))
 
     def without_released(self, units: np.ndarray) -> tuple[OpenRows, np.ndarray]:
         """Without released items, if they have half of the pairs; and the scores (pairs,) of what is left."""
@@ -50,7 +45,7 @@ class OpenRows:
         if 2 * np.count_nonzero(kept) > len(units):
             return self, units
         rows, bars = _with_bars(self.rows.restrict(kept), self.bars)
-        return OpenRows(self.links, rows, bars), np.compress(kept, units)
+        return OpenRows(rows, bars), np.compress(kept, units)
 
 
 def first_weights(rows: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:

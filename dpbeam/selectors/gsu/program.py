@@ -7,14 +7,22 @@ guarantee: docs/explanation/gsu.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpbeam.accounting.discrete import threshold_surcharge
 from dpbeam.accounting.noise import L2, NoiseSpec
-from dpbeam.engine.program import Keys, Program, ReplyColumn, Touches, mark_released, with_state
-from dpbeam.kernels.columns import Columns
+from dpbeam.engine.program import (
+    Keys,
+    Program,
+    Reply,
+    ReplyColumn,
+    Touches,
+    Weighed,
+    mark_released,
+    with_state,
+)
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS, public_grid
 from dpbeam.kernels.pairs import Block
@@ -86,16 +94,16 @@ class GsuProgram(Program):
     def touches(self, trip: int) -> Touches:
         return Touches(np.arange(1, self.cap + 1), self.caps[1:])
 
-    def weigh(
-        self, trip: int, block: Block, reply: Mapping[str, np.ndarray], keys: Keys
-    ) -> tuple[dict[str, np.ndarray], Columns | None]:
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = Csr(block.offsets, block.links)
         if not trip:
-            block.scratch = None  # of an earlier run
+            block.scratch = OpenRows.of(rows, self.caps)  # what stays in memory loses what is released
             return {"weight": first_weights(rows, self.caps, block.num_items)}, None
-        left = OpenRows.of(block.scratch, rows, self.caps)
-        left, units = left.without_released(reply["score"].take(left.rows.links))
-        block.scratch = left
+        left = block.scratch or OpenRows.of(rows, self.caps)
+        units = reply["score"].take(left.rows.links)
+        if block.scratch is not None:
+            left, units = left.without_released(units)
+            block.scratch = left
         return {"weight": item_weights(left, units, block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
