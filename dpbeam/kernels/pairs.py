@@ -25,6 +25,7 @@ from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
+_FEWEST = 256  # rows that tell how rare items are in messages
 _FEW_RUNS = 64  # ascending runs, up to which to merge them takes less than to sort anew
 _EVEN = 1.25  # times its share of the rows: what the largest of all blocks has, at most, where users have a row each
 _FEW = 8  # a dictionary this many times longer than the rows is not walked through
@@ -328,7 +329,7 @@ def partition_pairs(
       from first (1,) on, and item_fp (m, 2) uint64.
     """
     if len(users):
-        index, dictionary = encode_dictionary(items)
+        index, dictionary = encode_dictionary(items, kept=kept is not None)
         rows = users if isinstance(users, UserRows) else UserRows.of(users, keys.user)
         table: pa.Array | _Entries = dictionary
         if kept is not None:
@@ -379,7 +380,8 @@ def _partition(
     kinds: bytes,
     group: int,
 ) -> Iterator[tuple[int, Columns]]:
-    rare = len(table) <= len(index) < _FREQUENT * len(table)
+    most = _FREQUENT * len(table) - 1 if isinstance(table, _Entries) else len(table)
+    rare = len(table) <= len(index) <= most
     if rare and rows.mostly_single():
         bucket = range_bucket(rows.fp, num_blocks) // group
         sizes = np.bincount(bucket)
@@ -486,34 +488,45 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return segment_rows(begins.take(order), lengths), offsets, user_fp
 
 
-def encode_dictionary(items: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary indices (int32) and values (large_binary) of an array without nulls, as of `as_dictionary`."""
-    items = as_dictionary(items)
+def encode_dictionary(items: pa.Array, *, kept: bool = False) -> tuple[np.ndarray, pa.Array]:
+    """Dictionary indices (int32) and values (large_binary) of an array without nulls; `kept` as of `as_dictionary`."""
+    items = as_dictionary(items, kept=kept)
     dictionary = items.dictionary
     if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
         dictionary = dictionary.cast(pa.large_string())
     return items.indices.to_numpy(), dictionary.cast(pa.large_binary())
 
 
-def as_dictionary(items: pa.Array) -> pa.DictionaryArray:
+def as_dictionary(items: pa.Array, *, kept: bool = False) -> pa.DictionaryArray:
     """An array without nulls as a dictionary that has a value once for TABLE_ROWS rows; a dictionary as it is.
 
-    Where most entries would be of one row alone, each row has an entry of its own.
+    Args:
+      kept: entries stay in this process: where most would be of one row alone, each row has an entry of its own.
     """
     if isinstance(items, pa.ChunkedArray):
         items = items.combine_chunks()
     if pa.types.is_dictionary(items.type):
         return items
-    if _are_rare(items):
-        return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(items), dtype=np.int32)), items)
+    if kept and _are_rare(items, _LOOKED_AT, 1 / 3):
+        return entries_of_rows(items)
     starts = range(0, max(len(items), 1), TABLE_ROWS)
     return join_dictionaries([items.slice(start, TABLE_ROWS).dictionary_encode() for start in starts])
 
 
-def _are_rare(items: pa.Array) -> bool:
-    """Whether a dictionary has an entry for every third row or more, as far as the first rows tell."""
-    seen = items.slice(0, _LOOKED_AT)
-    return 3 * len(seen.dictionary_encode().dictionary) > len(seen)
+def entries_of_rows(items: pa.Array) -> pa.DictionaryArray:
+    """An array without nulls as a dictionary in which each row has an entry of its own."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(items), dtype=np.int32)), items)
+
+
+def are_rare_in_messages(items: pa.Array, messages: int) -> bool:
+    """Whether the rows of a table that one of so many messages has are mostly of different items."""
+    return _are_rare(items, max(TABLE_ROWS // messages, _FEWEST), 0.7)
+
+
+def _are_rare(items: pa.Array, rows: int, share: float) -> bool:
+    """Whether of so many rows, the first, more than this share are of different items."""
+    seen = items.slice(0, rows)
+    return len(seen.dictionary_encode().dictionary) > share * len(seen)
 
 
 def join_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:

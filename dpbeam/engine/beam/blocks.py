@@ -29,9 +29,11 @@ from dpbeam.kernels.kept import KeptItems
 from dpbeam.kernels.pairs import (
     TABLE_ROWS,
     Block,
+    are_rare_in_messages,
     as_dictionary,
     build_block,
     build_complete_block,
+    entries_of_rows,
     join_dictionaries,
     pack_pairs,
     partition_again,
@@ -72,7 +74,7 @@ class _PartitionPairs(RunDoFn):
 
     def start_bundle(self) -> None:
         self._users: list[UserRows] = []
-        self._items = _Items()
+        self._items = _Items(kept=self._kept is not None)
         self._rows = self._bytes = 0
 
     @property
@@ -105,7 +107,9 @@ class _PartitionPairs(RunDoFn):
     def _flush(self) -> Iterator[tuple[int, bytes]]:
         if not self._rows:
             return
-        users, items = UserRows.concat(self._users), self._items.joined()
+        users = UserRows.concat(self._users)
+        alone = self._kept is None and users.mostly_single()
+        items = self._items.joined(math.ceil(self._num_blocks / self._group) if alone else 0)
         self.start_bundle()
         keys, sizes = self._keys.pairs, (self._num_blocks, self._cap)
         parts = partition_pairs(users, items, keys, *sizes, self._kinds, group=self._group, kept=self._kept)
@@ -148,26 +152,34 @@ class _PartitionAgain(RunDoFn):
 
 
 class _Items:
-    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows."""
+    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows.
 
-    def __init__(self) -> None:
+    Args:
+      kept: as of `as_dictionary`.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        self._kept = kept
         self._parts: list[pa.DictionaryArray] = []
         self._plain: list[pa.Array] = []
-        self._waiting = 0  # rows of these
 
     def add(self, items: pa.Array) -> None:
         """The items of one more batch, plain or a dictionary."""
         if pa.types.is_dictionary(items.type):
             self._fold()
             self._parts.append(items)
-            return
-        self._plain.append(items)
-        self._waiting += len(items)
-        if self._waiting >= TABLE_ROWS:
-            self._fold()
+        else:
+            self._plain.append(items)
 
-    def joined(self) -> pa.DictionaryArray:
-        """One column of all batches, in their order."""
+    def joined(self, messages: int = 0) -> pa.DictionaryArray:
+        """One column of all batches, in their order.
+
+        Args:
+          messages: users have a row each and go to so many; plain items that are rare in each of these have an entry
+            for each row. 0: each value has one.
+        """
+        if messages and not self._parts and are_rare_in_messages(self._plain[0], messages):
+            return entries_of_rows(pa.concat_arrays(self._plain))
         self._fold()
         if _DISTINCT * sum(len(part.dictionary) for part in self._parts) < sum(map(len, self._parts)):
             return pa.chunked_array(self._parts).unify_dictionaries().combine_chunks()
@@ -175,9 +187,15 @@ class _Items:
         return join_dictionaries(self._parts)
 
     def _fold(self) -> None:
-        if self._plain:
-            self._parts.append(as_dictionary(pa.concat_arrays(self._plain)))
-            self._plain, self._waiting = [], 0
+        waiting: list[pa.Array] = []
+        for items in self._plain:
+            waiting.append(items)
+            if sum(map(len, waiting)) >= TABLE_ROWS:
+                self._parts.append(as_dictionary(pa.concat_arrays(waiting), kept=self._kept))
+                waiting = []
+        if waiting:
+            self._parts.append(as_dictionary(pa.concat_arrays(waiting), kept=self._kept))
+        self._plain = []
 
 
 class _BuildBlocks(RunDoFn):

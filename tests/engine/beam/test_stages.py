@@ -563,7 +563,19 @@ def test_dictionaries_of_several_batches_join_to_the_same_items(rows, monkeypatc
     plain = [column.dictionary_decode() for column in columns]
     for mixed in (plain, [columns[0], *plain[1:]], [plain[0], columns[1], plain[2]]):
         assert joined(*mixed).to_pylist() == whole.to_pylist()
-    # Batches that come plain share a dictionary, up to so many rows; mostly distinct ones have each row in it.
-    assert len(joined(*plain).dictionary) == (9 if rows == 3 else 4)
+    assert len(joined(*plain).dictionary) == 4  # batches that come plain share a dictionary,
     monkeypatch.setattr(block_stages, "TABLE_ROWS", 1)
-    assert len(joined(*plain).dictionary) == (9 if rows == 3 else len(whole.dictionary))
+    assert len(joined(*plain).dictionary) == len(whole.dictionary)  # up to so many rows
+
+
+@pytest.mark.parametrize(
+    ("different", "messages", "entries"), [(90, 500, 1000), (50, 500, 500), (90, 0, 900)]
+)
+def test_items_that_are_rare_in_a_message_have_an_entry_each(different, messages, entries):
+    """Of 1000 rows, in which so many of a hundred are different."""
+    values = [b"%d" % (n // 100 * 100 + n % different) for n in range(1000)]
+    items = block_stages._Items()
+    for start in range(0, 1000, 250):
+        items.add(pa.array(values[start : start + 250], pa.large_binary()))
+    whole = items.joined(messages)
+    assert whole.to_pylist() == values and len(whole.dictionary) == entries
