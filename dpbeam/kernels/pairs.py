@@ -704,6 +704,11 @@ def _joined_dictionaries(messages: Sequence[Columns]) -> tuple[np.ndarray | None
     return _joined_items(messages, "dictionary"), dictionary
 
 
+def pairs_in(message: Columns) -> int:
+    """How many pairs a message of `partition_pairs` has."""
+    return len(next(message[name] for name in ("item", "entry", "dictionary") if name in message))
+
+
 def _joined_items(messages: Sequence[Columns], entries: str) -> np.ndarray | None:
     """Each pair's entry among those of all messages, of the column `entries`; None where pair i has entry i."""
     if not any("item" in message for message in messages):

@@ -29,6 +29,7 @@ from dpbeam.kernels.pairs import (
     entries_of_rows,
     kinds_column,
     pack_pairs,
+    pairs_in,
     partition_again,
     partition_pairs,
     range_bucket,
@@ -49,10 +50,6 @@ def messages_of(pairs, *, num_blocks=1, cap=100, size=None, keys=KEYS):
         for block, columns in partition_pairs(users, items, keys, num_blocks, cap):
             by_block.setdefault(block, []).append(columns)
     return by_block
-
-
-def pairs_in(message) -> int:
-    return len(next(message[name] for name in ("item", "entry", "dictionary") if name in message))
 
 
 def messages_by_groups(pairs, *, num_blocks, group, cap=100, size=None, chunk=3):

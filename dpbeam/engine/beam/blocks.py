@@ -36,6 +36,7 @@ from dpbeam.kernels.pairs import (
     entries_of_rows,
     join_dictionaries,
     pack_pairs,
+    pairs_in,
     partition_again,
     partition_pairs,
     unpack_pairs,
@@ -139,7 +140,7 @@ class _PartitionAgain(RunDoFn):
         rows = size = 0
         for message in receive(self._store, messages, unpack_pairs):
             held.append(message)
-            rows += len(message["item"] if "item" in message else message["dictionary"])
+            rows += pairs_in(message)
             size += message["dictionary"].nbytes
             if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
                 yield from self._flush(held)
@@ -152,7 +153,7 @@ class _PartitionAgain(RunDoFn):
 
 
 class _Items:
-    """The items of some batches, as dictionaries: of plain batches one for at least TABLE_ROWS rows.
+    """The items of some batches, as dictionaries: of plain batches one for TABLE_ROWS rows.
 
     Args:
       kept: as of `as_dictionary`.
@@ -187,15 +188,11 @@ class _Items:
         return join_dictionaries(self._parts)
 
     def _fold(self) -> None:
-        waiting: list[pa.Array] = []
-        for items in self._plain:
-            waiting.append(items)
-            if sum(map(len, waiting)) >= TABLE_ROWS:
-                self._parts.append(as_dictionary(pa.concat_arrays(waiting), kept=self._kept))
-                waiting = []
-        if waiting:
-            self._parts.append(as_dictionary(pa.concat_arrays(waiting), kept=self._kept))
-        self._plain = []
+        if self._plain:
+            plain = pa.concat_arrays(self._plain)
+            pieces = (plain.slice(start, TABLE_ROWS) for start in range(0, len(plain), TABLE_ROWS))
+            self._parts += [as_dictionary(piece, kept=self._kept) for piece in pieces]
+            self._plain = []
 
 
 class _BuildBlocks(RunDoFn):

@@ -564,7 +564,7 @@ def test_dictionaries_of_several_batches_join_to_the_same_items(rows, monkeypatc
     for mixed in (plain, [columns[0], *plain[1:]], [plain[0], columns[1], plain[2]]):
         assert joined(*mixed).to_pylist() == whole.to_pylist()
     assert len(joined(*plain).dictionary) == 4  # batches that come plain share a dictionary,
-    monkeypatch.setattr(block_stages, "TABLE_ROWS", 1)
+    monkeypatch.setattr(block_stages, "TABLE_ROWS", len(plain[0]))
     assert len(joined(*plain).dictionary) == len(whole.dictionary)  # up to so many rows
 
 
