@@ -177,6 +177,30 @@ def test_users_of_one_row_each_are_sorted_in_their_block(cap, group, monkeypatch
     check_same_blocks(kept, sent, of_kept, cap)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("group", [1, 3])
+def test_rows_of_users_of_one_row_each_keep_their_order(group, kept, monkeypatch):
+    """However many are taken at once: message by message, the rows whose user belongs there."""
+    monkeypatch.setattr(pairs_module, "TABLE_ROWS", 70)
+    users = pa.array([b"user-%d" % i for i in range(1_000)])
+    items = entries_of_rows(pa.array([b"item-%d" % i for i in range(1_000)], pa.large_binary()))
+    fp = fingerprints(KEYS.user, users.cast(pa.large_binary()))
+    place = range_bucket(fp, 11) // group
+    keeper = KeptItems() if kept else None
+    seen = []
+    for number, message in partition_pairs(users, items, KEYS, 11, 5, group=group, kept=keeper):
+        rows = np.flatnonzero(place == number)
+        np.testing.assert_array_equal(message["user_fp"], fp[rows])
+        expected = items.dictionary.take(pa.array(rows))
+        if kept:
+            assert keeper.take(message["entry"] + message["first"]).equals(expected)
+            np.testing.assert_array_equal(message["item_fp"], fingerprints(KEYS.item, expected))
+        else:
+            assert message["dictionary"].equals(expected)
+        seen.append(number)
+    assert seen == sorted(set(place.tolist())) and len(seen) > 3
+
+
 @pytest.mark.parametrize("kept", [KeptItems(), None], ids=["kept", "sent"])
 @pytest.mark.parametrize("whale", [False, True])
 def test_a_user_with_the_rows_of_many_is_cut_among_users_of_one_row(whale, kept):
