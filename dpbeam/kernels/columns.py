@@ -4,14 +4,16 @@ Everything that crosses a shuffle or lies in a private file is encoded here. Not
 writes its whole parent buffer, and pickle is neither self-describing nor stable. Not Arrow IPC: a stream of a few
 short columns takes half a millisecond and 2 kB, and with 10^10 pairs most messages are short.
 
-Layout: a msgpack map from name to (numpy type, raw bytes). Decoded numpy arrays are read-only. Byte strings travel as
-narrow lengths and compressed bytes: items are most of what the first shuffles carry, and a short one would take as
-much in offsets as in text.
+Layout: a msgpack map from name to (numpy type, raw bytes). In more than a few kB the map has sizes in place of the
+bytes, which follow it: they are copied once to be encoded and never to be decoded. Decoded numpy arrays are read-only,
+and may hold all that they were decoded from. Byte strings travel as narrow lengths and compressed bytes: items are most
+of what the first shuffles carry, and a short one would take as much in offsets as in text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -23,6 +25,8 @@ from dpbeam.randomness.prf import string_buffers
 Columns = dict[str, np.ndarray | pa.Array]
 
 _PAIRS, _PLAIN, _ZSTD = "2", "text", "zstd"
+_APART, _ALIGNED = b"\xc1dpb", 8  # nothing that msgpack writes begins so
+_APART_BYTES = 4096  # below, a head of its own takes longer than copies
 _COMPRESS_BYTES = 1024  # below it, headers and calls cost more than they save
 _PIECES = (8, 4, 2, 1)  # bytes, as numpy has them
 _AS_IS, _BITS, _KEPT, _LEAST, _WORDS = "array", "bits", "kept", "least", "words"  # parts of `pack_arrays`
@@ -32,21 +36,107 @@ _NARROW = [
 ]
 
 
-def encode(columns: Mapping[str, np.ndarray | pa.Array]) -> bytes:
+@dataclass(frozen=True)
+class Packed:
+    """A column as a message has it: made once for several messages, or taken from one as it is."""
+
+    cell: tuple
+
+    @classmethod
+    def of(cls, values: np.ndarray | pa.Array) -> Packed:
+        """As `encode` writes these values, which raises what it raises."""
+        return cls(_to_cell(values))
+
+    @classmethod
+    def from_cell(cls, cell: tuple) -> Packed:
+        """Of the parts of a message."""
+        return cls(tuple(part if isinstance(part, str) else memoryview(part) for part in cell))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.cell if not isinstance(part, str))
+
+    def unpack(self) -> np.ndarray | pa.Array:
+        """The values."""
+        return _from_cell(*self.cell)
+
+
+Encodable = Mapping[str, np.ndarray | pa.Array | Packed]
+
+
+def encode(columns: Encodable) -> bytes:
     """Bytes of named arrays: numpy 1-D, numpy (n, 2), or Arrow (large_)binary without nulls.
+
+    Raises:
+      ValueError: an array of another shape or type.
+    """
+    cells = _to_cells(columns)
+    parts = [part for cell in cells.values() for part in cell if not isinstance(part, str)]
+    if sum(part.nbytes for part in parts) < _APART_BYTES:
+        return msgpack.packb(cells)
+    sizes = {
+        n: [part if isinstance(part, str) else part.nbytes for part in cell] for n, cell in cells.items()
+    }
+    head = memoryview(msgpack.packb(sizes))
+    pieces = [_APART, head.nbytes.to_bytes(_ALIGNED - len(_APART), "little")]
+    for part in (head, *parts):
+        pieces += (part, bytes(-part.nbytes % _ALIGNED))
+    return b"".join(pieces)
+
+
+def encode_map(columns: Encodable) -> bytes:
+    """As `encode`, as one map of any size: what is kept for other runs, so that version 1.0 reads it too.
 
     Raises:
       ValueError: an array of another shape or type, or of more than 4 GB.
     """
-    return msgpack.packb({name: _to_cell(values) for name, values in columns.items()})
+    return msgpack.packb(_to_cells(columns))
 
 
-def decode(data: bytes) -> Columns:
-    """The named arrays of `encode`; byte strings become large_binary."""
-    return {name: _from_cell(*cell) for name, cell in msgpack.unpackb(data, use_list=False).items()}
+def decode(data: bytes, packed: str | None = None) -> Columns:
+    """The named arrays of `encode` or `encode_map`; byte strings become large_binary.
+
+    Args:
+      packed: columns whose names begin so stay as they are, `Packed`, for another message or for later.
+
+    Raises:
+      ValueError: these are no bytes of `encode`, or not all.
+    """
+    return {
+        name: _from_cell(*cell) if packed is None or not name.startswith(packed) else Packed.from_cell(cell)
+        for name, cell in _cells(data).items()
+    }
+
+
+def _cells(data: bytes) -> dict[str, tuple]:
+    if not data.startswith(_APART):
+        return msgpack.unpackb(data, use_list=False)
+    view, head_size = memoryview(data), int.from_bytes(data[len(_APART) : _ALIGNED], "little")
+    sizes = msgpack.unpackb(view[_ALIGNED : _ALIGNED + head_size])
+    end = _ALIGNED + head_size + -head_size % _ALIGNED
+
+    def next_part(size: int) -> memoryview:
+        nonlocal end
+        begin, end = end, end + size + -size % _ALIGNED
+        return view[begin : begin + size]
+
+    cells = {
+        n: tuple(part if isinstance(part, str) else next_part(part) for part in cell)
+        for n, cell in sizes.items()
+    }
+    if end != len(data):
+        raise ValueError(f"{len(data)} bytes of columns in place of {end}")
+    return cells
+
+
+def _to_cells(columns: Encodable) -> dict[str, tuple]:
+    return {
+        n: values.cell if isinstance(values, Packed) else _to_cell(values) for n, values in columns.items()
+    }
 
 
 def _to_cell(values: np.ndarray | pa.Array) -> tuple:
+    """Kind, and for byte strings the type of their lengths; then the buffers, as memoryviews."""
     if isinstance(values, pa.Array):
         return _pack_strings(values)
     values = np.asarray(values)
@@ -72,22 +162,20 @@ def _pack_strings(values: pa.Array) -> tuple:
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)) or values.null_count:
         raise ValueError(f"cannot encode an Arrow array of {values.type} with {values.null_count} nulls")
     if not len(values):
-        return _PLAIN, "|u1", b"", b""
+        return _PLAIN, "|u1", memoryview(b""), memoryview(b"")
     offsets, text = string_buffers(values)
     size = int(offsets[-1] - offsets[0])
     lengths = narrow(np.diff(offsets))
     text = text.slice(int(offsets[0]), size) if text is not None and size else b""
-    if size < _COMPRESS_BYTES:
-        return _PLAIN, lengths.dtype.str, lengths.data, memoryview(text)
-    return (
-        _ZSTD,
-        lengths.dtype.str,
-        lengths.data,
-        memoryview(pa.Codec("zstd", compression_level=1).compress(text)),
-    )
+    kind = _PLAIN
+    if size >= _COMPRESS_BYTES:
+        kind, text = _ZSTD, pa.Codec("zstd", compression_level=1).compress(text)
+    return kind, lengths.dtype.str, lengths.data, memoryview(text)
 
 
-def _unpack_strings(kind: str, lengths_type: str, lengths: bytes, text: bytes) -> pa.Array:
+def _unpack_strings(
+    kind: str, lengths_type: str, lengths: bytes | memoryview, text: bytes | memoryview
+) -> pa.Array:
     offsets = np.concatenate(
         [np.zeros(1, np.int64), np.cumsum(np.frombuffer(lengths, lengths_type), dtype=np.int64)]
     )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
-from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.kernels.columns import Columns, decode, encode_map
 from dpbeam.kernels.pairs import range_bucket, rows_at
 from dpbeam.series.state import (
     ACCUMULATORS,
@@ -123,7 +123,7 @@ class PartFiles:
 
     def _write(self, name: str, columns: Columns) -> str:
         try:
-            self.store.write_file(name, encode(columns))
+            self.store.write_file(name, encode_map(columns))
         except FileExistsError:
             # An earlier try of the same step has written the same, unless its input has changed since.
             if digest_of(b"", [self._read(name)]) != digest_of(b"", [columns]):

@@ -25,7 +25,7 @@ from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, param
 from dpbeam.kernels import canonical
-from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.columns import decode, encode_map
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series, series_ledger
 from dpbeam.series.counts import with_counts
@@ -76,7 +76,7 @@ class Made:
         digests = pa.array(self.digests, pa.large_binary())
         state = self.state.to_columns() if self.parts is None else self.state.public_columns()
         parts = {} if self.parts is None else self.parts.to_columns()
-        return encode({**state, **parts, "digests": digests, "closed": np.array([self.closed])})
+        return encode_map({**state, **parts, "digests": digests, "closed": np.array([self.closed])})
 
     @classmethod
     def from_bytes(cls, data: bytes, number: int) -> Made:
@@ -162,7 +162,7 @@ class SeriesWindow:
                 "settings": dict(settings),
             }
             store = SeriesStore.create(
-                _folder(folder), values, key, {_KNOWN: encode({"items": known})}, encrypt=encrypt
+                _folder(folder), values, key, {_KNOWN: encode_map({"items": known})}, encrypt=encrypt
             )
         return cls(plan, number, key, known, settings, store)
 

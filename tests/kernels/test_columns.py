@@ -1,5 +1,6 @@
 """The columnar encoding: round trips of every type, and of packed columns."""
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpbeam.kernels.columns import (
+    Packed,
     decode,
     encode,
+    encode_map,
     pack,
     pack_arrays,
     pack_words,
@@ -186,3 +189,85 @@ def test_packed_arrays_take_what_varies():
     signed = rng.integers(-(2**38), 2**38, n)
     for values, most in ((few, n / 8 + 0.02 * n * 5), (signed, 5 * n), (rng.random(n) < 0.5, n / 8)):
         assert len(encode(pack_arrays({"x": values}))) < most + 100
+
+
+def long_columns(seed=0):
+    """Columns of every kind and of odd lengths, more than a few kB."""
+    rng = np.random.default_rng(seed)
+    return {
+        "bytes": rng.integers(0, 9, 5_003).astype(np.uint8),
+        "none": np.zeros(0, np.float64),
+        "words": rng.integers(-(2**62), 2**62, 1_001),
+        "fp": rng.integers(0, 2**63, (701, 2), dtype=np.uint64),
+        "short": pa.array([b"", b"ab"], pa.large_binary()),
+        "nobody": pa.array([], pa.large_binary()),
+        "text": pa.array([b"item-%d" % i for i in rng.integers(0, 10**6, 3_001)], pa.large_binary()),
+    }
+
+
+def same(left, right):
+    assert list(left) == list(right)
+    for name, values in left.items():
+        if isinstance(values, pa.Array):
+            right[name].validate(full=True)
+            assert right[name].equals(values)
+        else:
+            np.testing.assert_array_equal(right[name], values, strict=True)
+
+
+def test_long_columns_survive_without_a_copy():
+    columns = long_columns()
+    data = encode(columns)
+    decoded = decode(data)
+    same(columns, decoded)
+    for name in ("bytes", "words", "fp"):
+        assert decoded[name].flags.aligned
+        assert np.shares_memory(decoded[name], np.frombuffer(data, np.uint8))
+
+
+@pytest.mark.parametrize("size", [4_000, 4_095, 4_096, 4_200])
+def test_short_and_long_columns_survive(size):
+    columns = {"a": np.arange(size, dtype=np.uint8) % 7}
+    same(columns, decode(encode(columns)))
+
+
+@pytest.mark.parametrize("cut", [1, 8, 4_000])
+def test_bytes_that_are_missing_or_too_many_are_an_error(cut):
+    """An array would else be shorter than it was."""
+    data = encode(long_columns())
+    for other in (data[:-cut], data + bytes(cut)):
+        with pytest.raises(ValueError, match=f"^{len(other)} bytes of columns in place of {len(data)}$"):
+            decode(other)
+
+
+def test_what_version_1_0_wrote_is_read():
+    """Series keep their columns for months: one msgpack map of any size."""
+    columns = long_columns()
+    text = b"".join(columns["text"].to_pylist())
+    lengths = np.array([len(item) for item in columns["text"].to_pylist()], np.uint8)
+    old = {
+        "bytes": ("|u1", columns["bytes"].tobytes()),
+        "none": ("<f8", b""),
+        "words": ("<i8", columns["words"].tobytes()),
+        "fp": ("2<u8", columns["fp"].tobytes()),
+        "short": ("text", "|u1", bytes([0, 2]), b"ab"),
+        "nobody": ("text", "|u1", b"", b""),
+        "text": ("zstd", "|u1", lengths.tobytes(), pa.Codec("zstd").compress(text, asbytes=True)),
+    }
+    same(columns, decode(msgpack.packb(old)))
+    written = msgpack.unpackb(encode_map(columns), use_list=False)
+    assert {name: cell[:-1] for name, cell in written.items()} == {
+        name: cell[:-1] for name, cell in old.items()
+    }
+
+
+@pytest.mark.parametrize("more", [{}, long_columns(1)], ids=["short", "long"])
+def test_packed_columns_go_into_a_message_as_they_are(more):
+    columns = {**more, "items.3": pa.array([b"x" * 700, b"y"], pa.large_binary()), "n": np.arange(9)}
+    data = encode(columns)
+    assert encode({name: Packed.of(values) for name, values in columns.items()}) == data
+    taken = decode(data, "items.")
+    assert [name for name, values in taken.items() if isinstance(values, Packed)] == ["items.3"]
+    assert encode(taken) == data
+    assert taken["items.3"].nbytes == 2 * 2 + 701
+    same(columns, {**taken, "items.3": taken["items.3"].unpack()})
