@@ -6,16 +6,20 @@ messages are dense slices without identities.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.kernels.columns import Columns, pack_arrays
+from dpbeam.kernels.columns import Columns, Encodable, Packed, pack_arrays
 from dpbeam.kernels.csr import running_sums, sums_at
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
+
+PACKED_ITEMS = "items."  # and a number: names of the parts of packed items
 
 
 class Linked(ABC):
@@ -49,7 +53,7 @@ class Shard(Linked):
       per_link: name -> (links,) int64, what each block sent, in the order of `slots`; only where a program's reply
         differs between blocks.
       state: name -> (items,) array, what the program remembers between trips.
-      items: canonical bytes of the items, where loaded; or the numbers under which they are kept, int64.
+      items: canonical bytes of the items, where loaded, maybe packed; or the numbers under which they are kept, int64.
       kinds: what the canonical bytes stand for, as in `Block`.
       broadcast: what the hub last said; set by the engine.
     """
@@ -62,7 +66,7 @@ class Shard(Linked):
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     per_link: dict[str, np.ndarray] = field(default_factory=dict)
     state: dict[str, np.ndarray] = field(default_factory=dict)
-    items: pa.Array | None = None
+    items: pa.Array | LinkedItems | None = None
     kinds: bytes = b""
     broadcast: Columns = field(default_factory=dict)
 
@@ -91,8 +95,21 @@ class Shard(Linked):
         columns.update({f"state.{name}": values for name, values in self.state.items()})
         columns.update({f"broadcast.{name}": values for name, values in self.broadcast.items()})
         if self.items is not None:
-            columns["items"] = self.items
+            columns["items"] = self.items if isinstance(self.items, pa.Array) else self.items.unpack()
         return columns
+
+    def items_columns(self) -> Encodable:
+        """The items as they are stored; decode by `items_of`."""
+        if isinstance(self.items, LinkedItems):
+            return {f"{PACKED_ITEMS}{place}": part for place, part in enumerate(self.items.parts)}
+        return {"items": self.items}
+
+    def items_of(self, columns: Columns) -> pa.Array | LinkedItems:
+        """Inverse of `items_columns`, of columns that stay packed."""
+        if "items" in columns:
+            return columns["items"]
+        parts: list[Any] = [columns[f"{PACKED_ITEMS}{place}"] for place in range(len(self.block_ids))]
+        return LinkedItems(self, parts)
 
     @classmethod
     def from_columns(cls, columns: Columns) -> Shard:
@@ -114,6 +131,43 @@ class Shard(Linked):
         )
 
 
+class LinkedItems:
+    """A shard's items as its blocks sent them, each with its own: packed until somebody asks for some.
+
+    Of an item that several blocks sent, the first one's is looked at: what is released is in most blocks, so most
+    parts are never unpacked.
+
+    Args:
+      linked: whose links say which of them are which item.
+      parts: of each block, in the order of its block_ids.
+    """
+
+    def __init__(self, linked: Linked, parts: Sequence[Packed]):
+        self.parts = parts
+        self._links, self._offsets, self._count = linked.slots, linked.slot_offsets, len(linked)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    def take(self, rows: pa.Array) -> pa.Array:
+        """Some items, by their numbers."""
+        first = np.empty(self._count, np.int64)
+        first[self._links[::-1]] = np.arange(len(self._links) - 1, -1, -1)
+        return _take(self.parts, self._offsets, first.take(rows.to_numpy()))
+
+    def filter(self, mask: pa.Array) -> pa.Array:
+        """The items where `mask`, (items,) bool, is true."""
+        return self.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
+
+    def unpack(self) -> pa.Array:
+        """All of them."""
+        return self.take(pa.array(np.arange(self._count)))
+
+
 def shard_slices(block: Block) -> list[tuple[int, slice]]:
     """(shard, slice of the block's items) for every shard that the block has an item of."""
     return parts_of(block.shard_offsets)
@@ -128,7 +182,7 @@ def parts_of(offsets: np.ndarray) -> list[tuple[int, slice]]:
 def build_shard(
     shard_id: int,
     block_ids: Sequence[int],
-    items: Sequence[pa.Array],
+    items: Sequence[pa.Array] | Sequence[Packed],
     fp: Sequence[np.ndarray],
     kinds: bytes = b"",
 ) -> Shard:
@@ -146,32 +200,38 @@ def build_shard(
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
     parts = [items[i] for i in order]
-    offsets = running_sums([len(part) for part in parts])
+    offsets = running_sums([len(fp[i]) for i in order])
     all_fp = np.concatenate([fp[i] for i in order])
     first, slots, distinct_fp = distinct_fingerprints(all_fp, runs=True)
-    return Shard(
+    shard = Shard(
         id=shard_id,
         fp=distinct_fp,
         block_ids=ids,
         slot_offsets=offsets,
         slots=slots.astype(np.int32),
-        items=_take(parts, offsets, first),
         kinds=kinds,
     )
+    packed = all(isinstance(part, Packed) for part in parts)
+    shard.items = LinkedItems(shard, parts) if packed else _take(parts, offsets, first)
+    return shard
 
 
-def _take(parts: Sequence[pa.Array], offsets: np.ndarray, rows: np.ndarray) -> pa.Array:
-    """Distinct rows of all parts, which begin at `offsets`.
+def _take(parts: Sequence[pa.Array | Packed], offsets: np.ndarray, rows: np.ndarray) -> pa.Array:
+    """Rows of all parts, which begin at `offsets`.
 
     The parts are not concatenated: long items would double a worker's memory.
     """
     used = np.zeros(int(offsets[-1]), bool)
     used[rows] = True
-    chosen = [
-        part.take(pa.array(np.flatnonzero(used[low:high])))
-        for part, low, high in zip(parts, offsets, offsets[1:])
-    ]
-    return pa.concat_arrays(chosen).take(pa.array((np.cumsum(used) - 1)[rows]))
+    chosen = []
+    for part, (low, high) in zip(parts, itertools.pairwise(offsets.tolist()), strict=True):
+        mine = np.flatnonzero(used[low:high])
+        if len(mine):
+            values = part.unpack() if isinstance(part, Packed) else part
+            chosen.append(values.take(pa.array(mine)))
+    if not chosen:
+        return pa.array([], pa.large_binary())
+    return pa.concat_arrays(chosen).take(pa.array((np.cumsum(used) - 1).take(rows)))
 
 
 def sum_messages(

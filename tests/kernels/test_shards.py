@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.kernels.columns import decode, encode
+from dpbeam.kernels.columns import Packed, decode, encode
 from dpbeam.kernels.pairs import PairKeys, build_block, partition_pairs
-from dpbeam.kernels.shards import Shard, build_shard, shard_slices, sum_messages
+from dpbeam.kernels.shards import PACKED_ITEMS, LinkedItems, Shard, build_shard, shard_slices, sum_messages
 from dpbeam.randomness import fingerprints
 from tests.support.instances import batches, random_pairs
 
@@ -46,6 +46,56 @@ def test_shards_partition_the_items_and_link_every_block(blocks, shards):
             bounds = by_id[int(block_id)].shard_offsets
             held = by_id[int(block_id)].items[int(bounds[shard.id]) : int(bounds[shard.id + 1])]
             assert shard.items.take(pa.array(shard.links_of(position))).equals(held)
+
+
+@pytest.fixture(scope="module")
+def packed(blocks):
+    """The shards of blocks that sent their items packed."""
+    parts: dict[int, list] = {}
+    for block in reversed(blocks):
+        for shard, part in shard_slices(block):
+            items, fp = block.items[part.start : part.stop], block.item_fp[part]
+            parts.setdefault(shard, []).append((block.id, Packed.of(items), fp))
+    return [build_shard(s, *zip(*parts[s], strict=True)) for s in sorted(parts)]
+
+
+def test_items_that_came_packed_are_the_same(shards, packed):
+    rng = np.random.default_rng(2)
+    for shard, other in zip(shards, packed, strict=True):
+        items = shard.items
+        assert isinstance(other.items, LinkedItems) and len(other.items) == len(items) > 20
+        np.testing.assert_array_equal(other.fp, shard.fp)
+        np.testing.assert_array_equal(other.slots, shard.slots)
+        assert other.items.unpack().equals(items)
+        for size in (0, 1, 50):  # in any order, also twice
+            rows = pa.array(rng.integers(0, len(items), size))
+            assert other.items.take(rows).equals(items.take(rows))
+        for share in (0, 0.2, 1):
+            mask = pa.array(rng.random(len(items)) < share)
+            assert other.items.filter(mask).equals(items.filter(mask))
+
+
+def test_packed_items_are_stored_as_they_came(shards, packed):
+    for shard, other in zip(shards, packed, strict=True):
+        stored = other.items_columns()
+        assert all(stored[f"{PACKED_ITEMS}{place}"] is part for place, part in enumerate(other.items.parts))
+        again = Shard.from_columns(decode(encode(other.links_columns())))
+        again.items = again.items_of(decode(encode(stored), PACKED_ITEMS))
+        assert again.items.unpack().equals(shard.items)
+        again.items = again.items_of(decode(encode(shard.items_columns()), PACKED_ITEMS))
+        assert again.items.equals(shard.items)
+        assert decode(encode(other.to_columns()))["items"].equals(shard.items)
+
+
+def test_parts_of_which_nothing_is_asked_stay_packed(packed, monkeypatch):
+    """Of an item of several blocks the first one's is taken."""
+    unpacked, unpack = [], Packed.unpack
+    monkeypatch.setattr(Packed, "unpack", lambda self: unpacked.append(self) or unpack(self))
+    for shard in packed:
+        shard.items.take(pa.array(shard.links_of(0)[:3]))
+        assert unpacked.pop() is shard.items.parts[0] and not unpacked
+        shard.items.filter(pa.array(np.zeros(len(shard), bool)))
+        assert not unpacked
 
 
 def test_sums_are_exact_integers(blocks, shards):

@@ -6,6 +6,7 @@ cross it as columns (`dpbeam.kernels.columns`) or Arrow IPC, never as pickles.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,14 @@ from dpbeam.kernels.canonical import one_level
 from dpbeam.kernels.columns import decode, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
+
+
+def _parts(values: Mapping[str, Any]) -> Iterator[Any]:
+    for value in values.values():
+        if isinstance(value, Mapping):
+            yield from _parts(value)
+        else:
+            yield value
 
 
 class _ColumnsCoder(coders.Coder):
@@ -33,8 +42,8 @@ class _ColumnsCoder(coders.Coder):
         return self.kind.from_columns(decode(encoded))
 
     def estimate_size(self, value: Any) -> int:
-        """Bytes of the arrays. Beam samples element sizes; its default encodes the whole element to measure it."""
-        return sum(values.nbytes for values in value.to_columns().values())
+        """Bytes of what is there. Beam samples element sizes; its default encodes the whole element to measure it."""
+        return sum(getattr(part, "nbytes", 0) for part in _parts(vars(value)))
 
     def to_type_hint(self):
         return self.kind

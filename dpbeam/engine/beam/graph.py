@@ -22,16 +22,17 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
+    block_name,
     broadcast_name,
-    built_block,
-    inbox_name,
     keep_block,
     keep_ending,
+    keep_inbox,
+    receivers,
     sliced,
+    stored_block,
 )
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
-from dpbeam.kernels.columns import Columns, encode
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.relays import Relays
 
@@ -173,13 +174,11 @@ class _AllTrips(TripDoFn):
 
 
 class _KeepInbox(TripDoFn):
-    """(block, messages) -> block id; the messages of this trip wait in a file for the next job."""
+    """(block, messages) -> block id; the messages of this trip wait for the next job."""
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[int]:
         number, elements = element
-        messages = [encode(message) for message in receive(self._store, (e for e in elements if e))]
-        inbox: Columns = {"messages": pa.array(messages, pa.large_binary())}
-        self._store.write(inbox_name(number, self._trip), inbox)
+        keep_inbox(self._store, number, self._trip, elements)
         yield number
 
 
@@ -203,19 +202,18 @@ class KeepBlock(TripDoFn):
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
-        keep_block(self._store, self._program, block)
+        keep_block(self._store, self._program, block, receivers(self._stored, block))
         yield number
 
 
 class LoadBlock(TripDoFn):
-    """(block, anything) -> (block, Block) as it was built and kept by `KeepBlock`."""
+    """(block, anything) -> (block, Block) as it was built and kept by `KeepBlock`; its items stay in their file."""
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, Block]]:
         number, _ = element
-        block = built_block(self._store, number, self._keys)
-        if block is None:
+        if not self._store.exists(block_name(number)):
             raise FileNotFoundError(errno.ENOENT, "a block is gone from the run's folder", self._store.path)
-        yield number, block
+        yield number, stored_block(self._store, number, self._keys)
 
 
 class ContinueBlocks(beam.PTransform):

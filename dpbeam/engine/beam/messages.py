@@ -34,6 +34,7 @@ INLINE_BYTES = 1 << 16
 LOCAL_INLINE_BYTES = 1 << 12
 FILE_PREFIX = "sent-"
 PAIRS_PREFIX = f"{FILE_PREFIX}pairs-"
+_REPLIES_PREFIX = f"{FILE_PREFIX}replies-"
 #: Stands for pairs that were let go before they could be sent on.
 PAIRS_GONE = b"\x00gone"
 _PAIRS_GONE_FILE = "pairs-gone"
@@ -44,6 +45,11 @@ _REQUESTS = 16  # at once, to a store that takes milliseconds to answer
 
 class PairsGoneError(Exception):
     """Pairs on their way to blocks were let go: every block of the run is stored."""
+
+
+def replies_prefix(trip: int) -> str:
+    """Files of what shards reply to blocks on a trip: the next job may read them."""
+    return f"{_REPLIES_PREFIX}{trip}-"
 
 
 def inline_bytes(store: RunStore) -> int:
@@ -82,22 +88,28 @@ def send(
 
 
 def receive(
-    store: RunStore, elements: Iterable[bytes], unpack: Callable[[Columns], Any] | None = None
+    store: RunStore,
+    elements: Iterable[bytes],
+    unpack: Callable[[Columns], Any] | None = None,
+    packed: str | None = None,
 ) -> Iterator[Any]:
     """The columns of elements that `send` made, in their order.
 
     Args:
       unpack: inverse of `pack`; messages are then what it returns.
+      packed: as of `decode`.
 
     Raises:
       OSError: a file with messages is gone or too short.
       PairsGoneError: it held pairs that were let go.
     """
     if store.is_local:
-        yield from (_open(store, element, unpack) for element in elements)
+        yield from (_open(store, element, unpack, packed) for element in elements)
         return
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        yield from few_ahead(pool, _REQUESTS + 1, functools.partial(_open, store, unpack=unpack), elements)
+        yield from few_ahead(
+            pool, _REQUESTS + 1, functools.partial(_open, store, unpack=unpack, packed=packed), elements
+        )
 
 
 def let_pairs_go(store: RunStore) -> None:
@@ -120,7 +132,9 @@ def pairs_gone(store: RunStore) -> bool:
     return store.exists(_PAIRS_GONE_FILE)
 
 
-def _open(store: RunStore, element: bytes, unpack: Callable[[Columns], Any] | None) -> Any:
+def _open(
+    store: RunStore, element: bytes, unpack: Callable[[Columns], Any] | None, packed: str | None
+) -> Any:
     if element == PAIRS_GONE:
         raise PairsGoneError
     if element.startswith(_HANDED_OVER):
@@ -133,5 +147,5 @@ def _open(store: RunStore, element: bytes, unpack: Callable[[Columns], Any] | No
             if name.startswith(PAIRS_PREFIX) and pairs_gone(store):
                 raise PairsGoneError from None
             raise
-    columns = decode(element)
+    columns = decode(element, packed)
     return unpack(columns) if unpack else columns

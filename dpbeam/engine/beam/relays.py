@@ -12,9 +12,10 @@ from typing import ClassVar
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.messages import receive, replies_prefix, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.trips import (
+    by_receiver,
     first_items,
     gathered,
     messages_of_replies,
@@ -55,7 +56,9 @@ class _SumOfBlocks(_RelayDoFn):
         relay = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
         sums = sum_messages(relay, names, unpacked_sums(names, messages))
-        parts = messages_of_sums(relay.id, self._trip, relay.shard_slices(), sums, relay.items, relay.kinds)
+        slices = relay.shard_slices()
+        items = by_receiver(relay, slices)
+        parts = messages_of_sums(relay.id, self._trip, slices, sums, items, relay.kinds)
         yield from send(self._store, parts)
 
     def _first(self, number: int, messages: dict[int, Columns]) -> Relay:
@@ -81,7 +84,8 @@ class _ReplyToBlocks(_RelayDoFn):
         values = replied(
             f"relay {number}", self._trip, replies, dict(relay.shard_slices()), columns, len(relay)
         )
-        yield from send(self._store, messages_of_replies(relay, self._trip, values, columns))
+        messages = messages_of_replies(relay, self._trip, values, columns)
+        yield from send(self._store, messages, replies_prefix(self._trip))
 
 
 class _PassTurn(_RelayDoFn):

@@ -25,7 +25,7 @@ from apache_beam.io.filesystem import BeamIOError
 from dpbeam.engine.beam import owner
 from dpbeam.engine.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError, complain
-from dpbeam.kernels.columns import Columns, decode, encode
+from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import RunKey
 from dpbeam.storage import FileSystems
@@ -249,11 +249,12 @@ class RunStore:
             raise OSError(f"{name}: ends {size - len(data)} bytes too early")
         return data
 
-    def write(self, name: str, columns: Columns) -> None:
+    def write(self, name: str, columns: Encodable) -> None:
         self.write_bytes(name, encode(columns))
 
-    def read(self, name: str) -> Columns:
-        return decode(self.read_bytes(name))
+    def read(self, name: str, packed: str | None = None) -> Columns:
+        """The columns of a file; `packed` as of `decode`."""
+        return decode(self.read_bytes(name), packed)
 
     def run_key(self) -> RunKey:
         """The key of the run.

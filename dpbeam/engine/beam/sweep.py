@@ -1,8 +1,9 @@
 """What a run's folder need not hold any longer, once one of a chain of jobs has ended.
 
 Inside a job an engine may run any earlier stage again: nothing may go. The end of a job is a line that no retry
-crosses: what the next job reads is in the inboxes of its blocks, the blocks, the shards and their last states.
-Everything else of the trips before goes: the messages, which are most of the folder, older states, inboxes.
+crosses: what the next job reads is in the inboxes of its blocks and the replies that these point to, the blocks, the
+shards and their last states. Everything else of the trips before goes: other messages, which are most of the folder,
+older states, inboxes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from dpbeam.engine.beam.messages import FILE_PREFIX
+from dpbeam.engine.beam.messages import FILE_PREFIX, replies_prefix
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trips import last_shard_trip
 from dpbeam.engine.program import Program
@@ -38,5 +39,5 @@ def unneeded(program: Program, trip: int, names: Iterable[str]) -> Iterator[str]
                 kept = False
             if written < trip and not kept:
                 yield name
-        elif name.startswith(FILE_PREFIX):
+        elif name.startswith(FILE_PREFIX) and not name.startswith(replies_prefix(trip - 1)):
             yield name

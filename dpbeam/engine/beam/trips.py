@@ -10,7 +10,6 @@ receiver checks that all came: a missing message would mean missing noise.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,21 +17,41 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.beam.messages import let_pairs_go, receive, send
+from dpbeam.engine.beam.messages import let_pairs_go, receive, replies_prefix, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
 from dpbeam.engine.program import Keys, Program, ReplyColumn, add_noise, replies_by_link, reply_to
-from dpbeam.kernels.columns import Columns, decode, pack, rows_within, unpack, unpack_arrays
+from dpbeam.kernels.columns import (
+    Columns,
+    Encodable,
+    Packed,
+    pack,
+    rows_within,
+    unpack,
+    unpack_arrays,
+)
 from dpbeam.kernels.pairs import Block, common_kinds, kinds_column
-from dpbeam.kernels.relays import relay_slices
-from dpbeam.kernels.shards import Linked, Shard, build_shard, link_messages, shard_slices, sum_messages
+from dpbeam.kernels.relays import Relay, relay_slices
+from dpbeam.kernels.shards import (
+    PACKED_ITEMS,
+    Linked,
+    Shard,
+    build_shard,
+    link_messages,
+    shard_slices,
+    sum_messages,
+)
 from dpbeam.randomness import fingerprints
 
 # Released items leave in batches of about this size: engines hold many at once.
 RELEASED_BYTES = 1_000_000
 #: Stands for messages that lie in a block's inbox file, at the beginning of a job that goes on with a run.
 IN_INBOX = b"\x00inbox"
+
+
+# A sender's items by receiver, packed or not.
+ItemsByReceiver = Mapping[int, pa.Array | Packed]
 
 
 def block_name(block: int) -> str:
@@ -46,7 +65,7 @@ def items_name(block: int) -> str:
 
 
 def inbox_name(block: int, trip: int) -> str:
-    """File of the messages that a block is to receive on `trip`."""
+    """File of what a block is to receive on `trip`."""
     return f"block-{block}-inbox-{trip}"
 
 
@@ -90,8 +109,8 @@ class _BlockDoFn(TripDoFn):
 
     _reply: dict[str, np.ndarray]  # of the element at work
 
-    def _send(self, block: Block, first: bool) -> Iterator[tuple[int, bytes]]:
-        """Weigh, keep the state, and send to shards or hub."""
+    def _send(self, block: Block, items: ItemsByReceiver | None = None) -> Iterator[tuple[int, bytes]]:
+        """Weigh, keep the state, and send to shards or hub; with the items, the first time."""
         trip, program = self._trip, self._program
         sums, state = program.weigh(trip, block, self._reply, self._keys)
         if state is not None:
@@ -102,18 +121,20 @@ class _BlockDoFn(TripDoFn):
             summary = program.summarise(trip, block, self._keys)
             yield from send(self._store, [(0, addressed(block.id, trip) | summary)])
         else:
-            yield from send(self._store, self._messages(block, sums, first))
+            slices = receivers(self._stored, block)
+            messages = messages_of_sums(block.id, self._trip, slices, sums, items, block.kinds)
+            yield from send(self._store, messages)
 
-    def _messages(
-        self, block: Block, sums: dict[str, np.ndarray], first: bool
-    ) -> Iterator[tuple[int, Columns]]:
-        items = block.items if first else None
-        return messages_of_sums(block.id, self._trip, self._slices(block), sums, items, block.kinds)
 
-    def _slices(self, block: Block) -> list[tuple[int, slice]]:
-        """(receiver, slice of the block's items): its shards, or the relays before them."""
-        relays = self._stored.relays
-        return shard_slices(block) if relays is None else relay_slices(block, relays)
+def receivers(stored: StoredProgram, block: Block) -> list[tuple[int, slice]]:
+    """(receiver, slice of the block's items): its shards, or the relays before them."""
+    return shard_slices(block) if stored.relays is None else relay_slices(block, stored.relays)
+
+
+def by_receiver(sender: Block | Relay, slices: Iterable[tuple[int, slice]]) -> dict[int, pa.Array] | None:
+    """The items that go to each receiver; None where the sender has them not."""
+    items = sender.items
+    return None if items is None else {receiver: items[part.start : part.stop] for receiver, part in slices}
 
 
 def messages_of_sums(
@@ -121,30 +142,45 @@ def messages_of_sums(
     trip: int,
     slices: Iterable[tuple[int, slice]],
     sums: Mapping[str, np.ndarray],
-    items: pa.Array | None,
+    items: ItemsByReceiver | None,
     kinds: bytes,
-) -> Iterator[tuple[int, Columns]]:
-    """(receiver, message) for every receiver and its slice of the sender's items; with the items, where given."""
+) -> Iterator[tuple[int, Encodable]]:
+    """(receiver, message) for every receiver and its slice of the sender's items; with the items, where said."""
     for receiver, part in slices:
-        message = addressed(sender, trip)
+        message: dict[str, np.ndarray | pa.Array | Packed] = {**addressed(sender, trip)}
         for name, values in sums.items():
             message.update(pack(name, values[part]))
         if items is not None:
-            message["items"] = items[part.start : part.stop]
+            message["items"] = items[receiver]
             message["kinds"] = kinds_column(kinds)
         yield receiver, message
 
 
-def keep_block(store: RunStore, program: Program, block: Block) -> None:
-    """Store a block as it was built.
+def keep_block(
+    store: RunStore, program: Program, block: Block, slices: Sequence[tuple[int, slice]]
+) -> ItemsByReceiver | None:
+    """Store a block as it was built; returns its items as messages carry them.
 
     Where the first trip sends its items, they lie in a file of their own, which no later trip reads but to learn who
-    they are; otherwise they are part of the block, and that file has their fingerprints.
+    they are: in the parts that messages carry, so that text is packed once. Otherwise they are part of the block, and
+    that file has their fingerprints.
     """
-    apart = bool(program.sum_names(0)) and block.items is not None
+    items, parts = by_receiver(block, slices), {}
+    if items is not None and program.sum_names(0):
+        parts = {receiver: Packed.of(part) for receiver, part in items.items()}
     # Who sees the block's own file finds the other one too.
-    store.write(items_name(block.id), {"items": block.items} if apart else {"item_fp": block.item_fp})
-    store.write(block_name(block.id), block.to_columns(with_items=not apart, with_identity=False))
+    named = {f"{PACKED_ITEMS}{receiver}": part for receiver, part in parts.items()}
+    store.write(items_name(block.id), named or {"item_fp": block.item_fp})
+    store.write(block_name(block.id), block.to_columns(with_items=not parts, with_identity=False))
+    return parts or items
+
+
+def kept_items(store: RunStore, block: Block, slices: Sequence[tuple[int, slice]]) -> ItemsByReceiver | None:
+    """What `keep_block` returned, of a stored block."""
+    if block.items is not None:
+        return by_receiver(block, slices)
+    columns = store.read(items_name(block.id), PACKED_ITEMS)
+    return {receiver: columns[f"{PACKED_ITEMS}{receiver}"] for receiver, _ in slices}
 
 
 def keeps_blocks(program: Program) -> bool:
@@ -161,10 +197,15 @@ class _FirstWeights(_BlockDoFn):
 
     def process(self, element: tuple[int, Block]) -> Iterator[tuple[int, bytes]]:
         block = element[1]
-        if not self._kept and keeps_blocks(self._program):
-            keep_block(self._store, self._program, block)
+        slices = receivers(self._stored, block)
+        if self._kept:
+            items = kept_items(self._store, block, slices)
+        elif keeps_blocks(self._program):
+            items = keep_block(self._store, self._program, block, slices)
+        else:
+            items = by_receiver(block, slices)
         self._reply = {}
-        yield from self._send(block, first=True)
+        yield from self._send(block, items)
 
 
 class _LaterWeights(_BlockDoFn):
@@ -177,23 +218,34 @@ class _LaterWeights(_BlockDoFn):
             return
         block = load_block(self._store, self._program, number, self._trip, self._keys)
         self._reply = self._replies(block, elements)
-        yield from self._send(block, first=False)
+        yield from self._send(block)
 
     def _replies(self, block: Block, elements: Iterable[bytes]) -> dict[str, np.ndarray]:
         columns = self._program.reply_columns.get(self._trip - 1)
         if columns is None:
             return {}
-        messages = self._received(block.id, elements)
-        slices = dict(self._slices(block))
+        messages = receive(self._store, self._waiting(block.id, elements))
+        slices = dict(receivers(self._stored, block))
         return replied(f"block {block.id}", self._trip - 1, messages, slices, columns, block.num_items)
 
-    def _received(self, number: int, elements: Iterable[bytes]) -> Iterator[Columns]:
-        for first in (rest := iter(elements)):
-            if first == IN_INBOX:  # it comes alone
-                inbox = self._store.read(inbox_name(number, self._trip))
-                yield from map(decode, pa.array(inbox["messages"]).to_pylist())
+    def _waiting(self, number: int, elements: Iterable[bytes]) -> Iterator[bytes]:
+        """The elements, or those that wait in the block's inbox."""
+        for element in elements:
+            if element == IN_INBOX:  # it comes alone
+                yield from read_inbox(self._store, number, self._trip)
             else:
-                yield from receive(self._store, itertools.chain([first], rest))
+                yield element
+
+
+def keep_inbox(store: RunStore, number: int, trip: int, elements: Iterable[bytes]) -> None:
+    """Keep what a block is to receive on `trip` for the next job: messages, and references to those in files."""
+    kept = pa.array([element for element in elements if element], pa.large_binary())
+    store.write(inbox_name(number, trip), {"elements": kept})
+
+
+def read_inbox(store: RunStore, number: int, trip: int) -> list[bytes]:
+    """What `keep_inbox` kept."""
+    return pa.array(store.read(inbox_name(number, trip))["elements"]).to_pylist()
 
 
 def replied(
@@ -251,7 +303,7 @@ def stored_block(store: RunStore, number: int, keys: Keys) -> Block:
 
     def identity() -> np.ndarray:
         columns = store.read(items_name(number))
-        return columns["item_fp"] if "item_fp" in columns else fingerprints(keys.pairs.item, columns["items"])
+        return columns["item_fp"] if "item_fp" in columns else fingerprints(keys.pairs.item, _joined(columns))
 
     return Block.from_columns(store.read(block_name(number)), identity)
 
@@ -262,8 +314,13 @@ def built_block(store: RunStore, number: int, keys: Keys) -> Block | None:
         return None
     block = stored_block(store, number, keys)
     if block.items is None:
-        block.items = store.read(items_name(number))["items"]
+        block.items = _joined(store.read(items_name(number)))
     return block
+
+
+def _joined(items: Columns) -> pa.Array:
+    """All items of a block, of the parts that `keep_block` wrote: receivers have them in the block's order."""
+    return pa.concat_arrays(list(items.values()))
 
 
 def load_block(store: RunStore, program: Program, number: int, trip: int, keys: Keys) -> Block:
@@ -309,7 +366,7 @@ def first_items(
 ) -> tuple[list[int], list[pa.Array], list[np.ndarray], bytes]:
     """Blocks, their items, the items' fingerprints, and their kinds, of the messages of the first trip."""
     items = [message["items"] for message in messages.values()]
-    fp = [fingerprints(keys.pairs.item, part) for part in items]
+    fp = [fingerprints(keys.pairs.item, i.unpack() if isinstance(i, Packed) else i) for i in items]
     return list(messages), items, fp, common_kinds(messages.values())
 
 
@@ -320,7 +377,8 @@ class _SumByItem(TripDoFn):
         number, encoded = element
         if self._trip == 0 and keeps_blocks(self._program):
             let_pairs_go(self._store)  # every block has sent, and so is stored
-        messages = gathered(f"shard {number}", self._trip, receive(self._store, encoded))
+        received = receive(self._store, encoded, packed="items" if self._trip == 0 else None)
+        messages = gathered(f"shard {number}", self._trip, received)
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
         sums = unpacked_sums(names, messages)
@@ -338,7 +396,7 @@ class _SumByItem(TripDoFn):
         shard.state = unpack_arrays(state, len(shard))
         shard.broadcast = last_broadcast(self._program, self._store, self._trip)
         if not any(self._program.sum_names(trip) for trip in range(self._trip + 1, self._program.trips)):
-            shard.items = self._store.read(f"shard-{number}-items")["items"]
+            shard.items = shard.items_of(self._store.read(f"shard-{number}-items", PACKED_ITEMS))
         return shard
 
 
@@ -402,10 +460,11 @@ class _Reply(TripDoFn):
         shard, values = self._program.reply(self._trip, shard)
         if self._trip == 0:
             self._store.write(f"shard-{number}", shard.links_columns())
-            self._store.write(f"shard-{number}-items", {"items": shard.items})
+            self._store.write(f"shard-{number}-items", shard.items_columns())
         self._store.write(f"shard-{number}-state-{self._trip}", shard.state_columns())
         columns = self._program.reply_columns[self._trip]
-        yield from send(self._store, messages_of_replies(shard, self._trip, values, columns))
+        messages = messages_of_replies(shard, self._trip, values, columns)
+        yield from send(self._store, messages, replies_prefix(self._trip))
 
 
 def messages_of_replies(

@@ -195,10 +195,10 @@ def test_replies_on_a_store_are_fetched_several_at_once(store):
 
     sent = letters([2 * LIMIT] * 6)
     elements = (data for _, data in send(store, sent))
-    weigh = trips._LaterWeights(StoredProgram(Elsewhere(store.path), "program"), 1)
-    for (_, columns), received in zip(sent, weigh._received(0, elements), strict=True):
+    weigh = trips._LaterWeights(StoredProgram(elsewhere := Elsewhere(store.path), "program"), 1)
+    for (_, columns), received in zip(sent, receive(elsewhere, weigh._waiting(0, elements)), strict=True):
         same(columns, received)
-    assert list(weigh._received(0, [])) == []
+    assert list(receive(elsewhere, weigh._waiting(0, []))) == []
 
 
 def test_a_worker_that_outlives_the_run_does_not_bring_its_folder_back(tmp_path):

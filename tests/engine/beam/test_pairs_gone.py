@@ -14,6 +14,7 @@ from dpbeam.engine.beam.blocks import PartitionByUser, SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import FILE_PREFIX, PAIRS_GONE, PAIRS_PREFIX, let_pairs_go, pairs_gone
 from dpbeam.engine.beam.store import RunFolder
+from dpbeam.kernels.shards import shard_slices
 from dpbeam.randomness import RunKey
 from tests.engine.beam.test_stages import KEY, batches_of, options, plan_of, sample_pairs
 
@@ -55,7 +56,7 @@ def build(store, parts):
 
 def keep(store, blocks, name="mad2r"):
     for block in blocks.values():
-        trips.keep_block(store, plan_of(name).program, block)
+        trips.keep_block(store, plan_of(name).program, block, shard_slices(block))
 
 
 def assert_same(blocks, others):

@@ -20,9 +20,9 @@ from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
-from dpbeam.kernels.columns import encode, pack
+from dpbeam.kernels.columns import Packed, encode, pack
 from dpbeam.kernels.pairs import Block, partition_again, partition_pairs, unpack_pairs
-from dpbeam.kernels.shards import Shard
+from dpbeam.kernels.shards import LinkedItems, Shard
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
@@ -405,7 +405,7 @@ class TestMessages:
     def test_sums(self):
         [(number, shard)] = self.first.process((3, [self.message(7), self.message(2, items=("b", "c"))]))
         assert number == shard.id == 3
-        by_item = dict(zip(shard.items.to_pylist(), shard.sums["weight"].tolist()))
+        by_item = dict(zip(shard.items.unpack().to_pylist(), shard.sums["weight"].tolist()))
         assert by_item == {b"a": 1, b"b": 3, b"c": 2}
 
     def test_a_block_that_speaks_twice_is_refused(self):
@@ -422,7 +422,7 @@ class TestMessages:
             program = plan_of("dp-sips published").program
             run.store.write("shard-3", shard.links_columns())
             run.store.write("shard-3-state-0", {})
-            run.store.write("shard-3-items", {"items": shard.items})
+            run.store.write("shard-3-items", shard.items_columns())
             later = trips._SumByItem(StoredProgram.put(run.store, program), 1)
             later.setup()
             with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
@@ -539,6 +539,25 @@ def test_coders_round_trip():
     assert back.items == shard.items and back.kinds == b"k" and back.id == 2
     np.testing.assert_array_equal(back.state["found"], [True, False])
     np.testing.assert_array_equal(back.sums["w"], [5, 6])
+
+
+def test_to_say_how_large_an_element_is_reads_and_unpacks_nothing():
+    """Beam asks in the middle of a run."""
+
+    def unread(*_):
+        raise AssertionError("read")
+
+    class Unread(Packed):
+        unpack = unread
+
+    block = Block.unread(3)
+    block.identity, block.state = unread, {"x": np.zeros(100)}
+    links = np.zeros(7, np.int32)
+    shard = Shard(0, np.zeros((1, 2), np.uint64), np.array([3]), np.array([0, 7]), links)
+    part = Unread.of(pa.array([b"abc"] * 7, pa.large_binary()))
+    shard.items = LinkedItems(shard, [part])
+    assert BlockCoder().estimate_size(block) == 800 + 8 + 8
+    assert ShardCoder().estimate_size(shard) == 16 + 8 + 16 + 28 + 7 + 21
 
 
 def joined(*columns):
