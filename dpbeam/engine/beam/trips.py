@@ -145,7 +145,7 @@ def messages_of_sums(
     items: ItemsByReceiver | None,
     kinds: bytes,
 ) -> Iterator[tuple[int, Encodable]]:
-    """(receiver, message) for every receiver and its slice of the sender's items; with the items, where said."""
+    """(receiver, message) for every receiver and its slice of the sender's items; with the items, if any."""
     for receiver, part in slices:
         message: dict[str, np.ndarray | pa.Array | Packed] = {**addressed(sender, trip)}
         for name, values in sums.items():
@@ -363,10 +363,11 @@ class WeightPerUser(beam.PTransform):
 
 def first_items(
     messages: dict[int, Columns], keys: Keys
-) -> tuple[list[int], list[pa.Array], list[np.ndarray], bytes]:
-    """Blocks, their items, the items' fingerprints, and their kinds, of the messages of the first trip."""
-    items = [message["items"] for message in messages.values()]
-    fp = [fingerprints(keys.pairs.item, i.unpack() if isinstance(i, Packed) else i) for i in items]
+) -> tuple[list[int], list[pa.Array | Packed], list[np.ndarray], bytes]:
+    """Blocks, their items as they came, their fingerprints, and their kinds, of the messages of the first trip."""
+    items: list[pa.Array | Packed] = [message["items"] for message in messages.values()]
+    values = (part.unpack() if isinstance(part, Packed) else part for part in items)
+    fp = [fingerprints(keys.pairs.item, part) for part in values]
     return list(messages), items, fp, common_kinds(messages.values())
 
 
