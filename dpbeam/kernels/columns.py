@@ -12,7 +12,7 @@ of what the first shuffles carry, and a short one would take as much in offsets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,17 +93,17 @@ def encode_map(columns: Encodable) -> bytes:
     return msgpack.packb(_to_cells(columns))
 
 
-def decode(data: bytes, packed: str | None = None) -> Columns:
+def decode(data: bytes, packed: Callable[[str], bool] | None = None) -> Columns:
     """The named arrays of `encode` or `encode_map`; byte strings become large_binary.
 
     Args:
-      packed: columns whose names begin so stay as they are, `Packed`, for another message or for later.
+      packed: columns of which it is true stay as they are, `Packed`, for another message or for later.
 
     Raises:
       ValueError: these are no bytes of `encode`, or not all.
     """
     return {
-        name: _from_cell(*cell) if packed is None or not name.startswith(packed) else Packed.from_cell(cell)
+        name: Packed.from_cell(cell) if packed is not None and packed(name) else _from_cell(*cell)
         for name, cell in _cells(data).items()
     }
 

@@ -463,7 +463,9 @@ def unpack_pairs(columns: Columns) -> Columns:
     steps[:1] = columns["user.first"]
     np.cumsum(steps, out=fp[:, 0])
     fp[:, 1] = second
-    rest: Columns = {name: columns[name] for name in ("item", "dictionary", "kinds") if name in columns}
+    rest: Columns = {name: columns[name] for name in ("dictionary", "kinds")}
+    if "item" in columns:
+        rest["item"] = np.array(columns["item"])  # a view would hold the whole message
     return {"user_fp": fp, "rows": unpack("rows", columns, np.int32, 1), **rest}
 
 

@@ -20,6 +20,12 @@ from dpbeam.kernels.csr import running_sums, sums_at
 from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
 
 PACKED_ITEMS = "items."  # and a number: names of the parts of packed items
+_RARE = 6  # links of an item, up to which packed text of all takes about as much as that of the distinct ones
+
+
+def is_packed_items(name: str) -> bool:
+    """Whether a column is a part of packed items."""
+    return name.startswith(PACKED_ITEMS)
 
 
 class Linked(ABC):
@@ -154,13 +160,21 @@ class LinkedItems:
         return sum(part.nbytes for part in self.parts)
 
     def take(self, rows: pa.Array) -> pa.Array:
-        """Some items, by their numbers."""
+        """Some items, by their numbers.
+
+        Raises:
+          IndexError: no item has such a number.
+        """
+        if len(rows) and rows.to_numpy().min() < 0:
+            raise IndexError(f"items have numbers from 0 to {self._count - 1}")
         first = np.empty(self._count, np.int64)
         first[self._links[::-1]] = np.arange(len(self._links) - 1, -1, -1)
         return _take(self.parts, self._offsets, first.take(rows.to_numpy()))
 
     def filter(self, mask: pa.Array) -> pa.Array:
-        """The items where `mask`, (items,) bool, is true."""
+        """The items where `mask`, (items,) bool, is true. Raises ValueError where it has another length."""
+        if len(mask) != self._count:
+            raise ValueError(f"a mask of {len(mask)} for {self._count} items")
         return self.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
 
     def unpack(self) -> pa.Array:
@@ -211,7 +225,7 @@ def build_shard(
         slots=slots.astype(np.int32),
         kinds=kinds,
     )
-    packed = all(isinstance(part, Packed) for part in parts)
+    packed = all(isinstance(part, Packed) for part in parts) and len(slots) <= _RARE * len(shard)
     shard.items = LinkedItems(shard, parts) if packed else _take(parts, offsets, first)
     return shard
 

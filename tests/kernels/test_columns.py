@@ -266,7 +266,7 @@ def test_packed_columns_go_into_a_message_as_they_are(more):
     columns = {**more, "items.3": pa.array([b"x" * 700, b"y"], pa.large_binary()), "n": np.arange(9)}
     data = encode(columns)
     assert encode({name: Packed.of(values) for name, values in columns.items()}) == data
-    taken = decode(data, "items.")
+    taken = decode(data, "items.3".__eq__)
     assert [name for name, values in taken.items() if isinstance(values, Packed)] == ["items.3"]
     assert encode(taken) == data
     assert taken["items.3"].nbytes == 2 * 2 + 701

@@ -6,7 +6,15 @@ import pytest
 
 from dpbeam.kernels.columns import Packed, decode, encode
 from dpbeam.kernels.pairs import PairKeys, build_block, partition_pairs
-from dpbeam.kernels.shards import PACKED_ITEMS, LinkedItems, Shard, build_shard, shard_slices, sum_messages
+from dpbeam.kernels.shards import (
+    PACKED_ITEMS,
+    LinkedItems,
+    Shard,
+    build_shard,
+    is_packed_items,
+    shard_slices,
+    sum_messages,
+)
 from dpbeam.randomness import fingerprints
 from tests.support.instances import batches, random_pairs
 
@@ -80,11 +88,30 @@ def test_packed_items_are_stored_as_they_came(shards, packed):
         stored = other.items_columns()
         assert all(stored[f"{PACKED_ITEMS}{place}"] is part for place, part in enumerate(other.items.parts))
         again = Shard.from_columns(decode(encode(other.links_columns())))
-        again.items = again.items_of(decode(encode(stored), PACKED_ITEMS))
+        again.items = again.items_of(decode(encode(stored), is_packed_items))
         assert again.items.unpack().equals(shard.items)
-        again.items = again.items_of(decode(encode(shard.items_columns()), PACKED_ITEMS))
+        again.items = again.items_of(decode(encode(shard.items_columns()), is_packed_items))
         assert again.items.equals(shard.items)
         assert decode(encode(other.to_columns()))["items"].equals(shard.items)
+
+
+def test_packed_items_refuse_what_arrow_refuses(packed):
+    items = packed[0].items
+    for rows in ([-1], [len(items)]):
+        with pytest.raises(IndexError):
+            items.take(pa.array(rows))
+    with pytest.raises(ValueError, match=f"a mask of 3 for {len(items)} items"):
+        items.filter(pa.array([True] * 3))
+
+
+@pytest.mark.parametrize(("blocks", "kept"), [(6, True), (7, False)])
+def test_items_of_many_blocks_are_kept_once(blocks, kept):
+    """What all have, and as often, would else take as much as all messages."""
+    items = pa.array([b"a", b"b"], pa.large_binary())
+    fp = np.array([[1, 2], [3, 4]], np.uint64)
+    shard = build_shard(0, list(range(blocks)), [Packed.of(items)] * blocks, [fp] * blocks)
+    assert isinstance(shard.items, LinkedItems) == kept
+    assert (shard.items.unpack() if kept else shard.items).equals(items)
 
 
 def test_parts_of_which_nothing_is_asked_stay_packed(packed, monkeypatch):

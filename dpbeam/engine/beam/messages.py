@@ -91,7 +91,7 @@ def receive(
     store: RunStore,
     elements: Iterable[bytes],
     unpack: Callable[[Columns], Any] | None = None,
-    packed: str | None = None,
+    packed: Callable[[str], bool] | None = None,
 ) -> Iterator[Any]:
     """The columns of elements that `send` made, in their order.
 
@@ -133,7 +133,10 @@ def pairs_gone(store: RunStore) -> bool:
 
 
 def _open(
-    store: RunStore, element: bytes, unpack: Callable[[Columns], Any] | None, packed: str | None
+    store: RunStore,
+    element: bytes,
+    unpack: Callable[[Columns], Any] | None,
+    packed: Callable[[str], bool] | None,
 ) -> Any:
     if element == PAIRS_GONE:
         raise PairsGoneError

@@ -20,6 +20,7 @@ from dpbeam.kernels.relays import Relays
 
 _loaded: dict[tuple[str, str], Program] = {}
 _KEPT = 4
+_LAYOUT = 2  # of the files in a run's folder: a run goes on with the layout that it began with
 
 
 def bind_settings(store: RunStore, what: str, settings: object) -> None:
@@ -64,7 +65,7 @@ class StoredProgram:
             relays = None
         data = cloudpickle.dumps(program)
         digest = hashlib.sha256(data + (repr(relays).encode() if relays else b"")).hexdigest()
-        bind_settings(store, "program", (digest, one_step))
+        bind_settings(store, "program", (digest, one_step, _LAYOUT))
         stored = cls(store, f"program-{digest[:16]}", relays)
         store.write_bytes(stored.name, data)
         return stored

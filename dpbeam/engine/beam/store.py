@@ -17,7 +17,7 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError
@@ -252,7 +252,7 @@ class RunStore:
     def write(self, name: str, columns: Encodable) -> None:
         self.write_bytes(name, encode(columns))
 
-    def read(self, name: str, packed: str | None = None) -> Columns:
+    def read(self, name: str, packed: Callable[[str], bool] | None = None) -> Columns:
         """The columns of a file; `packed` as of `decode`."""
         return decode(self.read_bytes(name), packed)
 

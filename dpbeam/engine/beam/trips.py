@@ -17,7 +17,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.beam.messages import let_pairs_go, receive, replies_prefix, send
+from dpbeam.engine.beam.messages import FILE_PREFIX, let_pairs_go, receive, replies_prefix, send
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
@@ -38,6 +38,7 @@ from dpbeam.kernels.shards import (
     Linked,
     Shard,
     build_shard,
+    is_packed_items,
     link_messages,
     shard_slices,
     sum_messages,
@@ -179,7 +180,7 @@ def kept_items(store: RunStore, block: Block, slices: Sequence[tuple[int, slice]
     """What `keep_block` returned, of a stored block."""
     if block.items is not None:
         return by_receiver(block, slices)
-    columns = store.read(items_name(block.id), PACKED_ITEMS)
+    columns = store.read(items_name(block.id), is_packed_items)
     return {receiver: columns[f"{PACKED_ITEMS}{receiver}"] for receiver, _ in slices}
 
 
@@ -378,7 +379,7 @@ class _SumByItem(TripDoFn):
         number, encoded = element
         if self._trip == 0 and keeps_blocks(self._program):
             let_pairs_go(self._store)  # every block has sent, and so is stored
-        received = receive(self._store, encoded, packed="items" if self._trip == 0 else None)
+        received = receive(self._store, encoded, packed="items".__eq__ if self._trip == 0 else None)
         messages = gathered(f"shard {number}", self._trip, received)
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
@@ -397,14 +398,14 @@ class _SumByItem(TripDoFn):
         shard.state = unpack_arrays(state, len(shard))
         shard.broadcast = last_broadcast(self._program, self._store, self._trip)
         if not any(self._program.sum_names(trip) for trip in range(self._trip + 1, self._program.trips)):
-            shard.items = shard.items_of(self._store.read(f"shard-{number}-items", PACKED_ITEMS))
+            shard.items = shard.items_of(self._store.read(f"shard-{number}-items", is_packed_items))
         return shard
 
 
 class GroupByItem(beam.PTransform):
     """Exact integer sums per item: PCollection[(int, bytes)] -> PCollection[(int, Shard)], one shuffle.
 
-    Memory per worker: one shard, 4 bytes per link plus its items and sums.
+    Memory per worker: one shard, 4 bytes per link plus its sums and items; rare ones packed, once for each link.
     """
 
     def __init__(self, stored: StoredProgram, trip: int):
@@ -465,7 +466,8 @@ class _Reply(TripDoFn):
         self._store.write(f"shard-{number}-state-{self._trip}", shard.state_columns())
         columns = self._program.reply_columns[self._trip]
         messages = messages_of_replies(shard, self._trip, values, columns)
-        yield from send(self._store, messages, replies_prefix(self._trip))
+        to_blocks = self._stored.relays is None
+        yield from send(self._store, messages, replies_prefix(self._trip) if to_blocks else FILE_PREFIX)
 
 
 def messages_of_replies(

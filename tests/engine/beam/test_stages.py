@@ -20,7 +20,8 @@ from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
-from dpbeam.kernels.columns import Packed, encode, pack
+from dpbeam.errors import InputError
+from dpbeam.kernels.columns import Packed, decode, encode, pack
 from dpbeam.kernels.pairs import Block, partition_again, partition_pairs, unpack_pairs
 from dpbeam.kernels.shards import LinkedItems, Shard
 from dpbeam.randomness import RunKey
@@ -408,6 +409,13 @@ class TestMessages:
         by_item = dict(zip(shard.items.unpack().to_pylist(), shard.sums["weight"].tolist()))
         assert by_item == {b"a": 1, b"b": 3, b"c": 2}
 
+    def test_sums_may_have_a_name_that_begins_like_items(self, monkeypatch):
+        monkeypatch.setattr(type(self.plan.program), "sum_names", lambda self, trip: ("items_weight",))
+        columns = decode(self.message(7))
+        columns |= {f"items_{name}": columns.pop(name) for name in ("weight.length", "weight.values")}
+        [(_, shard)] = self.first.process((3, [encode(columns)]))
+        assert sorted(shard.sums["items_weight"].tolist()) == [1, 2]
+
     def test_a_block_that_speaks_twice_is_refused(self):
         with pytest.raises(RuntimeError, match="shard 3 received a message twice"):
             list(self.first.process((3, [self.message(7), self.message(7)])))
@@ -558,6 +566,15 @@ def test_to_say_how_large_an_element_is_reads_and_unpacks_nothing():
     shard.items = LinkedItems(shard, [part])
     assert BlockCoder().estimate_size(block) == 800 + 8 + 8
     assert ShardCoder().estimate_size(shard) == 16 + 8 + 16 + 28 + 7 + 21
+
+
+def test_a_folder_with_files_of_another_layout_is_refused(tmp_path, monkeypatch):
+    program = plan_of("basic").program
+    with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
+        assert StoredProgram.put(run.store, program) == StoredProgram.put(run.store, program)
+        monkeypatch.setattr("dpbeam.engine.beam.run._LAYOUT", 1)
+        with pytest.raises(InputError, match="belongs to other data or settings"):
+            StoredProgram.put(run.store, program)
 
 
 def joined(*columns):
