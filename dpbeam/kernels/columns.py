@@ -111,15 +111,14 @@ def decode(data: bytes, packed: Callable[[str], bool] | None = None) -> Columns:
 def _cells(data: bytes) -> dict[str, tuple]:
     if not data.startswith(_APART):
         return msgpack.unpackb(data, use_list=False)
-    view, head_size = memoryview(data), int.from_bytes(data[len(_APART) : _ALIGNED], "little")
-    sizes = msgpack.unpackb(view[_ALIGNED : _ALIGNED + head_size])
-    end = _ALIGNED + head_size + -head_size % _ALIGNED
+    view, end = memoryview(data), _ALIGNED
 
     def next_part(size: int) -> memoryview:
         nonlocal end
         begin, end = end, end + size + -size % _ALIGNED
         return view[begin : begin + size]
 
+    sizes = msgpack.unpackb(next_part(int.from_bytes(view[len(_APART) : _ALIGNED], "little")))
     cells = {
         n: tuple(part if isinstance(part, str) else next_part(part) for part in cell)
         for n, cell in sizes.items()

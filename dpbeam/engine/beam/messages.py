@@ -34,7 +34,6 @@ INLINE_BYTES = 1 << 16
 LOCAL_INLINE_BYTES = 1 << 12
 FILE_PREFIX = "sent-"
 PAIRS_PREFIX = f"{FILE_PREFIX}pairs-"
-_REPLIES_PREFIX = f"{FILE_PREFIX}replies-"
 #: Stands for pairs that were let go before they could be sent on.
 PAIRS_GONE = b"\x00gone"
 _PAIRS_GONE_FILE = "pairs-gone"
@@ -49,7 +48,7 @@ class PairsGoneError(Exception):
 
 def replies_prefix(trip: int) -> str:
     """Files of what shards reply to blocks on a trip: the next job may read them."""
-    return f"{_REPLIES_PREFIX}{trip}-"
+    return f"{FILE_PREFIX}replies-{trip}-"
 
 
 def inline_bytes(store: RunStore) -> int:
