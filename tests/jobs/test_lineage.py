@@ -130,7 +130,7 @@ class TestRuns:
         assert end["run"]["facets"]["errorMessage"]["message"] == "OSError; the run's stderr says more"
         assert "SECRET" not in pathlib.Path("l.jsonl").read_text()
         monkeypatch.undo()
-        os.chdir(place)
+        monkeypatch.chdir(place)
         when_run(monkeypatch, draw)
         assert main(flags(FILE)) == 0 and events()[1]["eventType"] == "COMPLETE"
 
