@@ -12,6 +12,7 @@ of what the first shuffles carry, and a short one would take as much in offsets 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pyarrow as pa
+import zstandard
 
 from dpbeam.randomness.prf import string_buffers
 
@@ -60,6 +62,25 @@ class Packed:
         """The values."""
         return _from_cell(*self.cell)
 
+
+class _Zstd(threading.local):
+    """What a thread compresses by, made once: to make it takes as long as to compress 10 kB."""
+
+    def __init__(self) -> None:
+        self._compressor = zstandard.ZstdCompressor(level=1)
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def compress(self, text: Any) -> bytes:
+        return self._compressor.compress(text)
+
+    def decompress(self, data: bytes | memoryview, size: int) -> bytes:
+        """Raises ValueError where it is not text of this many bytes."""
+        if zstandard.frame_content_size(data) != size:
+            raise ValueError(f"compressed text is not of {size} bytes")
+        return self._decompressor.decompress(data)
+
+
+_zstd = _Zstd()
 
 Encodable = Mapping[str, np.ndarray | pa.Array | Packed]
 
@@ -168,7 +189,7 @@ def _pack_strings(values: pa.Array) -> tuple:
     text = text.slice(int(offsets[0]), size) if text is not None and size else b""
     kind = _PLAIN
     if size >= _COMPRESS_BYTES:
-        kind, text = _ZSTD, pa.Codec("zstd", compression_level=1).compress(text)
+        kind, text = _ZSTD, _zstd.compress(text)
     return kind, lengths.dtype.str, lengths.data, memoryview(text)
 
 
@@ -178,9 +199,7 @@ def _unpack_strings(
     offsets = np.concatenate(
         [np.zeros(1, np.int64), np.cumsum(np.frombuffer(lengths, lengths_type), dtype=np.int64)]
     )
-    buffer = pa.py_buffer(text)
-    if kind == _ZSTD:
-        buffer = pa.Codec("zstd").decompress(buffer, decompressed_size=int(offsets[-1]))
+    buffer = pa.py_buffer(_zstd.decompress(text, int(offsets[-1])) if kind == _ZSTD else text)
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), buffer])
 
 

@@ -1,5 +1,7 @@
 """The columnar encoding: round trips of every type, and of packed columns."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import msgpack
 import numpy as np
 import pyarrow as pa
@@ -238,6 +240,28 @@ def test_bytes_that_are_missing_or_too_many_are_an_error(cut):
     for other in (data[:-cut], data + bytes(cut)):
         with pytest.raises(ValueError, match=f"^{len(other)} bytes of columns in place of {len(data)}$"):
             decode(other)
+
+
+@pytest.mark.parametrize("length", [1_999, 2_001])
+def test_compressed_text_of_another_length_is_an_error(length):
+    """It would else be cut, or read on behind its end."""
+    cells = msgpack.unpackb(encode_map({"x": pa.array([b"a" * 2_000], pa.large_binary())}))
+    kind, lengths_type, _, text = cells["x"]
+    changed = {"x": [kind, lengths_type, np.array([length], lengths_type).tobytes(), text]}
+    with pytest.raises(ValueError, match=f"^compressed text is not of {length} bytes$"):
+        decode(msgpack.packb(changed))
+
+
+def test_threads_compress_at_once():
+    """Each by its own: what zstandard compresses by serves one thread."""
+    values = [np.random.default_rng(n).integers(97, 101, 300_000, np.uint8).tobytes() for n in range(8)]
+    columns = [{"x": pa.array([value], pa.large_binary())} for value in values]
+    expected = [encode(column) for column in columns]
+    with ThreadPoolExecutor(4) as pool:
+        for encoded in pool.map(lambda _: list(map(encode, columns)), range(8)):
+            assert encoded == expected
+        for decoded in pool.map(lambda _: list(map(decode, expected)), range(8)):
+            assert [column["x"][0].as_py() for column in decoded] == values
 
 
 def test_what_version_1_0_wrote_is_read():
