@@ -307,7 +307,10 @@ class OutputTarget:
         names = sorted({path[len(self.prefix) :] for path in paths} - {COMMIT_SUFFIX})
         journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
         text = json.dumps(journal, indent=2).encode()
-        write_atomically(self._journal_path, lambda file: file.write(text))
+        # Whoever dies before the rename leaves nothing beside the output.
+        staged = FileSystems.join(self.staging, "commit.json")
+        write_atomically(staged, lambda file: file.write(text))
+        rename(staged, self._journal_path)
         return journal
 
     def _with_output(self, ledger_json: str, shards: int) -> bytes:

@@ -388,12 +388,18 @@ def test_a_server_that_starts_anew(name, request, pairs, expected, monkeypatch):
     wait_until(lambda: run.poll() is not None or _messages(f"{place}/temp"), 120, "messages in files")
     assert run.poll() is None, run.communicate()[1]
     store.call("down") if name == "azure" else store.kill()
-    back = []
+    gone, back = time.monotonic(), []
     starting = threading.Timer(2, lambda: back.append(store.call("up")))
     starting.start()
     stderr = run.communicate(timeout=240)[1]
     starting.join()
+    away = time.monotonic() - gone
     assert back[0].returncode == 0, back[0].stderr
+    if away > 25 and run.returncode == 1:  # so slow is the machine: longer than requests are repeated
+        assert "does not answer" in stderr and output(place) == {}, stderr
+        assert subprocess.run(argv, timeout=240).returncode == 0
+        assert output(place) == expected
+        return
     assert run.returncode == 0, stderr
     assert output(place) == expected
     assert FileSystems.folders(f"{place}/temp", "", "") == []
