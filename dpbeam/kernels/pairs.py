@@ -26,7 +26,6 @@ from dpbeam.kernels.users import UserRows
 from dpbeam.randomness import fingerprints, pair_bits
 
 _FEWEST = 256  # rows that tell how rare items are in messages
-_FEW_RUNS = 64  # ascending runs, up to which to merge them takes less than to sort anew
 _EVEN = 1.25  # times its share of the rows: what the largest of all blocks has, at most, where users have a row each
 _FEW = 8  # a dictionary this many times longer than the rows is not walked through
 _FREQUENT = 2  # rows for each entry, from which on a block's entries are looked for where their fingerprints are known
@@ -186,30 +185,28 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row of one occurrence of each distinct fingerprint, in fingerprint order, and the inverse.
 
     Returns:
-      first: (distinct,) int64 row numbers; inverse: (n,) int64 with fp[i] == fp[first[inverse[i]]].
+      first: (distinct,) int64 row numbers; inverse: (n,) int32, if that holds n, with fp[i] == fp[first[inverse[i]]].
     """
     first, inverse, _ = distinct_fingerprints(fp)
     return first, inverse
 
 
-def distinct_fingerprints(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending.
-
-    Args:
-      runs: they are some ascending runs, one after the other, which only need to be merged.
-    """
-    order, new, ordered = _sort_and_mark(fp, runs=runs)
+def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`unique_fingerprints`, and the distinct fingerprints themselves, ascending."""
+    order, new, ordered = _sort_and_mark(fp)
     return np.compress(new, order), _numbers(order, new), _rows_where(ordered, new)
 
 
 def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """(n,) int64: of each row the number of its value, where `new` says at which places of `order` one begins."""
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = np.cumsum(new) - 1
+    """(n,) int32, if that holds n: of each row the number of its value, where `new` says at which places of `order` one begins."""
+    ordered = np.cumsum(new, dtype=np.int32 if len(new) < 1 << 31 else np.int64)
+    ordered -= 1
+    numbers = np.empty_like(ordered)
+    numbers[order] = ordered
     return numbers
 
 
-def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sorting order of fingerprints; where in that order a new one begins; and they themselves in that order.
 
     Equal ones keep their order.
@@ -226,8 +223,7 @@ def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, n
     high = fp[:, 0]
     low_end = high.min()
     span = int(high.max() - low_end)
-    prefix = (high - low_end) << np.uint64(64 - max(span.bit_length(), 1))
-    order, prefix = _sort_words(prefix, 64, runs=runs)
+    order, prefix = _sort_words(high - low_end, span.bit_length())
     new_prefix = _begins(prefix)
     ordered = rows_at(fp, order)
     if new_prefix.all():
@@ -246,36 +242,37 @@ def _sort_and_mark(fp: np.ndarray, *, runs: bool = False) -> tuple[np.ndarray, n
     return order, new, ordered
 
 
-def _sort_words(words: np.ndarray, bits: int, *, runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Order of words by as many of their `bits` leading bits as the row numbers leave room for, and these bits.
+def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Order of words by as many of their leading bits as the row numbers leave room for, and these bits.
 
     Args:
       words: (n,) uint64 below 2^bits; overwritten.
-      runs: as of `distinct_fingerprints`.
 
     Returns:
       order: (n,) int64, rows of equal bits ascending; leading: (n,) uint64 in that order.
     """
-    width = np.uint64(max(len(words) - 1, 1).bit_length())
-    shift = np.uint64(64 - bits)
-    words <<= shift
-    words >>= width
-    words <<= width
+    width = _row_bits(words)
+    if bits + width > 64:
+        words >>= np.uint64(bits + width - 64)
+    words <<= np.uint64(width)
     words |= np.arange(len(words), dtype=np.uint64)
-    words.sort(kind="stable" if runs else None)  # a merge sort: 8 ns a row for 4 runs, 20 for 70
-    order = (words & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
-    words >>= width
+    words.sort()  # runs that ascend too are faster sorted anew than merged
+    order = (words & np.uint64((1 << width) - 1)).view(np.int64)
+    words >>= np.uint64(width)
     return order, words
+
+
+def _row_bits(words: np.ndarray) -> int:
+    return max(len(words) - 1, 1).bit_length()
 
 
 def _distinct_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Distinct words (n,) uint64 below 2^bits, ascending, and the first row of each; overwrites them."""
-    free = 64 - bits - max(len(words) - 1, 1).bit_length()
-    if free < 0:  # no room for the row
+    if bits + _row_bits(words) > 64:  # no room for the row
         return np.unique(words, return_index=True)
-    order, leading = _sort_words(words, bits)
-    new = np.flatnonzero(_begins(leading))
-    return leading.take(new) >> np.uint64(free), order.take(new)
+    order, ordered = _sort_words(words, bits)
+    new = np.flatnonzero(_begins(ordered))
+    return ordered.take(new), order.take(new)
 
 
 def rows_at(pairs: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -295,7 +292,7 @@ def _begins(ordered: np.ndarray) -> np.ndarray:
     """(n,) bool: where a run of equal words, or of equal rows of two words, begins."""
     new = np.ones(len(ordered), bool)
     differs = ordered[1:] != ordered[:-1]
-    new[1:] = differs if differs.ndim == 1 else differs[:, 0] | differs[:, 1]
+    new[1:] = differs if differs.ndim == 1 else differs.view(np.uint16)[:, 0]
     return new
 
 
@@ -480,10 +477,10 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         user_fp = _rows_where(ordered, new)
         starts = np.flatnonzero(new)
     else:
-        number = _numbers(order, new).view(np.uint64)
+        number = _numbers(order, new)
         distinct_fp = _rows_where(ordered, new)
-        order, _ = _sort_words(number[rows.entry], max(len(distinct_fp) - 1, 1).bit_length())
-        ranked = number.take(rows.entry.take(order))
+        words = number.take(rows.entry).astype(np.uint64)
+        order, ranked = _sort_words(words, max(len(distinct_fp) - 1, 1).bit_length())
         starts = np.flatnonzero(_begins(ranked))
         user_fp = rows_at(distinct_fp, ranked.take(starts).view(np.int64))
     if rows.lengths is None:
@@ -618,7 +615,7 @@ def _cap_heavy(
         lengths = degrees[some]
         rows = segment_rows(offsets[some], lengths)
         words = np.repeat(np.arange(len(some), dtype=np.uint64) << width, lengths)
-        words |= rank.take(item.take(rows)).view(np.uint64)
+        words |= rank.take(item.take(rows)).astype(np.uint64)
         pair, representative = _distinct_words(words, int(width) + len(some).bit_length())
         links = (pair & ((np.uint64(1) << width) - np.uint64(1))).view(np.int64)
         distinct = offsets_of(pair >> width, len(some))
@@ -692,8 +689,7 @@ def build_block(
     messages = list(messages)
     kinds = common_kinds(messages)
     user_fp = np.concatenate([message["user_fp"] for message in messages])
-    sorted_runs = len(messages) <= _FEW_RUNS and all("rows" in message for message in messages)
-    _, user, distinct_fp = distinct_fingerprints(user_fp, runs=sorted_runs)
+    _, user, distinct_fp = distinct_fingerprints(user_fp)
     rows = _pairs_of(messages)
     if rows is not None:
         user = np.repeat(user, rows)
@@ -815,7 +811,7 @@ def _distinct_pairs(
     width = np.uint64(max(num_items - 1, 1).bit_length())
     words = user.astype(np.uint64)
     words <<= width
-    words |= item.view(np.uint64)
+    words |= item.astype(np.uint64)
     words.sort()  # 8 to 17 ns a row, where scipy's sparse matrices take 16 to 37 to bring these in order
     words = np.compress(_begins(words), words)
     offsets = offsets_of(words >> width, num_users)

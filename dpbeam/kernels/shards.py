@@ -216,13 +216,13 @@ def build_shard(
     parts = [items[i] for i in order]
     offsets = running_sums([len(fp[i]) for i in order])
     all_fp = np.concatenate([fp[i] for i in order])
-    first, slots, distinct_fp = distinct_fingerprints(all_fp, runs=True)
+    first, slots, distinct_fp = distinct_fingerprints(all_fp)
     shard = Shard(
         id=shard_id,
         fp=distinct_fp,
         block_ids=ids,
         slot_offsets=offsets,
-        slots=slots.astype(np.int32),
+        slots=slots.astype(np.int32, copy=False),
         kinds=kinds,
     )
     packed = all(isinstance(part, Packed) for part in parts) and len(slots) <= _RARE * len(shard)

@@ -615,12 +615,10 @@ def test_fingerprints_that_agree_in_their_leading_bits_are_sorted_exactly(equal_
     first, inverse = unique_fingerprints(fp)
     assert np.array_equal(fp[first][inverse], fp)
     assert len(first) == len({tuple(row) for row in fp.tolist()})
-    ascending = np.concatenate([part[np.lexsort((part[:, 1], part[:, 0]))] for part in np.split(fp, 5)])
-    for values, runs in ((fp, False), (fp, True), (ascending, True)):
-        first, inverse, distinct = distinct_fingerprints(values, runs=runs)
-        assert distinct.tolist() == sorted({tuple(row): list(row) for row in fp.tolist()}.values())
-        assert np.array_equal(values[first], distinct)
-        assert np.array_equal(distinct[inverse], values)
+    first, inverse, distinct = distinct_fingerprints(fp)
+    assert distinct.tolist() == sorted({tuple(row): list(row) for row in fp.tolist()}.values())
+    assert np.array_equal(fp[first], distinct)
+    assert np.array_equal(distinct[inverse], fp)
 
 
 @pytest.mark.parametrize("bits", [1, 9, 40, 55, 56, 64])
@@ -672,17 +670,6 @@ def test_a_message_of_users_with_a_row_each_is_sent_as_it_is():
     unpacked = unpack_pairs(decode(encode(pack_pairs(message))))
     assert unpacked.keys() == message.keys()
     assert np.array_equal(unpacked["user_fp"], fp) and unpacked["dictionary"].equals(items)
-
-
-@pytest.mark.parametrize("few", [0, 10**6])
-def test_users_are_sorted_or_merged_alike(few, monkeypatch):
-    pairs = random_pairs(3, users=90, max_degree=9)
-    blocks = []
-    for limit in (few, 64):
-        monkeypatch.setattr(pairs_module, "_FEW_RUNS", limit)
-        blocks.append(build_block(0, messages_of(pairs, size=20)[0], KEYS, 2, 100))
-    assert np.array_equal(blocks[0].user_fp, blocks[1].user_fp)
-    assert np.array_equal(blocks[0].links, blocks[1].links)
 
 
 def test_a_block_finds_its_fingerprints_when_it_is_asked():
