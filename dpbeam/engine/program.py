@@ -426,7 +426,7 @@ def reply_to(shard: Linked, position: int, values: np.ndarray, column: ReplyColu
     """The part of a reply's values for the links of the block at `position` in block_ids."""
     if column.per_link:
         return values[shard.slot_offsets[position] : shard.slot_offsets[position + 1]]
-    return values[shard.links_of(position)]
+    return values.take(shard.links_of(position))
 
 
 def add_noise(program: Program, trip: int, shard: Shard, keys: Keys) -> Shard:

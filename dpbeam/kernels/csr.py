@@ -65,14 +65,20 @@ class Csr:
         """Exact integer sum per item of a value per pair, (num_items,) int64."""
         return sums_at(self.links, pair_units, num_items)
 
-    def restrict(self, keep: np.ndarray) -> Csr:
-        """The same rows with the pairs where `keep` (pairs,) is true; rows may become empty."""
-        if keep.all():
+    def restrict(self, keep: np.ndarray, places: np.ndarray | None = None) -> Csr:
+        """The same rows with the pairs where `keep` (pairs,) is true; rows may become empty.
+
+        Args:
+          places: of these pairs, where they are known.
+        """
+        places = np.flatnonzero(keep) if places is None else places
+        if len(places) == len(keep):
             return self
         if self._long_rows:
-            counts = _sums_one_by_one(keep, self.offsets, np.int64)
-            return Csr(running_sums(counts), self.links.take(np.flatnonzero(keep)))
-        return Csr(running_sums(keep).take(self.offsets), np.compress(keep, self.links))
+            offsets = running_sums(_sums_one_by_one(keep, self.offsets, np.int64))
+        else:
+            offsets = running_sums(keep).take(self.offsets)
+        return Csr(offsets, self.links.take(places))
 
     def filled(self) -> Csr:
         """The rows that are not empty; the pairs are the same."""

@@ -379,7 +379,7 @@ def _partition(
 ) -> Iterator[tuple[int, Columns]]:
     most = _FREQUENT * len(table) - 1 if isinstance(table, _Entries) else len(table)
     rare = len(table) <= len(index) <= most
-    if rare and rows.mostly_single():
+    if rare and rows.mostly_single:
         bucket = range_bucket(rows.fp, num_blocks) // group
         sizes = np.bincount(bucket)
         if len(sizes) * sizes.max() <= _EVEN * len(bucket):  # else one user may have the rows of many

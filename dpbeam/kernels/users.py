@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -55,11 +56,13 @@ class UserRows:
             return cls(fingerprints(key, runs.values), lengths=np.diff(ends, prepend=0))
         return cls(fingerprints(key, users))
 
+    @cached_property
     def mostly_single(self) -> bool:
         """Whether most users have one row, as far as those of a range of fingerprints tell."""
         if self.entry is not None or self.lengths is not None:
             return False
-        some = np.sort(np.compress(self.fp[:, 0] < _RANGE, self.fp[:, 0]))
+        high = self.fp[:, 0]
+        some = np.sort(high[np.flatnonzero(high < _RANGE)])
         return 4 * int(np.count_nonzero(some[1:] == some[:-1])) < len(some)
 
     @classmethod

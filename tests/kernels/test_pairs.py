@@ -157,7 +157,7 @@ def test_users_of_one_row_each_are_sorted_in_their_block(cap, group, monkeypatch
     """Beside batches in which users have several; one of them has more than the cap in all."""
     pairs = random_pairs(9, users=400, max_degree=20, items=300) + [("whale", f"own {n}") for n in range(30)]
     apart = [pairs[at] for at in np.random.default_rng(0).permutation(len(pairs))]
-    monkeypatch.setattr(UserRows, "mostly_single", lambda self: False)
+    monkeypatch.setattr(UserRows, "mostly_single", False)
     sorted_rows = messages_of(pairs + apart, num_blocks=5, cap=cap, size=70)
     monkeypatch.undo()
     monkeypatch.setattr(users_module, "_RANGE", np.uint64(2**64 - 1))
@@ -216,10 +216,10 @@ def test_a_user_with_the_rows_of_many_is_cut_among_users_of_one_row(whale, kept)
 def test_a_few_users_tell_whether_most_have_one_row():
     rng = np.random.default_rng(3)
     fp = rng.integers(0, 2**64, (50_000, 2), np.uint64)
-    assert UserRows(fp).mostly_single()
-    assert not UserRows(np.concatenate([fp, fp])).mostly_single()
-    assert not UserRows(fp[:0]).mostly_single()
-    assert not UserRows(fp, lengths=np.ones(len(fp), np.int64)).mostly_single()
+    assert UserRows(fp).mostly_single
+    assert not UserRows(np.concatenate([fp, fp])).mostly_single
+    assert not UserRows(fp[:0]).mostly_single
+    assert not UserRows(fp, lengths=np.ones(len(fp), np.int64)).mostly_single
 
 
 @pytest.mark.parametrize("group", [1, 2, 5, 40])

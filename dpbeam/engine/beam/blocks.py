@@ -109,7 +109,7 @@ class _PartitionPairs(RunDoFn):
         if not self._rows:
             return
         users = UserRows.concat(self._users)
-        alone = self._kept is None and users.mostly_single()
+        alone = self._kept is None and users.mostly_single
         items = self._items.joined(math.ceil(self._num_blocks / self._group) if alone else 0)
         self.start_bundle()
         keys, sizes = self._keys.pairs, (self._num_blocks, self._cap)

@@ -44,8 +44,9 @@ class OpenRows:
         kept = units != RELEASED
         if 2 * np.count_nonzero(kept) > len(units):
             return self, units
-        rows, bars = _with_bars(self.rows.restrict(kept), self.bars)
-        return OpenRows(rows, bars), np.compress(kept, units)
+        places = np.flatnonzero(kept)
+        rows, bars = _with_bars(self.rows.restrict(kept, places), self.bars)
+        return OpenRows(rows, bars), units.take(places)
 
 
 def first_weights(rows: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:
@@ -73,9 +74,10 @@ def item_weights(left: OpenRows, units: np.ndarray, num_items: int) -> np.ndarra
     def filled(rows: slice, pairs: slice, part: Csr) -> tuple[np.ndarray, np.ndarray]:
         score, bars = units[pairs], left.bars[rows]
         kept = score > RELEASED
-        if not kept.all():
-            part, bars = _with_bars(part.restrict(kept), bars)
-            score = np.compress(kept, score)
+        places = np.flatnonzero(kept)
+        if len(places) < len(kept):
+            part, bars = _with_bars(part.restrict(kept, places), bars)
+            score = score.take(places)
         return part.links, fill_to(part, score * (1.0 / SCORE_ONE), part.per_pair(bars))
 
     links, weights = joined(itertools.starmap(filled, left.rows.parts()))
