@@ -75,9 +75,12 @@ class _Zstd(threading.local):
 
     def decompress(self, data: bytes | memoryview, size: int) -> bytes:
         """Raises ValueError where it is not text of this many bytes."""
-        if zstandard.frame_content_size(data) != size:
-            raise ValueError(f"compressed text is not of {size} bytes")
-        return self._decompressor.decompress(data)
+        try:
+            if zstandard.frame_content_size(data) == size:
+                return self._decompressor.decompress(data)
+        except zstandard.ZstdError:
+            pass
+        raise ValueError(f"this is no compressed text of {size} bytes")
 
 
 _zstd = _Zstd()

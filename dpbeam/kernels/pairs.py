@@ -198,7 +198,7 @@ def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """(n,) int32, if that holds n: of each row the number of its value, where `new` says at which places of `order` one begins."""
+    """(n,) int32, if that holds n: of each row the number of its value; `new` says where in `order` one begins."""
     ordered = np.cumsum(new, dtype=np.int32 if len(new) < 1 << 31 else np.int64)
     ordered -= 1
     numbers = np.empty_like(ordered)
