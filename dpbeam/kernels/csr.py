@@ -75,7 +75,7 @@ class Csr:
         if len(places) == len(keep):
             return self
         if self._long_rows:
-            offsets = running_sums(_sums_one_by_one(keep.astype(np.int64), self.offsets))
+            offsets = running_sums(_sums_one_by_one(keep, self.offsets, np.int64))
         else:
             offsets = running_sums(keep).take(self.offsets)
         return Csr(offsets, self.links.take(places))
@@ -150,14 +150,14 @@ def integer_row_sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.diff(running_sums(values, values.dtype).take(offsets))
 
 
-def _sums_one_by_one(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Sums of the rows, (rows,) of the type of the values; empty rows give 0."""
-    full = np.diff(offsets) > 0
-    if len(full) and full.all():
-        return np.add.reduceat(values, offsets[:-1], dtype=values.dtype)
-    result = np.zeros(len(full), values.dtype)
-    if full.any():
-        result[full] = np.add.reduceat(values, offsets[:-1][full], dtype=values.dtype)
+def _sums_one_by_one(
+    values: np.ndarray, offsets: np.ndarray, dtype: npt.DTypeLike | None = None
+) -> np.ndarray:
+    """Sums of the rows, (rows,) of `dtype` or that of the values; empty rows give 0."""
+    result = np.zeros(len(offsets) - 1, values.dtype if dtype is None else dtype)
+    full = np.flatnonzero(np.diff(offsets))
+    if len(full):
+        result[full] = np.add.reduceat(values, offsets[full], dtype=result.dtype)
     return result
 
 

@@ -242,14 +242,9 @@ class RunStore:
         path = FileSystems.join(self.path, name)
         if not self.is_local:
             return FileSystems.read_range(path, offset, size)
-        # Up to 80 kB, as most messages have, in a quarter to a third of what open() takes.
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(source, size, offset)
-            while len(data) < size and (more := os.pread(source, size - len(data), offset + len(data))):
-                data += more  # more than 2 GB
-        finally:
-            os.close(source)
+        with open(path, "rb") as source:
+            source.seek(offset)
+            data = source.read(size)
         if len(data) < size:
             raise OSError(f"{name}: ends {size - len(data)} bytes too early")
         return data

@@ -182,18 +182,6 @@ def test_a_lost_or_cut_file_is_an_error_and_never_an_empty_message(store):
         list(receive(store, elements))
 
 
-@pytest.mark.parametrize("most", [1, 700, 10_000])
-def test_what_the_system_reads_in_parts_is_read_whole(most, store, monkeypatch):
-    """Linux reads 2 GB at once at most."""
-    store.write_bytes("x", bytes(range(256)) * 8)
-    pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda file, size, offset: pread(file, min(size, most), offset))
-    assert store.read_range("x", 5, 1_500) == (bytes(range(256)) * 8)[5:1_505]
-    assert store.read_range("x", 5, 2_043) == (bytes(range(256)) * 8)[5:]
-    with pytest.raises(OSError, match="ends 2 bytes too early"):
-        store.read_range("x", 5, 2_045)
-
-
 def test_replies_on_a_store_are_fetched_several_at_once(store):
     """Such a store takes milliseconds to answer."""
     at_once = threading.Barrier(3)
