@@ -170,7 +170,13 @@ def list_prefix(prefix: str) -> list[str]:
     return FileSystems.list_prefix(prefix)
 
 
-def write_atomically(path: str, write: Callable[[BinaryIO], None], *, make_folder: bool = True) -> None:
+def write_atomically(
+    path: str,
+    write: Callable[[BinaryIO], None],
+    *,
+    make_folder: bool = True,
+    temporary_in: str | None = None,
+) -> None:
     """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
     taken where files appear whole.
 
@@ -178,13 +184,14 @@ def write_atomically(path: str, write: Callable[[BinaryIO], None], *, make_folde
 
     Args:
       make_folder: make a folder of this machine that is missing; otherwise that is an error.
+      temporary_in: a folder of the same filesystem for the temporary file, which stays there if this process is killed.
     """
     if not is_local(path) and FileSystems.appears_whole(path):
         with FileSystems.create(path) as file:
             write(file)
         return
     folder, name = FileSystems.split(path)
-    temporary = FileSystems.join(folder, f".tmp-{uuid.uuid4().hex}-{name}")
+    temporary = FileSystems.join(temporary_in or folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:
         with FileSystems.create(temporary, make_folder=make_folder) as file:
             write(file)

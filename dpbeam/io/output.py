@@ -307,10 +307,8 @@ class OutputTarget:
         names = sorted({path[len(self.prefix) :] for path in paths} - {COMMIT_SUFFIX})
         journal = {"format": _COMMIT, "files": names, "staging": os.path.basename(self.staging)}
         text = json.dumps(journal, indent=2).encode()
-        # Whoever dies before the rename leaves nothing beside the output.
-        staged = FileSystems.join(self.staging, "commit.json")
-        write_atomically(staged, lambda file: file.write(text))
-        rename(staged, self._journal_path)
+        # Whoever dies before it is there leaves nothing beside the output.
+        write_atomically(self._journal_path, lambda file: file.write(text), temporary_in=self.staging)
         return journal
 
     def _with_output(self, ledger_json: str, shards: int) -> bytes:

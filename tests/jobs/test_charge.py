@@ -258,10 +258,11 @@ class TestCutShort:
     """The account says that the release is being published, and the process is gone."""
 
     def cut_short(self, monkeypatch, at: int) -> dict[str, bytes]:
-        """Dies of a full disk at the `at`-th move, after that of the commit's note; what was in place by then."""
-        full = OSError(28, "No space left on device")
+        """Dies of a full disk at the `at`-th rename; what was in place by then."""
         with monkeypatch.context() as broken:
-            broken.setattr(output, "rename", fails_at(output.rename, at + 1, full))
+            broken.setattr(
+                output, "rename", fails_at(output.rename, at, OSError(28, "No space left on device"))
+            )
             assert main(flags()) == 1
         assert release().state == "publishing" and left() == 0.4
         return shards()
