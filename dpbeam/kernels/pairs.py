@@ -251,7 +251,7 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       order: (n,) int64, rows of equal bits ascending; leading: (n,) uint64 in that order.
     """
-    width = _row_bits(words)
+    width = _bits_below(len(words))
     if bits + width > 64:
         words >>= np.uint64(bits + width - 64)
     words <<= np.uint64(width)
@@ -262,13 +262,14 @@ def _sort_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return order, words
 
 
-def _row_bits(words: np.ndarray) -> int:
-    return max(len(words) - 1, 1).bit_length()
+def _bits_below(count: int) -> int:
+    """Bits that hold the integers below `count`; at least one."""
+    return max(count - 1, 1).bit_length()
 
 
 def _distinct_words(words: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Distinct words (n,) uint64 below 2^bits, ascending, and the first row of each; overwrites them."""
-    if bits + _row_bits(words) > 64:  # no room for the row
+    if bits + _bits_below(len(words)) > 64:  # no room for the row
         return np.unique(words, return_index=True)
     order, ordered = _sort_words(words, bits)
     new = np.flatnonzero(_begins(ordered))
@@ -480,7 +481,7 @@ def _by_user(rows: UserRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number = _numbers(order, new)
         distinct_fp = _rows_where(ordered, new)
         words = number.take(rows.entry).astype(np.uint64)
-        order, ranked = _sort_words(words, max(len(distinct_fp) - 1, 1).bit_length())
+        order, ranked = _sort_words(words, _bits_below(len(distinct_fp)))
         starts = np.flatnonzero(_begins(ranked))
         user_fp = rows_at(distinct_fp, ranked.take(starts).view(np.int64))
     if rows.lengths is None:
@@ -585,7 +586,7 @@ def _compact(index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """The entries in use of a dictionary of this length, in its order, and for each row its place among them."""
     if len(index) * _FEW < length:
         # One of many blocks: no step may take as long as the dictionary.
-        order, leading = _sort_words(index.astype(np.uint64), max(length - 1, 1).bit_length())
+        order, leading = _sort_words(index.astype(np.uint64), _bits_below(length))
         new = _begins(leading)
         return narrow(_numbers(order, new)), index.take(np.compress(new, order))
     used = np.zeros(length, bool)
@@ -609,7 +610,7 @@ def _cap_heavy(
     keep = np.ones(int(offsets[-1]), bool)
     degrees = np.diff(offsets)
     _, rank, distinct_fp = distinct_fingerprints(item_fp)
-    width = np.uint64(max(len(distinct_fp) - 1, 1).bit_length())
+    width = np.uint64(_bits_below(len(distinct_fp)))
     for users in _users_at_once(degrees[heavy]):
         some = heavy[users]
         lengths = degrees[some]
@@ -808,7 +809,7 @@ def _distinct_pairs(
     user: np.ndarray, item: np.ndarray, num_users: int, num_items: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distinct pairs by user, a user's items ascending: offsets (users + 1,) int64, links (pairs,) int32."""
-    width = np.uint64(max(num_items - 1, 1).bit_length())
+    width = np.uint64(_bits_below(num_items))
     words = user.astype(np.uint64)
     words <<= width
     words |= item.astype(np.uint64)
