@@ -93,9 +93,9 @@ d = json.load(urllib.request.urlopen(sys.argv[1], timeout=5))
 print(eval(sys.argv[2], {"d": d}))' "$1" "$2" 2>/dev/null
 }
 
-# wait_for SECONDS WHAT COMMAND...: poll until the command succeeds.
+# wait_for SECONDS WHAT COMMAND...: poll until the command succeeds; so many seconds times PATIENCE, if that is set.
 wait_for() {
-  local seconds=$1 what=$2 end
+  local seconds=$(($1 * ${PATIENCE:-1})) what=$2 end
   shift 2
   end=$((SECONDS + seconds))
   until "$@"; do

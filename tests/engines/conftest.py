@@ -46,7 +46,7 @@ from tests.support.stores import (
     s3_server,
     yarn,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENGINES = (
@@ -70,7 +70,7 @@ _SPECULATION = [
     f"--spark_conf=spark.speculation{setting}"
     for setting in ("=true", ".interval=100ms", ".multiplier=1.5", ".quantile=0.25", ".minTaskRuntime=2s")
 ]
-RUN_SECONDS = 600
+RUN_SECONDS = 600 * PATIENCE
 _TAG = "DPBEAM_TEST_CLUSTER"
 _SPARK_OPENS = (
     "java.base/sun.nio.ch",
@@ -387,7 +387,7 @@ def pyspark_cluster(aws_keys, azure_account, tmp_path_factory) -> Iterator[Clust
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait(30 * PATIENCE)
         wait_until(lambda: not tagged_processes(tag), 30, "end of every process of Spark")
 
 
@@ -450,7 +450,7 @@ def job_servers(tmp_path_factory) -> Iterator[Callable[[str, list[str], str], st
         process.terminate()
     for process in processes:
         try:
-            process.wait(20)
+            process.wait(20 * PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
 

@@ -22,7 +22,7 @@ from tests.support import hosts
 from tests.support.hosts import Network
 from tests.support.long_items import write_long_items
 from tests.support.stores import ROOT, Store, comparable, running, selection
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engines]
 
@@ -67,6 +67,7 @@ def environment(store, aws_keys) -> dict[str, str]:
     """What every host has in its environment: its programs, where the store is, and credentials."""
     home = os.path.dirname(os.path.dirname(os.path.realpath(java())))
     variables = {"JAVA_HOME": home, "DPBEAM_PYTHON": sys.executable, "DPBEAM_CACHE": hosts.CACHE}
+    variables["PATIENCE"] = str(PATIENCE)
     return {"AWS_ENDPOINT_URL": f"http://{store.address}", **aws_keys, **variables}
 
 
@@ -182,7 +183,7 @@ class OnHosts:
 
     @classmethod
     def started(cls, network: Network, name: str, process: subprocess.Popen) -> None:
-        assert process.wait(150) == 0, (network.folder / f"{name}.log").read_text()
+        assert process.wait(150 * PATIENCE) == 0, (network.folder / f"{name}.log").read_text()
 
     def command(self, place: str, store: Store) -> list[str]:
         command = selection(f"{store.url}/pairs", f"{store.url}/{place}", *self.flags, *self.runner)
@@ -190,7 +191,7 @@ class OnHosts:
 
     def run_undisturbed(self, cluster: Network, store: Store, objects, environment, expected) -> None:
         place = self.engine
-        run = cluster.hosts["launcher"].run(self.command(place, store), environment, 400)
+        run = cluster.hosts["launcher"].run(self.command(place, store), environment, 400 * PATIENCE)
         assert run.returncode == 0, run.stderr[-4000:]
         check_written(objects, place, expected)
 
@@ -211,7 +212,7 @@ class OnHosts:
             back = self.start(cluster, "two", environment)
             assert cluster.hosts["two"].run(["ls", "/tmp/mark"]).returncode == 2
             self.started(cluster, "two", back)
-            assert run.wait(400) == 0, log.read_text()[-4000:]
+            assert run.wait(400 * PATIENCE) == 0, log.read_text()[-4000:]
         finally:
             run.kill()
             run.wait()

@@ -16,7 +16,7 @@ from dpbeam.storage import FileSystems
 from tests.support.examples import ROOT, Workspace, blocks
 from tests.support.long_items import write_long_items
 from tests.support.stores import comparable, put, selection
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 #: Spark 4.3 may fail by itself while it submits, before anything runs; whoever meets it submits again.
@@ -96,7 +96,9 @@ def test_the_first_example_of_the_page(yarn_on_hdfs, tmp_path):
     workspace.environment["PATH"] += os.pathsep + os.path.dirname(sys.executable)
     put(tmp_path / "logs", f"{yarn_on_hdfs.url}/logs")
     for _ in range(3):
-        done = workspace.run(type(block)(block.line, block.language, code, block.mark), 400, apart=True)
+        done = workspace.run(
+            type(block)(block.line, block.language, code, block.mark), 400 * PATIENCE, apart=True
+        )
         if SPARKS_OWN not in done.stderr:
             break
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr[-4000:]}"
@@ -120,7 +122,7 @@ def test_executors_that_are_killed_do_not_change_the_release(yarn_on_hdfs, submi
     killed = executors(yarn_on_hdfs)
     for number in killed:
         os.kill(number, signal.SIGKILL)
-    assert process.wait(400) == 0 and killed, log()[-6000:]
+    assert process.wait(400 * PATIENCE) == 0 and killed, log()[-6000:]
     assert re.search("lost executor", log(), re.I)
     own = {path.name: path.read_bytes() for path in (tmp_path / "own" / "out").iterdir()}
     assert sum(pq.read_table(path).num_rows for path in (tmp_path / "own" / "out").glob("*.parquet")) > 50
@@ -147,7 +149,7 @@ def test_yarn_knows_how_an_application_ended(yarn_on_hdfs, submit, tmp_path):
             [*command, f"--temp_location={place}/temp", "--runner=PySparkRunner"],
             *("--deploy-mode=cluster", python, "--conf=spark.yarn.maxAppAttempts=1"),
         )
-        code, log = process.wait(400), (tmp_path / "log").read_text()
+        code, log = process.wait(400 * PATIENCE), (tmp_path / "log").read_text()
         if SPARKS_OWN not in log:
             break
     assert code != 0 and "final status: FAILED" in log, log[-4000:]
