@@ -186,7 +186,7 @@ class Job(Generic[O]):
             self.pairs_estimate,
             self.options.num_shards,
             summary.item_bytes,
-            threads=self.threads if is_local(self.beam_arguments) else 0,
+            in_process=is_local(self.beam_arguments),
             room=available_memory() // _SHARE_OF_MEMORY if all_at_once else 0,
         )
 

@@ -11,9 +11,9 @@ from dpbeam.kernels.relays import Relays
 # fewer than ten thousand links cost more in overhead than they carry.
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
-# Few threads of one process want no more tasks than these. With twice as large messages as elsewhere 10^8 pairs took a
-# twentieth less CPU, but 10^9 of them 2.2 GB.
-LINKS_PER_MESSAGE_HERE, FEW_THREADS = 15_000, 4
+# A process wants no more tasks than these. With twice as large messages as elsewhere 10^8 pairs took a twentieth less
+# CPU, but 10^9 of them 2.2 GB.
+LINKS_IN_PROCESS = 15_000
 LINKS_PER_PAIR = 0.25
 # In one step small arrays stay in the cache: 7 million pairs with rare items as 8 blocks took a twentieth more CPU than
 # as 16. More blocks have more links: 72 million pairs with common items as 145 took a sixth more than as 29.
@@ -85,7 +85,7 @@ def choose_sizes(
     num_shards: int | None = None,
     item_bytes: float | None = None,
     *,
-    threads: int = 0,
+    in_process: bool = False,
     room: int = 0,
 ) -> Sizes:
     """Block and shard counts for an estimated number of (user, item) pairs (None: unknown).
@@ -97,12 +97,12 @@ def choose_sizes(
       num_shards: the caller's choice of the number of shards; taken for the blocks too where that is more. The
         engine then runs every trip, however few the pairs are.
       item_bytes: bytes of an item, on average over the pairs; None: short ones.
-      threads: of Beam's in-process runner, whose worker has the memory of the whole job; 0: the engine is another.
+      in_process: the engine is Beam's in-process runner, whose worker has the memory of the whole job.
       room: bytes of memory that it may take for more pairs than it would take anyway. `pairs` is no guess then.
     """
     known = pairs is not None and num_shards is None
     pairs = DEFAULT_PAIRS if pairs is None else max(pairs, 1)
-    held, text = (PAIRS_IN_PROCESS, TEXT_IN_PROCESS) if threads else (PAIRS_PER_BLOCK, TEXT_PER_BLOCK)
+    held, text = (PAIRS_IN_PROCESS, TEXT_IN_PROCESS) if in_process else (PAIRS_PER_BLOCK, TEXT_PER_BLOCK)
     one_step = known and pairs <= min(held, items_within(text, item_bytes))
     most = min(MAX_PAIRS_PER_BLOCK, items_within(TEXT_PER_BLOCK, item_bytes))
     if not one_step and known and item_bytes is not None:
@@ -119,6 +119,6 @@ def choose_sizes(
         return Sizes(max(blocks, num_shards), num_shards)
     links = pairs * LINKS_PER_PAIR
     per_shard = min(LINKS_PER_SHARD, items_within(TEXT_PER_SHARD, item_bytes))
-    per_message = LINKS_PER_MESSAGE_HERE if 0 < threads <= FEW_THREADS else LINKS_PER_MESSAGE
+    per_message = LINKS_IN_PROCESS if in_process else LINKS_PER_MESSAGE
     shards = max(round(links / blocks / per_message), math.ceil(links / per_shard))
     return Sizes(blocks, max(1, min(blocks, shards)), one_step)

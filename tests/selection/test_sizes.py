@@ -87,22 +87,18 @@ def test_what_fits_one_worker_runs_in_one_step_unless_partitions_are_asked_for()
 
 def test_the_in_process_runner_takes_one_step_for_more():
     """With smaller blocks."""
-    sizes = choose_sizes(PAIRS_IN_PROCESS, threads=2)
+    sizes = choose_sizes(PAIRS_IN_PROCESS, in_process=True)
     assert sizes.one_step and not choose_sizes(PAIRS_IN_PROCESS).one_step
     assert sizes.num_blocks * PAIRS_IN_STEP == PAIRS_IN_PROCESS
-    assert not choose_sizes(PAIRS_IN_PROCESS + 1, threads=2).one_step
-    assert not choose_sizes(PAIRS_IN_PROCESS, num_shards=2, threads=2).one_step
+    assert not choose_sizes(PAIRS_IN_PROCESS + 1, in_process=True).one_step
+    assert not choose_sizes(PAIRS_IN_PROCESS, num_shards=2, in_process=True).one_step
     for item_bytes, one_step in ((0.99, True), (1.01, False)):
         length = item_bytes * TEXT_IN_PROCESS / PAIRS_IN_PROCESS
-        assert choose_sizes(PAIRS_IN_PROCESS, item_bytes=length, threads=2).one_step == one_step
+        assert choose_sizes(PAIRS_IN_PROCESS, item_bytes=length, in_process=True).one_step == one_step
 
 
-@pytest.mark.parametrize(
-    ("threads", "expected"),
-    [(1, Sizes(300, 56)), (4, Sizes(300, 56)), (5, Sizes(300, 83)), (0, Sizes(300, 83))],
-)
-def test_few_threads_of_one_process_exchange_larger_messages(threads, expected):
-    assert choose_sizes(10**9, threads=threads) == expected
+def test_the_in_process_runner_exchanges_larger_messages():
+    assert choose_sizes(10**9, in_process=True) == Sizes(300, 56)
 
 
 def test_memory_lets_one_step_take_more_pairs():
