@@ -4,7 +4,10 @@ Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `-
 """
 
 import gc
+import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -21,6 +24,20 @@ def pytest_addoption(parser) -> None:
         action="store_true",
         help="run the tests on real engines, and only these (./scripts/test engines)",
     )
+
+
+def pytest_configure(config) -> None:
+    """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none."""
+    if not hasattr(config, "workerinput"):
+        config.temporary = tempfile.tempdir = tempfile.mkdtemp(prefix="dpbeam-tests-")
+        os.environ["TMPDIR"] = tempfile.tempdir
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus) -> None:
+    """Where a test failed, its files stay."""
+    if hasattr(session.config, "temporary") and not exitstatus:
+        shutil.rmtree(session.config.temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -93,13 +93,17 @@ def test_the_sources_beside_the_script_win(environment, tmp_path):
     assert done.stdout.strip() == f"{SCRIPTS.parent / 'dpbeam' / '__init__.py'} two words", done.stderr
 
 
-def test_an_environment_of_a_newer_project_file_is_made_anew(environment, tmp_path):
+@pytest.mark.parametrize("lacking", ["nothing", "uv"])
+def test_an_environment_of_a_newer_project_file_is_made_anew(lacking, environment, tmp_path):
+    """By uv, or by pip where uv does not get what it asks for."""
     os.utime(tmp_path / "venv" / ".installed-test", (0, 0))
     python = tmp_path / "venv" / "bin" / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/asked"\n')
+    python.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/asked"\n[ "$2" != {lacking} ]\n')
     script = str(SCRIPTS / "_python")
     assert run([script, "probe"], environment, tmp_path).stderr == "installing dpbeam into venv\n"
     assert run([script, "probe"], environment, tmp_path).stderr == ""
-    first, *rest = (tmp_path / "asked").read_text().splitlines()
-    assert first.startswith("-m pip install") and first.endswith(f"-e {SCRIPTS.parent}")
-    assert rest == ["probe", "probe"]
+    asked = (tmp_path / "asked").read_text().splitlines()
+    pip = "-m pip install --quiet --disable-pip-version-check"
+    by_uv = f"-m uv pip install --quiet --compile-bytecode --python {python} -e {SCRIPTS.parent}"
+    by_pip = [f"{pip} -e {SCRIPTS.parent}"] if lacking == "uv" else []
+    assert asked == [f"{pip} uv", by_uv, *by_pip, "probe", "probe"]
