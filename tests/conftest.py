@@ -26,6 +26,7 @@ def pytest_addoption(parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)  # what measures coverage has its folder by then, and needs it after the end
 def pytest_configure(config) -> None:
     """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none."""
     if not hasattr(config, "workerinput"):
