@@ -31,6 +31,7 @@ def pytest_configure(config) -> None:
     """Temporary files of all tests lie in one folder: what another run left when it was killed is seen by none."""
     if not hasattr(config, "workerinput"):
         config.temporary = tempfile.tempdir = tempfile.mkdtemp(prefix="dpbeam-tests-")
+        os.chmod(tempfile.tempdir, 0o711)  # PostgreSQL has a user of its own
         os.environ["TMPDIR"] = tempfile.tempdir
 
 

@@ -170,13 +170,35 @@ class HdfsFiles(RemoteFiles):
 
     def _rename(self, source: str, target: str) -> None:
         """Raises OSError where the target is there."""
+        import hdfs
+
         client, old, _ = self._at(source)
         _, new, _ = self._at(target)
+        before: list[Exception] = []
+
+        def rename() -> None:
+            try:
+                client.rename(old, new)
+            except Exception as error:
+                if isinstance(error, hdfs.HdfsError) and not error.exception and _REFUSED in error.message:
+                    # After a fault: it may be done, and the answer was lost.
+                    done = (
+                        before and not client.status(old, strict=False) and client.status(new, strict=False)
+                    )
+                    if done:
+                        return
+                    raise OSError(errno.EIO, f"the store answers: {error.message}", source) from None
+                before.append(error)
+                raise
+
         with _as_os_errors(source):
-            client.rename(old, new)
+            patiently(rename, _passes)
 
     def _delete(self, path: str) -> None:
         self._ask(path, lambda client, name: client.delete(name, recursive=True))
+
+
+_REFUSED = "Unable to rename"  # what the client makes of the answer "false"
 
 
 class _TooShort(OSError):

@@ -1,8 +1,11 @@
 """What a writer of HDFS hands to its client; a real store: `tests/engines/test_stores.py`."""
 
+import functools
 from pathlib import PurePosixPath
 
 import pytest
+import requests
+from hdfs import HdfsError
 
 from dpbeam.storage import hdfs
 from dpbeam.storage.hdfs import Writer
@@ -88,3 +91,44 @@ def test_a_file_is_made_once_by_rename(monkeypatch, lost):
     files = hdfs.HdfsFiles(None)
     assert files.write_once("hdfs://k", b"one") and files.write_once("hdfs://k", b"one")
     assert not files.write_once("hdfs://k", b"two") and client.files == {"/k": b"one"}
+
+
+class Renaming(Client):
+    """A name node that is away for the first requests, and does some of them before it goes."""
+
+    def __init__(self, files, away, done):
+        super().__init__()
+        self.files, self.away, self.done, self.asked = files, away, done, 0
+
+    def rename(self, old, new):
+        self.asked += 1
+        refused = old not in self.files or new in self.files
+        if not refused and (self.asked > self.away or self.done):
+            self.files[new] = self.files.pop(old)
+        if self.asked <= self.away:
+            raise requests.ConnectionError("gone")
+        if refused:
+            raise HdfsError("Unable to rename %r to %r.", old, new)
+
+    def status(self, name, strict):
+        return {"type": "FILE"} if name in self.files else None
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize(("away", "target"), [(0, False), (3, False), (0, True), (3, True), (99, False)])
+def test_a_rename_is_repeated_while_the_name_node_is_away(away, target, done, monkeypatch):
+    """What it has done without an answer is done; a target that is there refuses it, at once or when it is back."""
+    client = Renaming({"/a": b"new"} | ({"/b": b"old"} if target else {}), away, done)
+    monkeypatch.setattr(hdfs, "patiently", functools.partial(hdfs.patiently, sleep=lambda seconds: None))
+    monkeypatch.setattr(
+        hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
+    )
+    rename = functools.partial(hdfs.HdfsFiles(None)._rename, "hdfs://a", "hdfs://b")
+    if target or away == 99:
+        with pytest.raises(OSError, match="Unable to rename" if target else "does not answer"):
+            rename()
+        assert client.files.get("/b") == (b"old" if target else (b"new" if done else None))
+        assert client.asked == (8 if away == 99 else away + 1)
+    else:
+        rename()
+        assert client.files == {"/b": b"new"} and client.asked == away + 1
