@@ -174,31 +174,25 @@ class HdfsFiles(RemoteFiles):
 
         client, old, _ = self._at(source)
         _, new, _ = self._at(target)
-        before: list[Exception] = []
+        asked = False
 
         def rename() -> None:
+            nonlocal asked
+            again, asked = asked, True
             try:
                 client.rename(old, new)
-            except Exception as error:
-                if isinstance(error, hdfs.HdfsError) and not error.exception and _REFUSED in error.message:
-                    # After a fault: it may be done, and the answer was lost.
-                    done = (
-                        before and not client.status(old, strict=False) and client.status(new, strict=False)
-                    )
-                    if done:
-                        return
-                    raise OSError(errno.EIO, f"the store answers: {error.message}", source) from None
-                before.append(error)
-                raise
+            except hdfs.HdfsError as error:
+                if not again or not _refuses(error):
+                    raise
+                # An earlier request may be done, and its answer lost.
+                if client.status(old, strict=False) or not client.status(new, strict=False):
+                    raise
 
         with _as_os_errors(source):
             patiently(rename, _passes)
 
     def _delete(self, path: str) -> None:
         self._ask(path, lambda client, name: client.delete(name, recursive=True))
-
-
-_REFUSED = "Unable to rename"  # what the client makes of the answer "false"
 
 
 class _TooShort(OSError):
@@ -317,6 +311,11 @@ _PASSING = frozenset(
 )
 
 
+def _refuses(error: Any) -> bool:
+    """Whether this is what the client makes of a rename that is answered with false."""
+    return not error.exception and "Unable to rename" in error.message
+
+
 def _passes(error: Exception) -> bool:
     """Whether a request may do better when repeated."""
     import hdfs
@@ -324,5 +323,7 @@ def _passes(error: Exception) -> bool:
     import urllib3
 
     if isinstance(error, hdfs.HdfsError):
-        return (error.exception in _PASSING and "not a directory" not in error.message) or not error.exception
+        if not error.exception:
+            return not _refuses(error)
+        return error.exception in _PASSING and "not a directory" not in error.message
     return isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError))

@@ -32,13 +32,19 @@ class Client:
             self.files.setdefault(folder, permission or "755")
 
 
-def test_a_private_folder_leaves_the_one_above_to_others(monkeypatch):
-    """Staged output lies beside the output, in a folder that may be new."""
-    client = Client()
+def files_of(client: Client, monkeypatch) -> hdfs.HdfsFiles:
+    """Files of which all requests go to this client."""
     monkeypatch.setattr(
         hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
     )
-    hdfs.HdfsFiles(None).mkdirs_private("hdfs://new/out/x.staging-1")
+    return hdfs.HdfsFiles(None)
+
+
+def test_a_private_folder_leaves_the_one_above_to_others(monkeypatch):
+    """Staged output lies beside the output, in a folder that may be new."""
+    client = Client()
+    files = files_of(client, monkeypatch)
+    files.mkdirs_private("hdfs://new/out/x.staging-1")
     assert client.files == {"/": "755", "/new": "755", "/new/out": "755", "/new/out/x.staging-1": "700"}
 
 
@@ -81,14 +87,11 @@ def test_a_file_is_made_once_by_rename(monkeypatch, lost):
 
     client.rename = rename
     client.delete = lambda name, recursive: client.files.pop(name, None)
-    monkeypatch.setattr(
-        hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
-    )
+    files = files_of(client, monkeypatch)
     monkeypatch.setattr(
         hdfs.HdfsFiles, "exists", lambda self, path: path.removeprefix("hdfs:/") in client.files
     )
     monkeypatch.setattr(hdfs.HdfsFiles, "read", lambda self, path: client.files[path.removeprefix("hdfs:/")])
-    files = hdfs.HdfsFiles(None)
     assert files.write_once("hdfs://k", b"one") and files.write_once("hdfs://k", b"one")
     assert not files.write_once("hdfs://k", b"two") and client.files == {"/k": b"one"}
 
@@ -120,10 +123,8 @@ def test_a_rename_is_repeated_while_the_name_node_is_away(away, target, done, mo
     """What it has done without an answer is done; a target that is there refuses it, at once or when it is back."""
     client = Renaming({"/a": b"new"} | ({"/b": b"old"} if target else {}), away, done)
     monkeypatch.setattr(hdfs, "patiently", functools.partial(hdfs.patiently, sleep=lambda seconds: None))
-    monkeypatch.setattr(
-        hdfs.HdfsFiles, "_at", lambda self, path: (client, path.removeprefix("hdfs:/"), "hdfs:/")
-    )
-    rename = functools.partial(hdfs.HdfsFiles(None)._rename, "hdfs://a", "hdfs://b")
+    files = files_of(client, monkeypatch)
+    rename = functools.partial(files._rename, "hdfs://a", "hdfs://b")
     if target or away == 99:
         with pytest.raises(OSError, match="Unable to rename" if target else "does not answer"):
             rename()
