@@ -313,7 +313,7 @@ _PASSING = frozenset(
 
 def _refuses(error: Any) -> bool:
     """Whether this is what the client makes of a rename that is answered with false."""
-    return not error.exception and "Unable to rename" in error.message
+    return not error.exception and "Unable to rename" in str(error)  # its message may be bytes
 
 
 def _passes(error: Exception) -> bool:

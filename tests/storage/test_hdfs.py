@@ -133,3 +133,11 @@ def test_a_rename_is_repeated_while_the_name_node_is_away(away, target, done, mo
     else:
         rename()
         assert client.files == {"/b": b"new"} and client.asked == away + 1
+
+
+@pytest.mark.parametrize("body", [b"<html>busy</html>", "busy"])
+def test_what_is_no_answer_of_webhdfs_may_pass(body):
+    """As a proxy answers, whose text the client leaves in bytes."""
+    assert hdfs._passes(HdfsError(body)) and not hdfs._passes(
+        HdfsError("Unable to rename %r to %r.", "/a", "/b")
+    )
