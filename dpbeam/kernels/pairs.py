@@ -194,7 +194,11 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`unique_fingerprints`, and the distinct fingerprints themselves, ascending."""
     order, new, ordered = _sort_and_mark(fp)
-    return np.compress(new, order), _numbers(order, new), _rows_where(ordered, new)
+    del fp  # most of a shard's memory is made here
+    distinct = _rows_where(ordered, new)
+    del ordered
+    numbers = _numbers(order, new)
+    return np.compress(new, order), numbers, distinct
 
 
 def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -225,6 +229,7 @@ def _sort_and_mark(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     span = int(high.max() - low_end)
     order, prefix = _sort_words(high - low_end, span.bit_length())
     new_prefix = _begins(prefix)
+    del prefix
     ordered = rows_at(fp, order)
     if new_prefix.all():
         return order, new_prefix, ordered

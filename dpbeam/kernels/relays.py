@@ -7,7 +7,7 @@ integers, so shards hear the same totals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +86,7 @@ class Relay(Linked):
         relays: Relays,
         block_ids: Sequence[int],
         items: Sequence[pa.Array],
-        fp: Sequence[np.ndarray],
+        fp: Iterable[np.ndarray],
         kinds: bytes,
     ) -> Relay:
         """Number the distinct items of the blocks; arguments and errors as of `build_shard`."""

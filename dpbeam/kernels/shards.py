@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -197,14 +197,14 @@ def build_shard(
     shard_id: int,
     block_ids: Sequence[int],
     items: Sequence[pa.Array] | Sequence[Packed],
-    fp: Sequence[np.ndarray],
+    fp: Iterable[np.ndarray],
     kinds: bytes = b"",
 ) -> Shard:
     """Number the distinct items of a shard and link the blocks to them.
 
     Args:
       block_ids: one per message; items, fp: that block's items in this shard, by their fingerprints: their canonical
-        bytes, and (items, 2) uint64.
+        bytes, and (items, 2) uint64. `fp` may be an iterator: a list that the caller keeps doubles its memory.
 
     Raises:
       RuntimeError: a block sent two messages, which would count its users twice.
@@ -214,9 +214,11 @@ def build_shard(
     if (ids[1:] == ids[:-1]).any():
         raise RuntimeError(f"shard {shard_id} received two first messages of one block")
     parts = [items[i] for i in order]
-    offsets = running_sums([len(fp[i]) for i in order])
-    all_fp = np.concatenate([fp[i] for i in order])
-    first, slots, distinct_fp = distinct_fingerprints(all_fp)
+    by_message = list(fp)
+    by_block = [by_message[i] for i in order]
+    del by_message
+    offsets = running_sums([len(part) for part in by_block])
+    first, slots, distinct_fp = distinct_fingerprints(_joined(by_block))
     shard = Shard(
         id=shard_id,
         fp=distinct_fp,
@@ -228,6 +230,13 @@ def build_shard(
     packed = all(isinstance(part, Packed) for part in parts) and len(slots) <= _RARE * len(shard)
     shard.items = LinkedItems(shard, parts) if packed else _take(parts, offsets, first)
     return shard
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One array of all parts, of which the list keeps none: a shard's would take their memory twice."""
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined
 
 
 def _take(parts: Sequence[pa.Array | Packed], offsets: np.ndarray, rows: np.ndarray) -> pa.Array:

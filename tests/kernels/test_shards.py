@@ -1,5 +1,7 @@
 """Item shards: links of blocks, exact sums, and messages that must not be missing."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -193,3 +195,17 @@ def test_a_message_of_another_length_is_refused():
     sent = {0: {"weight": np.array([1, 1, 1])}, 1: {"weight": np.array([10])}}
     with pytest.raises(RuntimeError, match="shard 0 expected a number for every link"):
         sum_messages(shard, ["weight"], sent)
+
+
+def test_to_number_items_takes_few_bytes_a_link():
+    """Two threads do so at once: it is what a run's memory is largest for."""
+    rng, links, blocks = np.random.default_rng(6), 400_000, 4
+    parts = [rng.integers(0, 1 << 63, (links // blocks, 2)).astype(np.uint64) for _ in range(blocks)]
+    items = [Packed.of(pa.array([b""] * (links // blocks), pa.large_binary()))] * blocks
+    tracemalloc.start()
+    try:
+        build_shard(0, range(blocks), items, (part.copy() for part in parts))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * links  # 61 where the messages' own stay, or where all in one array do

@@ -364,11 +364,11 @@ class WeightPerUser(beam.PTransform):
 
 def first_items(
     messages: dict[int, Columns], keys: Keys
-) -> tuple[list[int], list[pa.Array | Packed], list[np.ndarray], bytes]:
+) -> tuple[list[int], list[pa.Array | Packed], Iterator[np.ndarray], bytes]:
     """Blocks, their items as they came, their fingerprints, and their kinds, of the messages of the first trip."""
     items: list[pa.Array | Packed] = [message["items"] for message in messages.values()]
     values = (part.unpack() if isinstance(part, Packed) else part for part in items)
-    fp = [fingerprints(keys.pairs.item, part) for part in values]
+    fp = (fingerprints(keys.pairs.item, part) for part in values)
     return list(messages), items, fp, common_kinds(messages.values())
 
 
@@ -379,6 +379,9 @@ class _SumByItem(TripDoFn):
         number, encoded = element
         if self._trip == 0 and keeps_blocks(self._program):
             let_pairs_go(self._store)  # every block has sent, and so is stored
+        yield number, self._summed(number, encoded)  # messages are gone before what comes next takes memory
+
+    def _summed(self, number: int, encoded: Iterable[bytes]) -> Shard:
         received = receive(self._store, encoded, packed="items".__eq__ if self._trip == 0 else None)
         messages = gathered(f"shard {number}", self._trip, received)
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
@@ -387,7 +390,7 @@ class _SumByItem(TripDoFn):
         shard = replace(shard, sums=sum_messages(shard, names, sums))
         if replies_by_link(self._program, self._trip):
             shard.per_link = link_messages(shard, names, sums)
-        yield number, shard
+        return shard
 
     def _first(self, number: int, messages: dict[int, Columns]) -> Shard:
         return build_shard(number, *first_items(messages, self._keys))
