@@ -38,7 +38,8 @@ def pytest_configure(config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus) -> None:
     """Where a test failed, its files stay."""
-    if hasattr(session.config, "temporary") and not exitstatus:
+    passed = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if hasattr(session.config, "temporary") and passed:
         shutil.rmtree(session.config.temporary, ignore_errors=True)
 
 

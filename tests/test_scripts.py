@@ -18,7 +18,12 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 LEFT_OUT = ["beam", "elementwise", *(name for name in selectors() if name != "basic")]
 #: what a script is run with; the others print their help
 SMALL = {
-    "bench_select": ["--pairs=0.01", "--repetitions=1", *(f"--skip={word}" for word in LEFT_OUT)],
+    "bench_select": [
+        "--pairs=0.01",
+        "--repetitions=1",
+        "--also=gsu2",
+        *(f"--skip={word}" for word in LEFT_OUT),
+    ],
     "bench_hitting_set": ["rounds", "--users=1e3", "--domain=100", "--k=5"],
     "bench_topk": ["time", "--items=1e3", "--k=10", "--repetitions=1"],
     "check_docs": [],

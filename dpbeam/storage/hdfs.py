@@ -288,7 +288,7 @@ def _as_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except hdfs.HdfsError as error:
-        kind, text = error.exception or "", error.message.strip().split("\n")[0]
+        kind, text = error.exception or "", _first_line(error.message)
         if kind == "FileNotFoundException":
             raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
         if kind in ("AccessControlException", "SecurityException"):
@@ -300,6 +300,12 @@ def _as_os_errors(path: str) -> Iterator[None]:
         ) from None
     except requests.RequestException as error:
         raise OSError(UNAVAILABLE, f"the store does not answer: {type(error).__name__}", path) from None
+
+
+def _first_line(message: str | bytes) -> str:
+    """Of what the client took from an answer, which it leaves in bytes where it is not WebHDFS's."""
+    text = message.decode(errors="replace") if isinstance(message, bytes) else message
+    return text.strip().split("\n")[0]
 
 
 #: What a name node says while it starts or changes places, and a data node that has lost its name node.

@@ -141,3 +141,12 @@ def test_what_is_no_answer_of_webhdfs_may_pass(body):
     assert hdfs._passes(HdfsError(body)) and not hdfs._passes(
         HdfsError("Unable to rename %r to %r.", "/a", "/b")
     )
+
+
+@pytest.mark.parametrize("body", [b"<html>busy\xff</html>\n<p>", "<html>busy\ufffd</html>\n<p>"])
+def test_a_proxy_that_stays_busy_is_an_error_of_the_store(body):
+    """And one that may pass: so do the runs that meet it."""
+    with pytest.raises(OSError) as raised, hdfs._as_os_errors("hdfs://k"):
+        raise HdfsError(body)
+    assert raised.value.errno == hdfs.UNAVAILABLE
+    assert raised.value.strerror == "the store answers: <html>busy\ufffd</html>"
