@@ -11,8 +11,8 @@ from dpbeam.kernels.relays import Relays
 # fewer than ten thousand links cost more in overhead than they carry.
 PAIRS_PER_BLOCK = 1_000_000
 LINKS_PER_MESSAGE = 10_000
-# A process wants no more tasks than these: messages of twice the size elsewhere take a twentieth less CPU (10^8 pairs).
-LINKS_IN_PROCESS = 20_000
+# A process wants no more tasks than these. With messages of twice the size 10^9 pairs took 2.1 GB and no less CPU.
+LINKS_IN_PROCESS = 15_000
 LINKS_PER_PAIR = 0.25
 # In one step small arrays stay in the cache: 7 million pairs with rare items as 8 blocks took a twentieth more CPU than
 # as 16. More blocks have more links: 72 million pairs with common items as 145 took a sixth more than as 29.

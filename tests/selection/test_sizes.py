@@ -98,7 +98,7 @@ def test_the_in_process_runner_takes_one_step_for_more():
 
 
 def test_the_in_process_runner_exchanges_larger_messages():
-    assert choose_sizes(10**9, in_process=True) == Sizes(300, 42)
+    assert choose_sizes(10**9, in_process=True) == Sizes(300, 56)
 
 
 def test_memory_lets_one_step_take_more_pairs():
