@@ -172,11 +172,10 @@ class HdfsFiles(RemoteFiles):
         """Raises OSError where the target is there."""
         import hdfs
 
-        client, old, _ = self._at(source)
         _, new, _ = self._at(target)
         asked = False
 
-        def rename() -> None:
+        def rename(client: Any, old: str) -> None:
             nonlocal asked
             again, asked = asked, True
             try:
@@ -188,8 +187,7 @@ class HdfsFiles(RemoteFiles):
                 if client.status(old, strict=False) or not client.status(new, strict=False):
                     raise
 
-        with _as_os_errors(source):
-            patiently(rename, _passes)
+        self._ask(source, rename)
 
     def _delete(self, path: str) -> None:
         self._ask(path, lambda client, name: client.delete(name, recursive=True))
