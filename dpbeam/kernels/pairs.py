@@ -193,8 +193,18 @@ def unique_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def distinct_fingerprints(fp: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`unique_fingerprints`, and the distinct fingerprints themselves, ascending."""
+    return distinct_in_parts([fp])
+
+
+def distinct_in_parts(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`distinct_fingerprints` of all parts, one after another. Empties the list: most of a shard's memory is made here.
+
+    The parts are joined here, since before Python 3.11 a caller keeps what it passes until the call returns.
+    """
+    fp = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts.clear()
     order, new, ordered = _sort_and_mark(fp)
-    del fp  # most of a shard's memory is made here
+    del fp
     distinct = _rows_where(ordered, new)
     del ordered
     numbers = _numbers(order, new)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpbeam.kernels.columns import Columns, Encodable, Packed, pack_arrays
 from dpbeam.kernels.csr import running_sums, sums_at
-from dpbeam.kernels.pairs import Block, distinct_fingerprints, kinds_column
+from dpbeam.kernels.pairs import Block, distinct_in_parts, kinds_column
 
 PACKED_ITEMS = "items."  # and a number: names of the parts of packed items
 _RARE = 6  # links of an item, up to which packed text of all takes about as much as that of the distinct ones
@@ -218,7 +218,7 @@ def build_shard(
     by_block = [by_message[i] for i in order]
     del by_message
     offsets = running_sums([len(part) for part in by_block])
-    first, slots, distinct_fp = distinct_fingerprints(_joined(by_block))
+    first, slots, distinct_fp = distinct_in_parts(by_block)
     shard = Shard(
         id=shard_id,
         fp=distinct_fp,
@@ -230,13 +230,6 @@ def build_shard(
     packed = all(isinstance(part, Packed) for part in parts) and len(slots) <= _RARE * len(shard)
     shard.items = LinkedItems(shard, parts) if packed else _take(parts, offsets, first)
     return shard
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """One array of all parts, of which the list keeps none: a shard's would take their memory twice."""
-    joined = np.concatenate(parts)
-    parts.clear()
-    return joined
 
 
 def _take(parts: Sequence[pa.Array | Packed], offsets: np.ndarray, rows: np.ndarray) -> pa.Array:
