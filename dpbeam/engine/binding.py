@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpbeam.randomness.prf import string_buffers
 
@@ -30,22 +31,29 @@ OTHER_DATA = (
 
 
 def digest_of(key: bytes, parts: Iterable[Mapping[str, np.ndarray | pa.Array]]) -> bytes:
-    """Keyed digest of columns, 32 bytes: HMAC-SHA-256 of names, types, shapes and values, each with its length.
+    """Keyed digest of columns, 32 bytes, of names, types, shapes and values, each with its length.
 
-    Guarantee: for two lists of different columns the digests differ, but for a collision of SHA-256; without the key
-    it tells nothing.
+    A universal hash, and of that a pseudo-random function: HMAC-SHA-256 of the GMAC under a constant nonce. HMAC of the
+    columns themselves takes ten times as long. No one may see the tags of GMAC under one nonce, and none leaves here.
+
+    Guarantee: the digests of two different lists of n blocks of 16 bytes, which were chosen without the key, are equal
+    with probability at most (n + 1) / 2^128 (GHASH is almost XOR universal: McGrew and Viega 2004, "The security and
+    performance of the Galois/counter mode"), but for HMAC; without the key a digest tells nothing.
 
     Args:
+      key: any number of secret bytes.
       parts: numpy arrays without objects, Arrow (large_)binary arrays without nulls.
     """
-    mac = hmac.new(key, digestmod="sha256")
+    mode = modes.GCM(bytes(12))
+    hashed = Cipher(algorithms.AES(hmac.digest(key, b"universal hash", "sha256")), mode).encryptor()
     for columns in parts:
-        mac.update(struct.pack("<Q", len(columns)))
+        hashed.authenticate_additional_data(struct.pack("<Q", len(columns)))
         for name in sorted(columns):
             for piece in _pieces(name, columns[name]):
-                mac.update(struct.pack("<Q", len(piece)))
-                mac.update(piece)
-    return mac.digest()
+                hashed.authenticate_additional_data(struct.pack("<Q", len(piece)))
+                hashed.authenticate_additional_data(piece)
+    hashed.finalize()
+    return hmac.digest(key, hashed.tag, "sha256")
 
 
 def _pieces(name: str, values: np.ndarray | pa.Array) -> tuple[bytes | memoryview, ...]:
@@ -55,7 +63,7 @@ def _pieces(name: str, values: np.ndarray | pa.Array) -> tuple[bytes | memoryvie
     if not len(values):
         return f"text {name}".encode(), b"", b""
     offsets, text = string_buffers(values)
-    held = memoryview(b"" if text is None else text)[int(offsets[0]) : int(offsets[-1])]
+    held = memoryview(b"" if text is None else text).cast("B")[int(offsets[0]) : int(offsets[-1])]
     return f"text {name}".encode(), _bytes_of(np.diff(offsets).astype(np.int64)), held
 
 

@@ -1,6 +1,8 @@
 """A key draws noise for one set of data: whatever brings it other data is refused before anything is drawn."""
 
+import hmac
 import json
+import struct
 import threading
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpbeam.engine.beam import graph, hub, owner, trips
 from dpbeam.engine.beam.run import StoredProgram
@@ -283,3 +286,14 @@ class TestDigest:
         assert digest_of(bytes([1]) * 32, self.BASE) != digest_of(self.KEY, self.BASE)
         empty = ({"b": pa.array([], pa.large_binary()), "a": np.zeros((0, 2), np.uint64)},)
         assert digest_of(self.KEY, empty) != digest_of(self.KEY, self.BASE)
+
+    def test_by_its_law(self):
+        """HMAC of the GMAC of all parts, each after its length, from the one-shot interface."""
+        cells = [
+            *(b"<i8 (2,) a", np.array([1, 2], "<i8").tobytes()),
+            *(b"text b", np.array([1, 2], "<i8").tobytes(), b"xyz"),
+        ]
+        encoded = struct.pack("<Q", 2) + b"".join(struct.pack("<Q", len(cell)) + cell for cell in cells)
+        key = hmac.digest(self.KEY, b"universal hash", "sha256")
+        tag = AESGCM(key).encrypt(bytes(12), b"", encoded)
+        assert digest_of(self.KEY, self.BASE) == hmac.digest(self.KEY, tag, "sha256") != tag
