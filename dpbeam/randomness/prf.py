@@ -29,7 +29,7 @@ KEY_BYTES = 32
 # vectorised step per 16 bytes.
 _LONG = 1024
 # Strings at once: fewer leave threads waiting for each other, more leave the processor's cache.
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 16
 _BLOCK = 16  # bytes
 _FIRST = 12  # bytes of a string in its first block, whose other four hold its length
 # (17, 2): the leading n bytes of a block.
@@ -176,22 +176,18 @@ def fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
 def _fingerprints(key: bytes, values: pa.Array) -> np.ndarray:
     start, length, windows = _string_views(values)
     first = _leading(windows[start], np.minimum(length, _FIRST))
-    first[:, 1] |= length.astype(np.uint64) << np.uint64(32)
+    first.view("<u4")[:, 3] = length
     state = _encrypt(key, first)
-    done = _FIRST
-    active = np.flatnonzero(length > done)
-    long = length > _LONG
-    if long.any():
-        active = active[~long[active]]
+    active = np.flatnonzero((length > _FIRST) & (length <= _LONG))
+    start, left = start.take(active) + _FIRST, length.take(active) - _FIRST
     while len(active):
-        left = length[active] - done
-        block = _leading(windows[start[active] + done], np.minimum(left, _BLOCK))
+        block = _leading(windows[start], np.minimum(left, _BLOCK))
         block ^= state.take(active, axis=0)
         _whole(state)[active] = _whole(_encrypt(key, block))
-        done += _BLOCK
-        active = active[left > _BLOCK]
+        more = np.flatnonzero(left > _BLOCK)
+        active, start, left = active.take(more), start.take(more) + _BLOCK, left.take(more) - _BLOCK
     long_key = hmac.new(key, b"long strings", hashlib.sha256).digest()
-    for i in np.flatnonzero(long):
+    for i in np.flatnonzero(length > _LONG):
         text = values[int(i)].as_py()
         text = text.encode() if isinstance(text, str) else text
         digest = hashlib.blake2b(text, digest_size=16, key=long_key, person=b"dpbeam long").digest()
