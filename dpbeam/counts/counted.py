@@ -15,12 +15,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
 from dpbeam.engine.program import Keys, Program, Reply, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, bottom_sample
+from dpbeam.kernels.pairs import Block, bottom_sample, positions_in
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints
 

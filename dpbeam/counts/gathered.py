@@ -1,4 +1,4 @@
-"""Histograms of items in parts, as shards send them, and added up in one place, the hub; and places in a domain."""
+"""Histograms of items in parts, as shards send them, and added up in one place, the hub."""
 
 from __future__ import annotations
 
@@ -77,21 +77,3 @@ def gather(
     np.add.at(totals[0], inverse, values[0])
     np.add.at(totals[1], inverse, values[1])
     return Gathered(items.take(pa.array(first)), fp[first], totals[0], totals[1], kinds)
-
-
-def positions_in(domain: np.ndarray, fp: np.ndarray) -> np.ndarray:
-    """Where each fingerprint stands in the domain, -1 where it does not.
-
-    Args:
-      domain: (d, 2) uint64, distinct; fp: (n, 2) uint64.
-
-    Returns:
-      (n,) int64.
-    """
-    d = len(domain)
-    if not d or not len(fp):
-        return np.full(len(fp), -1)
-    first, inverse = unique_fingerprints(np.concatenate([domain, fp]))
-    place = np.full(len(first), -1)
-    place[inverse[:d]] = np.arange(d)
-    return place[inverse[d:]]

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
-from dpbeam.counts.gathered import Gathered, gather, histogram, positions_in
+from dpbeam.counts.gathered import Gathered, gather, histogram
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
 from dpbeam.hitting.config import HittingSetPlan
@@ -29,7 +29,7 @@ from dpbeam.hitting.cover import Choose, Cover, next_item, peel
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns, narrow
 from dpbeam.kernels.csr import Csr
-from dpbeam.kernels.pairs import Block, kinds_column
+from dpbeam.kernels.pairs import Block, kinds_column, positions_in
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import coins, gumbel_peel

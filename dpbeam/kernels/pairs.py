@@ -211,6 +211,24 @@ def distinct_in_parts(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, 
     return np.compress(new, order), numbers, distinct
 
 
+def positions_in(listed: np.ndarray, fp: np.ndarray) -> np.ndarray:
+    """Where each fingerprint stands in a list of distinct ones, -1 where it does not.
+
+    Args:
+      listed: (d, 2) uint64, distinct; fp: (n, 2) uint64.
+
+    Returns:
+      (n,) int64.
+    """
+    d = len(listed)
+    if not d or not len(fp):
+        return np.full(len(fp), -1)
+    first, inverse = unique_fingerprints(np.concatenate([listed, fp]))
+    place = np.full(len(first), -1)
+    place[inverse[:d]] = np.arange(d)
+    return place[inverse[d:]]
+
+
 def _numbers(order: np.ndarray, new: np.ndarray) -> np.ndarray:
     """(n,) int32, if that holds n: of each row the number of its value; `new` says where in `order` one begins."""
     ordered = np.cumsum(new, dtype=np.int32 if len(new) < 1 << 31 else np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from dpbeam.accounting.events import ComposedEvent, GaussianEvent, RankedThresholdEvent
-from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma, split_sigma
+from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma
 from dpbeam.selectors.gsu.calibration import (
     ROUND_UP,
     SLACK,
@@ -29,6 +29,7 @@ from dpbeam.selectors.gsu.calibration import (
     checked_spending,
     crossing_bound,
     largest_weights,
+    read_only_arrays,
     split_delta,
 )
 from dpbeam.series.schedule import Schedule
@@ -117,17 +118,7 @@ def calibrate_series(
     deviations = sigma * np.sqrt(V)
     growth = np.array([(max_items / rank) ** rank_power for rank in range(1, max_items + 1)])
     thresholds, caps = _fit(shares, delta_threshold * SLACK, growth, c0, G, deviations)
-    arrays = {
-        "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
-        "fractions": f,
-        "a": a,
-        "G": G,
-        "V": V,
-        "thresholds": thresholds,
-        "caps": np.concatenate([[math.nan], caps]),
-    }
-    for array in arrays.values():
-        array.setflags(write=False)
+    arrays = read_only_arrays(sigma, fractions=f, a=a, G=G, V=V, thresholds=thresholds, caps=caps)
     return SeriesCalibration(delta_gauss=delta_gauss, delta_threshold=delta_threshold, sigma=sigma, **arrays)
 
 

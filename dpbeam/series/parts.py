@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.counts.gathered import positions_in
 from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns, decode, encode_map
-from dpbeam.kernels.pairs import range_bucket, rows_at
+from dpbeam.kernels.pairs import positions_in, range_bucket, rows_at
 from dpbeam.series.state import (
     ACCUMULATORS,
     USERS,

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.counts.gathered import positions_in
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import running_sums, segment_rows
@@ -27,6 +26,7 @@ from dpbeam.kernels.pairs import (
     kinds_column,
     offsets_of,
     partition_pairs,
+    positions_in,
     range_bucket,
     rows_at,
     unique_fingerprints,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbeam.counts.gathered import positions_in
 from dpbeam.hitting import cover as cover_module
 from dpbeam.hitting.baselines import greedy
 from dpbeam.hitting.cover import Cover, merge_equal, peel
@@ -73,14 +72,6 @@ def test_a_hash_that_always_collides_merges_nothing_wrong(sets):
         for _ in range(users[r])
     ]
     assert sorted(merged) == sorted(map(tuple, map(sorted, sets)))
-
-
-def test_places_in_a_domain():
-    domain = np.array([[1, 1], [1, 2], [7, 0]], np.uint64)
-    fp = np.array([[7, 0], [1, 0], [1, 2], [7, 0], [2, 1]], np.uint64)
-    assert positions_in(domain, fp).tolist() == [2, -1, 1, 2, -1]
-    assert positions_in(domain[:0], fp).tolist() == [-1] * 5
-    assert positions_in(domain, fp[:0]).tolist() == []
 
 
 def largest(number, counts, positions):

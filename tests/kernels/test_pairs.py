@@ -32,6 +32,7 @@ from dpbeam.kernels.pairs import (
     pairs_in,
     partition_again,
     partition_pairs,
+    positions_in,
     range_bucket,
     unique_fingerprints,
     unpack_pairs,
@@ -684,3 +685,11 @@ def test_a_block_finds_its_fingerprints_when_it_is_asked():
     assert asked == [1]
     with pytest.raises(KeyError):
         Block.from_columns(columns)
+
+
+def test_places_in_a_list():
+    listed = np.array([[1, 1], [1, 2], [7, 0]], np.uint64)
+    fp = np.array([[7, 0], [1, 0], [1, 2], [7, 0], [2, 1]], np.uint64)
+    assert positions_in(listed, fp).tolist() == [2, -1, 1, 2, -1]
+    assert positions_in(listed[:0], fp).tolist() == [-1] * 5
+    assert positions_in(listed, fp[:0]).tolist() == []

@@ -46,6 +46,7 @@ from dpbeam.lab.audit.draws import Drawn
 from dpbeam.lab.audit.likelihood import SAMPLES, Likelihood
 from dpbeam.lab.audit.neighbours import Identity, Neighbours, build, users_of, worst_cases
 from dpbeam.lab.audit.transcript import Transcript, run_observed
+from dpbeam.lab.tables import markdown_table
 from dpbeam.randomness import RunKey
 from dpbeam.selection.plan import SelectionPlan
 
@@ -292,13 +293,16 @@ def _largest_move(
 
 def markdown(rows: Sequence[tuple[str, Audit]]) -> str:
     """A table: per program the worst findings as shares of the claimed delta, and the verdict."""
-    lines = [
-        "| program | transcript: estimate / delta | lower bound | released set: estimate / delta | lower bound "
-        "| hardest case | verdict |",
-        "|---|---|---|---|---|---|---|",
+    head = [
+        "program",
+        "transcript: estimate / delta",
+        "lower bound",
+        "released set: estimate / delta",
+        "lower bound",
     ]
+    lines = []
     for name, result in rows:
-        cells = []
+        cells = [name]
         for kind in ("transcript", "released set"):
             lowers = [f.lower for f in result.findings if f.kind == kind]
             if not lowers:
@@ -308,5 +312,5 @@ def markdown(rows: Sequence[tuple[str, Audit]]) -> str:
             cells += [f"{worst.estimate / worst.claimed:.2f}", f"{low / worst.claimed:.2f}"]
         hardest = result.worst("transcript")
         verdict = "passes" if result.passed else "refuted"
-        lines.append(f"| {name} | {' | '.join(cells)} | {hardest.case}, {hardest.direction} | {verdict} |")
-    return "\n".join(lines)
+        lines.append([*cells, f"{hardest.case}, {hardest.direction}", verdict])
+    return markdown_table([*head, "hardest case", "verdict"], lines)

@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from dpbeam.lab.audit.audit import Finding
 from dpbeam.lab.audit.confidence import event_excess, proportion_bounds
 from dpbeam.lab.audit.neighbours import Neighbours, worst_cases
+from dpbeam.lab.tables import markdown_table
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import all_novel
@@ -337,21 +338,18 @@ def repeated_excess(
 
 def markdown(rows: Sequence[tuple[str, EndToEnd]]) -> str:
     """A table: per method what was run and compared, the worst divergence as share of delta, and the verdict."""
-    lines = [
-        "| method | runs | equal released sets compared | side channels | released set: estimate / delta "
-        "| lower bound | trials | verdict |",
-        "|---|---|---|---|---|---|---|---|",
+    head = [
+        "method",
+        "runs",
+        "equal released sets compared",
+        "side channels",
+        "released set: estimate / delta",
     ]
+    lines = []
     for name, result in rows:
         worst = result.worst
         low = max(f.lower for f in result.findings if f.kind == worst.kind) / worst.claimed
-        cells = [
-            name,
-            result.runs,
-            result.compared,
-            len(result.leaks),
-            f"{worst.estimate / worst.claimed:.2f}",
-        ]
-        cells += [f"{low:.2f}", worst.trials, "passes" if result.passed else "refuted"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        share = worst.estimate / worst.claimed
+        cells = [name, result.runs, result.compared, len(result.leaks), f"{share:.2f}", f"{low:.2f}"]
+        lines.append([*cells, worst.trials, "passes" if result.passed else "refuted"])
+    return markdown_table([*head, "lower bound", "trials", "verdict"], lines)

@@ -27,6 +27,7 @@ from dpbeam.lab.audit.draws import smallest_seen
 from dpbeam.lab.audit.faults import plan_of, quiet
 from dpbeam.lab.audit.neighbours import Ids, Neighbours, worst_cases
 from dpbeam.lab.audit.programs import programs
+from dpbeam.lab.tables import markdown_table
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.base import RoundPlan, all_novel
 from dpbeam.selectors.registry import defaults
@@ -291,11 +292,11 @@ def choice_row(name: str, sizes: Sizes) -> Row:
 def markdown(table_rows: list[Row]) -> str:
     """A table: per program the trials that refute each fault, and the smallest factor on epsilon that is seen."""
     faults = list(dict.fromkeys(fault for row in table_rows for fault in row.cells))
-    lines = [f"| program | {' | '.join(faults)} | smallest factor seen |", "|---" * (len(faults) + 2) + "|"]
+    lines = []
     for row in table_rows:
         cells = [
             ("no" if row.cells[f] is None else f"{row.cells[f]}") if f in row.cells else "" for f in faults
         ]
         smallest = ", ".join(f"{kind} {factor or 'none'}" for kind, factor in row.smallest.items())
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {smallest} |")
-    return "\n".join(lines)
+        lines.append([row.name, *cells, smallest])
+    return markdown_table(["program", *faults, "smallest factor seen"], lines)

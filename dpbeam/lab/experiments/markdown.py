@@ -9,6 +9,7 @@ from dpbeam.lab.evaluation.measures import measures
 from dpbeam.lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, quartiles, rows_of, summary
 from dpbeam.lab.experiments.running import Finished
 from dpbeam.lab.experiments.schema import CPU_SECONDS, METHOD, Experiment, TableSpec
+from dpbeam.lab.tables import markdown_table
 
 _SECONDS_MEANING = (
     "CPU seconds of a run in process, on one core, without reading, sampling and building of blocks"
@@ -55,7 +56,7 @@ def _datasets(finished: Finished) -> str:
     lines = [
         [dataset, *(_count(facts.get(name)) for name in names)] for dataset, facts in finished.facts.items()
     ]
-    grid = _grid(["dataset", *names], lines)
+    grid = markdown_table(["dataset", *names], lines)
     absent = finished.experiment.absent
     return f"{grid}\n\nNot at hand, and left out: {', '.join(absent)}." if absent else grid
 
@@ -89,7 +90,7 @@ def table(rows: Sequence[Row], spec: TableSpec) -> str:
     lines = [
         [*place, *(_cell(cells.get((place, column), []), spec) for column in columns)] for place in places
     ]
-    return _grid(head, lines)
+    return markdown_table(head, lines)
 
 
 def named(row: Row, column: str) -> str:
@@ -135,12 +136,8 @@ def shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in (head, *lines)]
-    rows = ["| " + " | ".join(line) + " |" for line in escaped]
-    return "\n".join([rows[0], "|" + "---|" * len(head), *rows[1:]])
-
-
 def _meanings(experiment: Experiment) -> str:
     lines = [[f"`{m.name}`", m.unit, m.meaning] for m in experiment.printed()]
-    return _grid(["measure", "unit", "meaning"], [*lines, [f"`{CPU_SECONDS}`", "seconds", _SECONDS_MEANING]])
+    return markdown_table(
+        ["measure", "unit", "meaning"], [*lines, [f"`{CPU_SECONDS}`", "seconds", _SECONDS_MEANING]]
+    )

@@ -252,15 +252,24 @@ def calibrate_gsu(
     # c0 fits every degree: the thresholds admit it at D0, the degree with the smallest allowance.
     allowed = item_allowance(target, np.arange(1, max_items + 1, dtype=np.float64))
     caps = largest_weights(thresholds, G, deviations, allowed, c0)
+    arrays = read_only_arrays(sigma, fractions=f, a=a, G=G, V=V, thresholds=thresholds, caps=caps)
+    return GsuCalibration(delta_threshold=delta_threshold, sigma=sigma, max_items=max_items, c0=c0, **arrays)
+
+
+def read_only_arrays(
+    sigma: float, *, fractions: np.ndarray, caps: np.ndarray, **others: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The arrays of a calibration, with the noise of its rounds.
+
+    Args:
+      sigma: noise of the whole; fractions: (R,); caps: (D0,), of degree or rank 1 on.
+    """
     arrays = {
-        "round_sigmas": np.array(split_sigma(sigma, f.tolist())),
-        "fractions": f,
-        "a": a,
-        "G": G,
-        "V": V,
-        "thresholds": thresholds,
+        "round_sigmas": np.array(split_sigma(sigma, fractions.tolist())),
+        "fractions": fractions,
         "caps": np.concatenate([[math.nan], caps]),
+        **others,
     }
     for array in arrays.values():
         array.setflags(write=False)
-    return GsuCalibration(delta_threshold=delta_threshold, sigma=sigma, max_items=max_items, c0=c0, **arrays)
+    return arrays
