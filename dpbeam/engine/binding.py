@@ -24,6 +24,8 @@ from dpbeam.randomness.prf import string_buffers
 #: Binds a place to a digest for good: whether it is the digest that the place was bound to first.
 Bind = Callable[[str, bytes], bool]
 
+_AT_ONCE = 1 << 30  # bytes: OpenSSL counts them in 32 bits
+
 OTHER_DATA = (
     "the noise of this run belongs to other data or settings: its input has changed since, or its pipeline or private "
     "folder is used a second time; start a new run, with a new private folder"
@@ -51,7 +53,8 @@ def digest_of(key: bytes, parts: Iterable[Mapping[str, np.ndarray | pa.Array]]) 
         for name in sorted(columns):
             for piece in _pieces(name, columns[name]):
                 hashed.authenticate_additional_data(struct.pack("<Q", len(piece)))
-                hashed.authenticate_additional_data(piece)
+                for start in range(0, len(piece), _AT_ONCE):
+                    hashed.authenticate_additional_data(piece[start : start + _AT_ONCE])
     hashed.finalize()
     return hmac.digest(key, hashed.tag, "sha256")
 

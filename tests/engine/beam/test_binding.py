@@ -287,8 +287,10 @@ class TestDigest:
         empty = ({"b": pa.array([], pa.large_binary()), "a": np.zeros((0, 2), np.uint64)},)
         assert digest_of(self.KEY, empty) != digest_of(self.KEY, self.BASE)
 
-    def test_by_its_law(self):
-        """HMAC of the GMAC of all parts, each after its length, from the one-shot interface."""
+    @pytest.mark.parametrize("at_once", [1, 16, 1 << 30])
+    def test_by_its_law(self, at_once, monkeypatch):
+        """HMAC of the GMAC of all parts, each after its length, from the one-shot interface; long ones in pieces."""
+        monkeypatch.setattr("dpbeam.engine.binding._AT_ONCE", at_once)
         cells = [
             *(b"<i8 (2,) a", np.array([1, 2], "<i8").tobytes()),
             *(b"text b", np.array([1, 2], "<i8").tobytes(), b"xyz"),
@@ -297,3 +299,7 @@ class TestDigest:
         key = hmac.digest(self.KEY, b"universal hash", "sha256")
         tag = AESGCM(key).encrypt(bytes(12), b"", encoded)
         assert digest_of(self.KEY, self.BASE) == hmac.digest(self.KEY, tag, "sha256") != tag
+
+    def test_of_more_than_two_gigabytes(self):
+        many = np.zeros(1 << 28, np.uint64)
+        assert digest_of(self.KEY, ({"a": many},)) != digest_of(self.KEY, ({"a": many[1:]},))
