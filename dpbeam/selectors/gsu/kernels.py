@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,14 +40,22 @@ class OpenRows:
         full = rows.filled()
         return cls(full, caps.take(full.degrees))
 
-    def without_released(self, units: np.ndarray) -> tuple[OpenRows, np.ndarray]:
-        """Without released items, if they have half of the pairs; and the scores (pairs,) of what is left."""
-        kept = units != RELEASED
-        if 2 * np.count_nonzero(kept) > len(units):
-            return self, units
-        places = np.flatnonzero(kept)
-        rows, bars = _with_bars(self.rows.restrict(kept, places), self.bars)
-        return OpenRows(rows, bars), units.take(places)
+    @cached_property
+    def holders(self) -> np.ndarray:
+        """(largest item + 1,) int64: the pairs of each item."""
+        return np.bincount(self.rows.links)
+
+    def without_released(self, units: np.ndarray) -> OpenRows:
+        """Without released items, if they have half of the pairs.
+
+        Args:
+          units: as of `item_weights`.
+        """
+        released = units == RELEASED
+        if 2 * int(self.holders[released[: len(self.holders)]].sum()) < len(self.rows.links):
+            return self
+        kept = ~released.take(self.rows.links)
+        return OpenRows(*_with_bars(self.rows.restrict(kept), self.bars))
 
 
 def first_weights(rows: Csr, caps: np.ndarray, num_items: int) -> np.ndarray:
@@ -68,11 +77,11 @@ def item_weights(left: OpenRows, units: np.ndarray, num_items: int) -> np.ndarra
     """What all users together add to each item, (num_items,) int64 units.
 
     Args:
-      units: (pairs,) uint16, the score of each pair's item; 0 for an item that gets nothing now, or RELEASED.
+      units: (num_items,) uint16, the score of each item; 0 where it gets nothing now, or RELEASED.
     """
 
-    def filled(rows: slice, pairs: slice, part: Csr) -> tuple[np.ndarray, np.ndarray]:
-        score, bars = units[pairs], left.bars[rows]
+    def filled(rows: slice, _: slice, part: Csr) -> tuple[np.ndarray, np.ndarray]:
+        score, bars = units.take(part.links), left.bars[rows]
         kept = score > RELEASED
         places = np.flatnonzero(kept)
         if len(places) < len(kept):

@@ -100,11 +100,9 @@ class GsuProgram(Program):
             block.scratch = OpenRows.of(rows, self.caps)  # what stays in memory loses what is released
             return {"weight": first_weights(rows, self.caps, block.num_items)}, None
         left = block.scratch or OpenRows.of(rows, self.caps)
-        units = reply["score"].take(left.rows.links)
         if block.scratch is not None:
-            left, units = left.without_released(units)
-            block.scratch = left
-        return {"weight": item_weights(left, units, block.num_items)}, None
+            left = block.scratch = left.without_released(reply["score"])
+        return {"weight": item_weights(left, reply["score"], block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         """Every item's state moves on every round, also where nobody sent weight: its noise accumulates."""

@@ -116,13 +116,13 @@ def test_released_items_leave_for_good_and_change_nothing(data, sets):
         scores = data.draw(st.lists(some, min_size=10, max_size=10))
         score = np.where(np.isin(np.arange(10), list(released)), RELEASED, scores).astype(np.uint16)
         before = len(left.rows.links)
-        left, units = left.without_released(score.take(left.rows.links))
+        left = left.without_released(score)
         kept = score.take(rows.links) > RELEASED
         pairs = rows.restrict(kept)
         alone = fill_weights(pairs, score.take(pairs.links) * (1.0 / SCORE_ONE), caps[rows.degrees])
         expected = np.zeros(10, np.int64)
         np.add.at(expected, pairs.links, alone)
-        assert item_weights(left, units, 10).tolist() == expected.tolist()
+        assert item_weights(left, score, 10).tolist() == expected.tolist()
         assert 2 * np.isin(left.rows.links, list(released)).sum() <= before
 
 
