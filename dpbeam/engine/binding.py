@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -48,15 +48,21 @@ def digest_of(key: bytes, parts: Iterable[Mapping[str, np.ndarray | pa.Array]]) 
     """
     mode = modes.GCM(bytes(12))
     hashed = Cipher(algorithms.AES(hmac.digest(key, b"universal hash", "sha256")), mode).encryptor()
-    for columns in parts:
-        hashed.authenticate_additional_data(struct.pack("<Q", len(columns)))
-        for name in sorted(columns):
-            for piece in _pieces(name, columns[name]):
-                hashed.authenticate_additional_data(struct.pack("<Q", len(piece)))
-                for start in range(0, len(piece), _AT_ONCE):
-                    hashed.authenticate_additional_data(piece[start : start + _AT_ONCE])
+    for data in _encoded(parts):
+        for start in range(0, len(data), _AT_ONCE):
+            hashed.authenticate_additional_data(data[start : start + _AT_ONCE])
     hashed.finalize()
     return hmac.digest(key, hashed.tag, "sha256")
+
+
+def _encoded(parts: Iterable[Mapping[str, np.ndarray | pa.Array]]) -> Iterator[bytes | memoryview]:
+    """Bytes that tell these columns from all others: pieces, each after its length."""
+    for columns in parts:
+        yield struct.pack("<Q", len(columns))
+        for name in sorted(columns):
+            for piece in _pieces(name, columns[name]):
+                yield struct.pack("<Q", len(piece))
+                yield piece
 
 
 def _pieces(name: str, values: np.ndarray | pa.Array) -> tuple[bytes | memoryview, ...]:

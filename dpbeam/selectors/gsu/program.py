@@ -99,9 +99,10 @@ class GsuProgram(Program):
         if not trip:
             block.scratch = OpenRows.of(rows, self.caps)  # what stays in memory loses what is released
             return {"weight": first_weights(rows, self.caps, block.num_items)}, None
-        left = block.scratch or OpenRows.of(rows, self.caps)
-        if block.scratch is not None:
-            left = block.scratch = left.without_released(reply["score"])
+        if block.scratch is None:
+            left = OpenRows.of(rows, self.caps)
+        else:
+            left = block.scratch = block.scratch.without_released(reply["score"])
         return {"weight": item_weights(left, reply["score"], block.num_items)}, None
 
     def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
