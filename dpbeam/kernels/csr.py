@@ -15,9 +15,10 @@ from dpbeam.kernels.columns import Columns
 
 # Pairs at a time, where many arrays are computed of them: as many as the cache of a core holds of all these arrays.
 PAIRS_AT_ONCE = 1 << 18
-# Pairs in a row, on average, from which on rows are summed and repeated one by one. Below, running sums over all pairs
-# take less: 2 ns a pair, whatever the rows.
-LONG_ROW = 8
+# Pairs in a row, on average, from which on rows are summed, or values repeated, one by one. Below, running sums over
+# all pairs take less: the end of each row is a branch that the processor cannot foresee.
+LONG_TO_SUM = 24
+LONG_TO_REPEAT = 12
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,11 @@ class Csr:
         begun = np.bincount(self.offsets[1:-1], minlength=count + 1)[:count]
         return np.cumsum(begun, out=begun)
 
-    @property
-    def _long_rows(self) -> bool:
-        return len(self.links) >= LONG_ROW * (len(self.offsets) - 1)
-
     def per_pair(self, row_values: np.ndarray) -> np.ndarray:
         """Repeat one value per row along its pairs, (pairs,)."""
-        return np.repeat(row_values, self.degrees) if self._long_rows else row_values.take(self.row)
+        if len(self.links) >= LONG_TO_REPEAT * (len(self.offsets) - 1):
+            return np.repeat(row_values, self.degrees)
+        return row_values.take(self.row)
 
     def row_sums(self, pair_values: np.ndarray) -> np.ndarray:
         """Sum of a value per pair over each row, (rows,) of its type; empty rows give 0.
@@ -74,7 +73,7 @@ class Csr:
         places = np.flatnonzero(keep) if places is None else places
         if len(places) == len(keep):
             return self
-        if self._long_rows:
+        if _long(self.offsets):
             offsets = running_sums(_sums_one_by_one(keep, self.offsets, np.int64))
         else:
             offsets = running_sums(keep).take(self.offsets)
@@ -92,11 +91,19 @@ class Csr:
         pairs = self.per_pair(rows)
         return Csr(running_sums(self.degrees[rows]), np.compress(pairs, self.links)), pairs
 
-    def take_rows(self, rows: np.ndarray) -> tuple[Csr, np.ndarray]:
-        """These rows, none of them empty, by their numbers, and the places of their pairs."""
+    def rows_of(self, pairs: np.ndarray) -> np.ndarray:
+        """The rows that have one of these pairs, ascending and distinct, (rows,) int64.
+
+        Args:
+          pairs: their places, ascending.
+        """
+        rows = self.row.take(pairs)
+        return rows[np.diff(rows, prepend=-1) > 0]
+
+    def places(self, rows: np.ndarray) -> Csr:
+        """These rows, none of them empty, by their numbers; for links the places of their pairs."""
         lengths = self.degrees.take(rows)
-        pairs = segment_rows(self.offsets.take(rows), lengths)
-        return Csr(running_sums(lengths), self.links.take(pairs)), pairs
+        return Csr(running_sums(lengths), segment_rows(self.offsets.take(rows), lengths))
 
     def parts(self) -> Iterator[tuple[slice, slice, Csr]]:
         """Consecutive rows that have about PAIRS_AT_ONCE pairs together: which rows, which pairs, and their matrix."""
@@ -117,8 +124,12 @@ class Csr:
 
 
 def joined(pieces: Iterable[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
-    """Arrays that come in pieces: of `pieces` the first arrays one after the other, the second ones, and so on."""
-    return tuple(map(np.concatenate, zip(*pieces, strict=True)))
+    """Arrays that come in pieces: of `pieces` the first arrays one after the other, the second ones, and so on.
+
+    What comes in one piece is not copied.
+    """
+    first, *others = pieces
+    return tuple(map(np.concatenate, zip(first, *others, strict=True))) if others else first
 
 
 def sums_at(places: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
@@ -145,24 +156,32 @@ def integer_row_sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     Where rows are short, differences of running sums: both wrap around alike, so a row's sum is exact where it fits the
     type.
     """
-    if len(values) >= LONG_ROW * (len(offsets) - 1):
+    if _long(offsets):
         return _sums_one_by_one(values, offsets)
     return np.diff(running_sums(values, values.dtype).take(offsets))
+
+
+def _long(offsets: np.ndarray) -> bool:
+    return bool(offsets[-1] - offsets[0] >= LONG_TO_SUM * (len(offsets) - 1))
 
 
 def _sums_one_by_one(
     values: np.ndarray, offsets: np.ndarray, dtype: npt.DTypeLike | None = None
 ) -> np.ndarray:
     """Sums of the rows, (rows,) of `dtype` or that of the values; empty rows give 0."""
-    result = np.zeros(len(offsets) - 1, values.dtype if dtype is None else dtype)
+    dtype, starts = values.dtype if dtype is None else dtype, offsets[:-1]
     full = np.flatnonzero(np.diff(offsets))
-    if len(full):
-        result[full] = np.add.reduceat(values, offsets[full], dtype=result.dtype)
+    if len(full) == len(starts):
+        return np.add.reduceat(values, starts, dtype=dtype)
+    result = np.zeros(len(starts), dtype)
+    result[full] = np.add.reduceat(values, starts.take(full), dtype=dtype) if len(full) else 0
     return result
 
 
 def segment_rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenated ranges starts[i] .. starts[i] + lengths[i] - 1, (n,) int64; lengths of at least one."""
+    if not len(lengths):
+        return np.zeros(0, np.int64)
     ends = np.cumsum(lengths)
     # Running sums of steps: of one inside a range, and from the last row of one to the first of the next.
     rows = np.ones(int(ends[-1]), np.int64)

@@ -18,10 +18,10 @@ def to_lists(rows: Csr) -> list[list[int]]:
     return [rows.links[a:b].tolist() for a, b in zip(rows.offsets[:-1], rows.offsets[1:])]
 
 
-@given(sets, st.integers(0, 2**32), st.sampled_from([0, csr_module.LONG_ROW]))
+@given(sets, st.integers(0, 2**32), st.sampled_from([0, 100]))
 def test_operations_equal_lists(rows, seed, long_row):
     """With rows taken one by one, and all pairs at a time."""
-    with mock.patch.object(csr_module, "LONG_ROW", long_row):
+    with mock.patch.multiple(csr_module, LONG_TO_SUM=long_row, LONG_TO_REPEAT=long_row):
         check_operations(rows, np.random.default_rng(seed))
 
 
@@ -33,6 +33,7 @@ def check_operations(rows, rng):
     assert matrix.per_pair(np.arange(len(rows))).tolist() == [u for u, r in enumerate(rows) for _ in r]
     pieces = np.split(values, matrix.offsets[1:-1])
     assert matrix.row_sums(values).tolist() == [int(p.sum()) for p in pieces]
+    assert matrix.row_sums(values.astype(np.float64)).tolist() == [float(p.sum()) for p in pieces]
     sums = dict.fromkeys(range(10), 0)
     for item, value in zip(matrix.links.tolist(), values.tolist()):
         sums[item] += value
@@ -44,6 +45,13 @@ def check_operations(rows, rng):
     selected, mask = matrix.select_rows(chosen)
     assert to_lists(selected) == [r for r, c in zip(rows, chosen) if c]
     assert mask.tolist() == [bool(c) for r, c in zip(rows, chosen) for _ in r]
+    at = np.flatnonzero(keep)
+    touched = [row for row, its in enumerate(kept) if its]
+    assert matrix.rows_of(at).tolist() == touched
+    starts = matrix.offsets.tolist()
+    assert to_lists(matrix.places(np.array(touched, np.int64))) == [
+        list(range(starts[row], starts[row + 1])) for row in touched
+    ]
     filled = matrix.filled()
     assert to_lists(filled) == [r for r in rows if r]
     assert filled.links is matrix.links
@@ -91,3 +99,5 @@ def test_a_place_that_is_none_is_refused(place, kind):
 def test_pieces_are_joined_array_by_array():
     first, second = joined((np.arange(n), np.full(n, n)) for n in (2, 0, 1))
     assert first.tolist() == [0, 1, 0] and second.tolist() == [2, 2, 1]
+    piece = (np.arange(2), np.ones(2))
+    assert joined([piece]) is piece

@@ -61,9 +61,11 @@ class AliasTable:
             raise ValueError(f"a table has at most 2^{_MAX_COLUMN_BITS} values, got {len(masses)}")
         size, width = 1 << k, 1 << (MASS_BITS - k)
         own, alias = _columns(list(masses) + [0] * (size - len(masses)), width)
-        cuts = b"".join((i * width + mass).to_bytes(MASS_BITS // 8, "big") for i, mass in enumerate(own))
+        # Column i begins at i 2^(160 - k), of which the first 32 bits hold all.
+        cuts = b"".join([mass.to_bytes(MASS_BITS // 8, "big") for mass in own])
         parts = np.frombuffer(cuts, np.dtype([("first", ">u4"), ("rest", ">u8", 2)]))
         first, rest = parts["first"].astype(np.uint32), parts["rest"].astype(np.uint64)
+        first += np.arange(size, dtype=np.uint32) << np.uint32(_FIRST_BITS - k)
         values = np.concatenate((np.arange(size), alias)).astype(np.int32) + np.int32(lowest)
         return cls(k, first, rest, values)
 
@@ -105,13 +107,19 @@ def _columns(masses: list[int], width: int) -> tuple[list[int], list[int]]:
     own, alias = [0] * len(masses), list(range(len(masses)))
     small = [i for i, mass in enumerate(masses) if mass < width]
     large = [i for i, mass in enumerate(masses) if mass >= width]
-    while small:  # total mass is exact, so a column short of mass always finds one with too much
-        i, j = small.pop(), large[-1]
-        own[i], alias[i] = masses[i], j
-        masses[j] -= width - masses[i]
-        if masses[j] < width:
-            small.append(large.pop())
-    return own, alias  # what is left in `large` is full: own 0, alias itself
+    j = large.pop()
+    left = masses[j]
+    for i in reversed(small):
+        mass = masses[i]
+        while True:
+            own[i], alias[i] = mass, j
+            left -= width - mass
+            if left >= width:
+                break
+            # Total mass is exact, so a column short of mass always finds one with too much.
+            i, mass, j = j, left, large.pop()
+            left = masses[j]
+    return own, alias  # `j` and what is left in `large` are full: own 0, alias itself
 
 
 def normalise(weights: Sequence[int], spare: int) -> list[int]:
@@ -130,9 +138,11 @@ def gaussian_masses(variance: Fraction, reach: int) -> list[int]:
     """
     ratio = exp_fixed(1 / (2 * variance), _WORK_BITS)
     fall = exp_fixed(1 / variance, _WORK_BITS)
-    weights = [1 << _WORK_BITS]
+    weight = 1 << _WORK_BITS
+    weights = [weight]
     for _ in range(reach):
-        weights.append((weights[-1] * ratio) >> _WORK_BITS)
+        weight = (weight * ratio) >> _WORK_BITS
+        weights.append(weight)
         ratio = (ratio * fall) >> _WORK_BITS
     total = 2 * sum(weights) - weights[0]
     side = [(weight << MASS_BITS) // total for weight in weights[1:]]

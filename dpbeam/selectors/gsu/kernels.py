@@ -127,8 +127,8 @@ def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
     scale = 1.0 / np.sqrt(rows.row_sums(squares))
     weight = score * rows.per_pair(scale)
     _settle_capped(rows, weight, score, squares, bar)
-    # Rounded down like the weights, which are at most their bars, the bars bound the units.
-    return floor_to_unit_norm(np.minimum(weight, bar), rows.offsets)
+    # Rounded down like the weights, which are at most their bars, the bars bound the units; no bar may be NaN.
+    return floor_to_unit_norm(np.minimum(weight, bar, out=weight), rows.offsets)
 
 
 def _settle_capped(
@@ -141,24 +141,24 @@ def _settle_capped(
     above = np.flatnonzero(weight > bar)
     if not len(above):
         return
-    over = np.searchsorted(rows.offsets, above, side="right") - 1
-    active, pairs = rows.take_rows(over[np.diff(over, prepend=-1) > 0])
-    bars, scores, weights = bar.take(pairs), score.take(pairs), weight.take(pairs)
+    active = rows.places(rows.rows_of(above))
+    pairs = active.links
+    bars, scores, squares, weights = (values.take(pairs) for values in (bar, score, squares, weight))
     while True:
         capped = weights >= bars
         used = active.row_sums(np.where(capped, np.square(bars), 0.0))
-        free = active.row_sums(np.where(capped, 0.0, squares.take(pairs)))
+        free = active.row_sums(np.where(capped, 0.0, squares))
         room = np.maximum(1.0 - used, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = np.where(free > 0.0, np.sqrt(room / free), 0.0)
         weights = np.where(capped, bars, scores * active.per_pair(scale))
         weight[pairs] = weights
-        still = active.row_sums(((weights > bars) & ~capped).astype(np.int64)) > 0
-        if not still.any():
+        above = np.flatnonzero(weights > bars)
+        if not len(above):
             return
-        active, kept = active.select_rows(still)
-        pairs, bars, scores, weights = (
-            np.compress(kept, values) for values in (pairs, bars, scores, weights)
+        active = active.places(active.rows_of(above))
+        pairs, bars, scores, squares, weights = (
+            values.take(active.links) for values in (pairs, bars, scores, squares, weights)
         )
 
 
