@@ -47,9 +47,8 @@ class Csr:
 
     def per_pair(self, row_values: np.ndarray) -> np.ndarray:
         """Repeat one value per row along its pairs, (pairs,)."""
-        if len(self.links) >= LONG_TO_REPEAT * (len(self.offsets) - 1):
-            return np.repeat(row_values, self.degrees)
-        return row_values.take(self.row)
+        long = _average_at_least(LONG_TO_REPEAT, self.offsets)
+        return np.repeat(row_values, self.degrees) if long else row_values.take(self.row)
 
     def row_sums(self, pair_values: np.ndarray) -> np.ndarray:
         """Sum of a value per pair over each row, (rows,) of its type; empty rows give 0.
@@ -73,11 +72,7 @@ class Csr:
         places = np.flatnonzero(keep) if places is None else places
         if len(places) == len(keep):
             return self
-        if _long(self.offsets):
-            offsets = running_sums(_sums_one_by_one(keep, self.offsets, np.int64))
-        else:
-            offsets = running_sums(keep).take(self.offsets)
-        return Csr(offsets, self.links.take(places))
+        return Csr(running_sums(keep).take(self.offsets), self.links.take(places))
 
     def filled(self) -> Csr:
         """The rows that are not empty; the pairs are the same."""
@@ -156,25 +151,25 @@ def integer_row_sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     Where rows are short, differences of running sums: both wrap around alike, so a row's sum is exact where it fits the
     type.
     """
-    if _long(offsets):
+    if _average_at_least(LONG_TO_SUM, offsets):
         return _sums_one_by_one(values, offsets)
     return np.diff(running_sums(values, values.dtype).take(offsets))
 
 
-def _long(offsets: np.ndarray) -> bool:
-    return bool(offsets[-1] - offsets[0] >= LONG_TO_SUM * (len(offsets) - 1))
+def _average_at_least(pairs: int, offsets: np.ndarray) -> bool:
+    """Whether rows have so many pairs on average."""
+    return bool(offsets[-1] - offsets[0] >= pairs * (len(offsets) - 1))
 
 
-def _sums_one_by_one(
-    values: np.ndarray, offsets: np.ndarray, dtype: npt.DTypeLike | None = None
-) -> np.ndarray:
-    """Sums of the rows, (rows,) of `dtype` or that of the values; empty rows give 0."""
-    dtype, starts = values.dtype if dtype is None else dtype, offsets[:-1]
+def _sums_one_by_one(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Sums of the rows, (rows,) of the type of the values; empty rows give 0."""
+    starts = offsets[:-1]
     full = np.flatnonzero(np.diff(offsets))
     if len(full) == len(starts):
-        return np.add.reduceat(values, starts, dtype=dtype)
-    result = np.zeros(len(starts), dtype)
-    result[full] = np.add.reduceat(values, starts.take(full), dtype=dtype) if len(full) else 0
+        return np.add.reduceat(values, starts, dtype=values.dtype)
+    result = np.zeros(len(starts), values.dtype)
+    if len(full):
+        result[full] = np.add.reduceat(values, starts.take(full), dtype=values.dtype)
     return result
 
 

@@ -439,8 +439,7 @@ def _next_ranks(
     counts = np.bincount(user, minlength=len(used))
     counts = counts[counts > 0]
     position = np.empty(len(words), np.int64)
-    if len(words):
-        position[order] = segment_rows(np.zeros(len(counts), np.int64), counts)
+    position[order] = segment_rows(np.zeros(len(counts), np.int64), counts)
     rank = used[user] + 1 + position
     return np.where(rank <= max_items, rank, 0).astype(np.int32)
 

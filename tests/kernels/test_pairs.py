@@ -460,9 +460,9 @@ def test_samples_do_not_depend_on_how_many_users_are_sampled_at_once(at_once, mo
     assert (sample(30, 6, KEYS.sample, users=20) == whole[1]).all()
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 5)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 5)), max_size=20))
 def test_segment_rows_are_ranges_end_to_end(segments):
-    starts, lengths = np.array(segments, np.int64).T
+    starts, lengths = np.array(segments, np.int64).reshape(-1, 2).T
     expected = [row for start, length in segments for row in range(start, start + length)]
     assert pairs_module.segment_rows(starts, lengths).tolist() == expected
 

@@ -138,11 +138,9 @@ def gaussian_masses(variance: Fraction, reach: int) -> list[int]:
     """
     ratio = exp_fixed(1 / (2 * variance), _WORK_BITS)
     fall = exp_fixed(1 / variance, _WORK_BITS)
-    weight = 1 << _WORK_BITS
-    weights = [weight]
+    weights = [1 << _WORK_BITS]
     for _ in range(reach):
-        weight = (weight * ratio) >> _WORK_BITS
-        weights.append(weight)
+        weights.append((weights[-1] * ratio) >> _WORK_BITS)
         ratio = (ratio * fall) >> _WORK_BITS
     total = 2 * sum(weights) - weights[0]
     side = [(weight << MASS_BITS) // total for weight in weights[1:]]
