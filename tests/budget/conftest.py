@@ -26,6 +26,8 @@ STORES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.engines)]
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """URL of a server without tables, its database named in the caller's `{}`."""
+    import psycopg
+
     programs = _programs()
     if programs is None:
         message = "PostgreSQL is not installed: apt-get install postgresql"
@@ -51,8 +53,18 @@ def postgresql() -> Iterator[str]:
         server = subprocess.Popen(argv, user=user, cwd=folder, stdout=log, stderr=log)
         undo.callback(server.wait)
         undo.callback(server.terminate)
-        wait_until(lambda: (folder / ".s.PGSQL.5432").exists(), 60, "PostgreSQL")
-        yield f"postgresql://dpbeam@/{{}}?host={folder}"
+        url = f"postgresql://dpbeam@/{{}}?host={folder}"
+
+        def answers() -> bool:
+            """Its socket is there a moment before it lets anybody in."""
+            assert server.poll() is None, (folder / "log").read_text()
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(url.format("postgres")).close()
+                return True
+            return False
+
+        wait_until(answers, 60, "PostgreSQL")
+        yield url
 
 
 @pytest.fixture
