@@ -26,8 +26,6 @@ STORES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.engines)]
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """URL of a server without tables, its database named in the caller's `{}`."""
-    import psycopg
-
     programs = _programs()
     if programs is None:
         message = "PostgreSQL is not installed: apt-get install postgresql"
@@ -53,18 +51,10 @@ def postgresql() -> Iterator[str]:
         server = subprocess.Popen(argv, user=user, cwd=folder, stdout=log, stderr=log)
         undo.callback(server.wait)
         undo.callback(server.terminate)
-        url = f"postgresql://dpbeam@/{{}}?host={folder}"
-
-        def answers() -> bool:
-            """Its socket is there a moment before it lets anybody in."""
-            assert server.poll() is None, (folder / "log").read_text()
-            with contextlib.suppress(psycopg.OperationalError):
-                psycopg.connect(url.format("postgres")).close()
-                return True
-            return False
-
-        wait_until(answers, 60, "PostgreSQL")
-        yield url
+        # Its socket is there a moment before it lets anybody in.
+        ready = [programs / "pg_isready", "-q", "-h", folder]
+        wait_until(lambda: subprocess.run(ready).returncode == 0, 60, "PostgreSQL")
+        yield f"postgresql://dpbeam@/{{}}?host={folder}"
 
 
 @pytest.fixture
