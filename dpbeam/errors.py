@@ -5,8 +5,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-#: Stand before the name of a parameter, and before advice. Unicode has no such characters, so texts of users hold none.
-_MARK, _ADVICE = "\ufdd0", "\ufdd1"
+#: Stand before the name of a parameter, before advice, and before the name of a method's constant. Unicode has no
+#: such characters, so texts of users hold none.
+_MARK, _ADVICE, _CONSTANT = "\ufdd0", "\ufdd1", "\ufdd2"
 
 
 def param(name: str) -> str:
@@ -16,6 +17,11 @@ def param(name: str) -> str:
     "k must be positive" for a caller in Python.
     """
     return f"{_MARK}{name}"
+
+
+def constant(name: str) -> str:
+    """The name of a method's constant in the message of an error: "--set rounds" for a command, "rounds" in Python."""
+    return f"{_CONSTANT}{name}"
 
 
 def advice(text: str) -> str:
@@ -30,12 +36,12 @@ class _NamesParameters(Exception):
     """An error whose message names parameters as flags, or as arguments.
 
     Attributes:
-      template: the message with the marks of `param` and `advice`; another error that quotes this one quotes it.
+      template: the message with the marks of `param`, `constant` and `advice`; an error that quotes this one quotes it.
     """
 
     def __init__(self, message: str):
         self.template = message
-        super().__init__(message.replace(_MARK, "--").replace(_ADVICE, ""))
+        super().__init__(_as_flags(message.replace(_ADVICE, "")))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.template,), self.__dict__
@@ -43,11 +49,15 @@ class _NamesParameters(Exception):
     @property
     def problem(self) -> str:
         """The message without the advice."""
-        return self.template.partition(_ADVICE)[0].replace(_MARK, "--")
+        return _as_flags(self.template.partition(_ADVICE)[0])
 
     def of_arguments(self) -> str:
         """The message for a caller in Python: names without dashes."""
-        return self.template.replace(_MARK, "").replace(_ADVICE, "")
+        return self.template.translate(dict.fromkeys(map(ord, (_MARK, _ADVICE, _CONSTANT))))
+
+
+def _as_flags(text: str) -> str:
+    return text.replace(_MARK, "--").replace(_CONSTANT, "--set ")
 
 
 class InputError(_NamesParameters, ValueError):

@@ -7,11 +7,11 @@ are rounded down so that their exact sum, in rational arithmetic, never exceeds 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 
 _SHARE_TOLERANCE = 1e-9
 #: Above it one run in ten may tell everything of somebody; below it what exact draws leave out, 2^-130 each
@@ -23,27 +23,29 @@ LARGE_EPSILON = 10.0
 SMALLEST_SHARE = 1e-9
 
 
-def _number(name: str, value: object) -> float:
+def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{param(name)} must be a number, got {type(value).__name__}")
+        raise InputError(f"{name} must be a number, got {type(value).__name__}")
     return float(value)
 
 
 def _checked_shares(shares: Sequence[float]) -> list[float]:
     """Shares as floats, scaled back to a sum of 1 where rounding took them above it."""
-    shares = [_number("budget_split", share) for share in shares]
+    shares = [_number(share, constant("budget_split")) for share in shares]
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        raise InputError(f"{param('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
+        raise InputError(f"{constant('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
     total = math.fsum(shares)
     if abs(total - 1) > _SHARE_TOLERANCE:
-        raise InputError(f"{param('budget_split')} shares must sum to 1, got {shares} with sum {total:.12g}")
+        raise InputError(
+            f"{constant('budget_split')} shares must sum to 1, got {shares} with sum {total:.12g}"
+        )
     return [share / total for share in shares] if total > 1 else shares
 
 
 def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
     """amount * share for every share, rounded down; the exact sum of the parts is <= amount.
 
-    Raises: InputError naming --budget_split if a share is not positive, the shares do not sum to 1
+    Raises: InputError naming budget_split if a share is not positive, the shares do not sum to 1
     within 1e-9, or a part would underflow to 0.
     """
     parts = [amount * share for share in _checked_shares(shares)]
@@ -52,7 +54,7 @@ def split_amount(amount: float, shares: Sequence[float]) -> list[float]:
         parts[largest] = math.nextafter(parts[largest], 0.0)
     if min(parts) <= 0:
         raise InputError(
-            f"{param('budget_split')} leaves nothing for one of its parts: give it a larger share"
+            f"{constant('budget_split')} leaves nothing for one of its parts: give it a larger share"
         )
     return parts
 
@@ -63,16 +65,19 @@ def two_parts(epsilon: float, delta: float, share: float) -> tuple[tuple[float, 
     return (epsilons[0], deltas[0]), (epsilons[1], deltas[1])
 
 
-def check_share(name: str, share: float) -> None:
+def check_share(name: str, share: float, named: Callable[[str], str] = param) -> None:
     """Refuse what is no share of a budget, or leaves next to nothing for one of two parts.
+
+    Args:
+      named: `param`, or `constant` for a constant of a method.
 
     Raises:
       InputError: naming the flag.
     """
     if not 0 < share < 1:
-        raise InputError(f"{param(name)} must lie strictly between 0 and 1, got {share}")
+        raise InputError(f"{named(name)} must lie strictly between 0 and 1, got {share}")
     if not SMALLEST_SHARE <= share <= 1 - SMALLEST_SHARE:
-        raise InputError(f"{param(name)} leaves next to nothing for one of the parts, got {share}")
+        raise InputError(f"{named(name)} leaves next to nothing for one of the parts, got {share}")
 
 
 def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
@@ -106,8 +111,8 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        epsilon = _number("epsilon", self.epsilon)
-        delta = _number("delta", self.delta)
+        epsilon = _number(self.epsilon, param("epsilon"))
+        delta = _number(self.delta, param("delta"))
         if not (math.isfinite(epsilon) and epsilon > 0):
             raise InputError(f"{param('epsilon')} must be a finite number above 0, got {epsilon}")
         if not 0 < delta < 1:

@@ -20,6 +20,7 @@ COMMANDS = {
         "dpbeam.cli.tune",
         "which method and settings to take: from public data (NOT PRIVATE), or from none",
     ),
+    "methods": ("dpbeam.cli.methods", "methods of selection and their constants, for --set NAME=VALUE"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),
     "budget": ("dpbeam.cli.budget", "accounts of what all runs on a dataset have spent"),
     "evaluate": ("dpbeam.cli.evaluate", "compare released items with the private data (NOT PRIVATE)"),
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not argv or argv[0] in ("-h", "--help", "help"):
         tell(_usage())
     else:
-        from dpbeam.cli.flags import nearest
+        from dpbeam.cli.numbers import nearest
 
         close = nearest(argv[0], COMMANDS)
         fix = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"

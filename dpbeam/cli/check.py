@@ -24,8 +24,10 @@ class CheckOptions(InputOptions):
     """What the job will be given."""
 
     overwrite: bool = switch("as the job will have it")
-    output: str | None = flag("PREFIX", "where the job will write", type=WRITTEN_PREFIX)
-    folder: str | None = flag("DIR", "private folder of the series that the job is a night of", type=FOLDER)
+    output: str | None = flag("PREFIX", "where the job will write", type=WRITTEN_PREFIX, common=True)
+    folder: str | None = flag(
+        "DIR", "private folder of the series that the job is a night of", type=FOLDER, common=True
+    )
 
 
 def make_parser() -> FlagParser[CheckOptions]:

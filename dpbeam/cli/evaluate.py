@@ -16,13 +16,16 @@ class EvaluateOptions(InputOptions, BudgetOptions, BoundOptions):
 
     released: str = flag("FILE", "output of a run (a file or glob); required", type=READ, needed=True)
     ledger: str | None = flag(
-        "FILE", "its ledger, for epsilon, delta and D0, in place of the flags", type=READ
+        "FILE",
+        "its ledger, for epsilon, delta and D0, in place of the flags",
+        type=READ,
+        common=True,
     )
     full_knowledge: bool = switch(
         "with the best that any weights under one Gaussian could release (default; about 10 s per million pairs)",
         value=True,
     )
-    json: bool = switch("print JSON instead of a table with explanations")
+    json: bool = switch("print JSON instead of a table with explanations", common=True)
 
 
 def make_parser() -> FlagParser[EvaluateOptions]:

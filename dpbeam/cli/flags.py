@@ -7,30 +7,49 @@ options. Nothing here imports Beam or numpy, so that a wrong flag is refused at 
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from dpbeam.cli import config_file
+from dpbeam.cli import config_file, constants
+from dpbeam.cli.numbers import decimal, integer, is_number, nearest
 from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
 from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, flag, switch
-from dpbeam.selectors.base import Selector, Setting
-from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
+from dpbeam.selectors.base import Selector
+from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
 from dpbeam.version import __version__
 
 #: Never from a file: a key would be forgotten there, and a file is shared; a help text would stand for a run.
 _COMMAND_LINE_ONLY = ("insecure_test_key", "help", "version")
-_SIMILAR = 0.75
+#: More flags than this are listed by `--help_all` alone, but for the common ones.
+MAX_FLAGS_IN_HELP = 25
+_OF_BEAM = "Beam's own flags (--runner, --temp_location, ...) go to Beam; any other flag is an error."
 _EXPLICIT = re.compile(r"argument (--\w+): ignored explicit argument (.*)", re.DOTALL)
-_LONGEST_NUMBER = 400
 
 O = TypeVar("O", bound=Options)
 BeamFlags = dict[str, list[str]]
 """Name of a Beam flag -> its arguments, `--name` or `--name=value`, several for a list."""
+
+
+class _Help(argparse.Action):
+    """Prints the common flags, or all of them, and ends."""
+
+    def __init__(self, option_strings, dest, **more):
+        super().__init__(option_strings, dest, nargs=0, **more)
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        emit(parser.help_text(all_flags=self.const).removesuffix("\n"))
+        parser.exit()
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """With room for the longest of our flags beside its help."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=30)
 
 
 class FlagParser(argparse.ArgumentParser, Generic[O]):
@@ -46,16 +65,19 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         super().__init__(
             prog=f"dpbeam {command}",
             description=description,
-            epilog="Beam's own flags (--runner, --temp_location, ...) go to Beam; any other flag is an error."
-            if beam
-            else None,
+            usage="%(prog)s [flags]",
+            formatter_class=_HelpFormatter,
+            add_help=False,
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
         )
+        self.add_argument("-h", "--help", action=_Help, help="the flags that most runs need")
+        self.add_argument("--help_all", action=_Help, const=True, help="all flags")
+        self._common = {"help", "help_all"}
         self.beam = beam
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # of argparse, which takes -1e-5 for a flag
-        self.register("type", int, _integer)
-        self.register("type", float, _decimal)
+        self.register("type", int, integer)
+        self.register("type", float, decimal)
         self._discarded: dict[str, str] = {}
         self.add_argument("--version", action="version", version=f"dpbeam {__version__}")
         self.kind = options
@@ -69,6 +91,8 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
     def _add(self, title: str, declared: Flag) -> None:
         """A flag in its group of the help; switches stand together, without one."""
         name, how = declared.name, dict(declared.how)
+        if declared.common:
+            self._common.add(name)
         if not declared.metavar:
             self.add_argument(f"--{name}", dest=name, action="store_true", help=declared.help)
             self.add_argument(f"--no_{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
@@ -86,6 +110,24 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
 
     def _print_message(self, message: str, file=None) -> None:
         emit(message.removesuffix("\n"))  # help and version; errors raise
+
+    def help_text(self, *, all_flags: bool) -> str:
+        """The help: the common flags, or all; all of them where they are few."""
+        shown = [one for one in self._actions if one.option_strings and one.help is not argparse.SUPPRESS]
+        if all_flags or len(shown) <= MAX_FLAGS_IN_HELP:
+            hidden, more = [], ""
+        else:
+            hidden = [action for action in shown if action.dest not in self._common]
+            more = f"--help_all lists all {len(shown)} flags. "
+        self.epilog = more + (_OF_BEAM if self.beam else "")
+        texts = [action.help for action in hidden]
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        try:
+            return self.format_help()
+        finally:
+            for action, text in zip(hidden, texts):
+                action.help = text
 
     def discard(self, *names: str, instead: str = "") -> None:
         """Take flags back that a group added and this command has no use for; `instead` goes into the message."""
@@ -114,8 +156,13 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         """All flags, with their dashes."""
         return frozenset(self._option_string_actions)
 
-    def adopt(self, other: FlagParser, only: Sequence[str] | None = None) -> None:
-        """Take over the flags of another parser that are not here yet, or these of them alone, in their groups."""
+    def adopt(self, other: FlagParser, only: Sequence[str] | None = None, common: Iterable[str] = ()) -> None:
+        """Take over the flags of another parser that are not here yet, or these of them alone, in their groups.
+
+        Args:
+          common: flags that `--help` shows here too.
+        """
+        self._common.update(common)
         for group in other._action_groups:
             own = next((own for own in self._action_groups if own.title == group.title), None)
             for action in group._group_actions:
@@ -140,9 +187,9 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         configs = of_line.pop("config", [])
         for path in configs:
             of_file, beam_of_file = (files or self)._from_file(path)
-            said |= of_file
+            said = merged(said, of_file)
             beam |= beam_of_file
-        said |= of_line
+        said = merged(said, of_line)
         beam |= beam_of_line
         self._guard(said, configs)
         set_verbosity(verbose=said.get("verbose", False))
@@ -184,6 +231,13 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
             at = f"{where}:{lines[name]}" if name in lines else where
             if name in _COMMAND_LINE_ONLY:
                 raise InputError(f"{at}: {name} belongs on the command line, never in a file")
+            if name == "set":
+                raise InputError(
+                    f"{at}: constants of a method stand under '{constants.CONFIG_KEY}:' in a file"
+                )
+            if name == constants.CONFIG_KEY and "--set" in self.flags:
+                arguments += constants.from_config(at, value)
+                continue
             action = self._option_string_actions.get(f"--{name}")
             kind = beam_flags.kind_of(name) if action is None and self.beam else None
             if action is not None:
@@ -209,7 +263,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         beam: BeamFlags = {}
         tokens = iter(rest)
         for token in tokens:
-            if not token.startswith("-") or _is_number(token):
+            if not token.startswith("-") or is_number(token):
                 raise InputError(f"unexpected argument '{token}'")
             option, equals, value = token.partition("=")
             name = option.removeprefix("--")
@@ -227,7 +281,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
                 beam[name] = [option]
                 continue
             value = value if equals else next(tokens, "")
-            if not value or (not equals and value.startswith("-") and not _is_number(value)):
+            if not value or (not equals and value.startswith("-") and not is_number(value)):
                 raise InputError(f"{option} needs a value")
             beam_flags.check_value(name, value)
             beam[name] = [*(beam.get(name, []) if kind == "list" else []), f"{option}={value}"]
@@ -238,11 +292,23 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
             instead = self._discarded[option]
             return f"{option} does not apply to {self.prog.split()[-1]}" + (f"; {instead}" if instead else "")
         ours = [name for name in self._option_string_actions if name.startswith("--")]
+        name = option.removeprefix("--").removeprefix("no_")
+        methods = constants.methods_of(name)
+        if methods and "--set" in ours:
+            return f"{option} is no flag: give the constant of {', '.join(methods)} as --set {name}=VALUE"
         beams = [f"--{name}" for name in beam_flags.names()] if self.beam else []
         close = nearest("--" + option.lstrip("-").replace("-", "_").lower(), ours, beams)
         if close:
             return f"unknown flag {option}; did you mean {close}?"
         return f"unknown flag {option}; see {self.prog} --help"
+
+
+def merged(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of both; later ones win, and constants of `--set` one by one."""
+    both = {**earlier, **later}
+    if "set" in both:
+        both["set"] = {**earlier.get("set", {}), **later.get("set", {})}
+    return both
 
 
 def entry_point(
@@ -256,74 +322,9 @@ def entry_point(
     return made
 
 
-def nearest(word: str, *choices: Iterable[str]) -> str | None:
-    """The choice that was probably meant, None if none is close; earlier lists come first."""
-    for names in map(list, choices):
-        begins = [name for name in names if len(word) > 4 and name.startswith(word)]
-        close = begins or difflib.get_close_matches(word, names, n=1, cutoff=_SIMILAR)
-        if close:
-            return close[0]
-    return None
-
-
-def _is_number(token: str) -> bool:
-    try:
-        float(token)
-    except ValueError:
-        return False
-    return True
-
-
-def _integer(text: str) -> int:
-    """As int, of ASCII digits alone: no underscores, no blanks, none of thousands of digits."""
-    if not re.fullmatch(r"[-+]?[0-9]+", text) or len(text) > _LONGEST_NUMBER:
-        raise argparse.ArgumentTypeError(f"expected an integer, got '{_short(text)}'")
-    return int(text)
-
-
-def _decimal(text: str) -> float:
-    """As float, without underscores, blanks or other scripts' digits."""
-    try:
-        if text.isascii() and not set(text) & set("_ \t\n\r\f\v"):
-            return float(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a number, got '{_short(text)}'")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 50 else f"{text[:50]}..."
-
-
-def number_list(text: str) -> tuple[float, ...]:
-    """Comma-separated numbers, as in --budget_split 0.1,0.9."""
-    try:
-        return tuple(map(_decimal, text.split(",")))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"expected comma-separated numbers, got '{_short(text)}'") from None
-
-
-def integer_list(text: str) -> list[int]:
-    """Comma-separated integers, as in --degrees 1,10."""
-    try:
-        return list(map(_integer, text.split(",")))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"expected comma-separated integers, got '{_short(text)}'") from None
-
-
 def _method_help(selector: Selector) -> str:
     marks = [*selector.aliases, *(["default"] if selector.name == DEFAULT_METHOD else [])]
     return f"{selector.name} ({', '.join(marks)})" if marks else selector.name
-
-
-def _setting_help(name: str, by_method: Mapping[str, Setting]) -> str:
-    """What a setting is, its default, and the methods that have it."""
-    described = next(iter(by_method.values()))
-    defaults = {repr(getattr(find(method).settings_type(), name)) for method in by_method}
-    default = defaults.pop() if len(defaults) == 1 else "None"
-    marks = [] if default == "None" or described.kind is bool else [f"default {default.strip(chr(39))}"]
-    text = described.help.replace("%", "%%")
-    return f"{text} ({'; '.join([*marks, ', '.join(by_method)])})"
 
 
 def take_verb(
@@ -362,25 +363,20 @@ class BoundOptions(JobOptions):
     """How many items of a user count."""
 
     group = "privacy"
-    max_items_per_user: int | None = flag("D0", _max_items_help())
+    max_items_per_user: int | None = flag("D0", _max_items_help(), common=True)
 
 
 class SelectionOptions(JobOptions):
-    """Settings of partition selection: what every selector has, and the settings of all of the registry."""
+    """Settings of partition selection: what every selector has, and the constants of each."""
 
     group = "method"
-    method: str | None = flag("NAME", ", ".join(map(_method_help, selectors().values())))
+    method: str | None = flag("NAME", ", ".join(map(_method_help, selectors().values())), common=True)
+    set: dict[str, Any] | None = flag(
+        "NAME=VALUE",
+        "a constant of the method, repeatable; `dpbeam methods` lists them",
+        action=constants.SetConstant,
+        common=True,
+    )
     preset: str | None = flag("NAME", "published: every setting of the method's paper")
-    min_users: int | None = flag("K", "release no item of fewer users, whatever the noise")
+    min_users: int | None = flag("K", "release no item of fewer users, whatever the noise", common=True)
     noisy_weights: bool = switch("report the noisy weight of released items")
-
-    @classmethod
-    def own_flags(cls) -> Iterator[Flag]:
-        yield from super().own_flags()
-        for name, by_method in all_settings().items() if cls is SelectionOptions else ():
-            described, text = next(iter(by_method.values())), _setting_help(name, by_method)
-            if described.kind is bool:
-                yield Flag(text, "", False, {}, name)
-            else:
-                kind = number_list if described.kind is tuple else described.kind
-                yield Flag(text, described.metavar or name.upper(), None, {"type": kind}, name)

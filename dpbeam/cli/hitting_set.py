@@ -33,12 +33,16 @@ class ChoiceOptions(Options):
 
     group = "hitting set"
     k: int = flag("K", "how many items; required", needed=True)
-    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)")
+    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)", common=True)
     selector_share: float | None = flag(
-        "X", "its share of the budget (default 0.3 to 0.9, growing with k/epsilon)"
+        "X",
+        "its share of the budget (default 0.3 to 0.9, growing with k/epsilon)",
     )
     domain: str | None = flag(
-        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ
+        "FILE",
+        "a public domain, one item per line or Parquet; no selection",
+        type=READ,
+        common=True,
     )
 
 

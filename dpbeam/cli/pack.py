@@ -60,13 +60,14 @@ class AgentOptions(Options):
         action="extend",
         needed=True,
     )
-    input_format: str | None = flag("FORMAT", "parquet, jsonl, csv, tsv (default: extension)")
-    agent_column: str = flag("NAME", "column of the agents (default agent)", value="agent")
-    value_column: str = flag("NAME", "column of the values (default value)", value="value")
+    input_format: str | None = flag("FORMAT", "parquet, jsonl, csv, tsv (default: extension)", common=True)
+    agent_column: str = flag("NAME", "column of the agents (default agent)", value="agent", common=True)
+    value_column: str = flag("NAME", "column of the values (default value)", value="value", common=True)
     demand_column: list[str] | None = flag(
         "NAME",
         "columns of the demands, one for each resource (default: the names in --supplies), or one column of "
         "lists",
+        common=True,
     )
     agent_type: str | None = flag("TYPE", "string (default), int or bytes, where the input declares none")
     num_blocks: int | None = flag("N", "parts of the agents; the engine then runs every round")
@@ -82,9 +83,11 @@ class PackingOptions(Options):
         type=READ,
         needed=True,
     )
-    num_agents: int | None = flag("N", "how many agents there are, a public number (default: rows)")
-    max_value: float = flag("X", "public bound of the values (default 1)", value=1.0)
-    alpha: float | None = flag("X", "accuracy and step (default 0.1)")
+    num_agents: int | None = flag(
+        "N", "how many agents there are, a public number (default: rows)", common=True
+    )
+    max_value: float = flag("X", "public bound of the values (default 1)", value=1.0, common=True)
+    alpha: float | None = flag("X", "accuracy and step (default 0.1)", common=True)
     failure_probability: float | None = flag(
         "X", "of using more than there is of any resource (default 0.001)"
     )
@@ -95,7 +98,7 @@ class PackingOptions(Options):
     start_share: float | None = flag("X", "their share of the budget (default 0.1)")
     settle_share: float | None = flag("X", "share of the rest before allocations are averaged (default 0.1)")
     max_rounds: int | None = flag("N", "rounds after the start (default 1000)")
-    integral: bool = switch("every agent gets its whole bundle or nothing")
+    integral: bool = switch("every agent gets its whole bundle or nothing", common=True)
     margin: bool = switch("aim at the supply less the noise's margin (default)")
     allow_small_supply: bool = switch("go on where the supply is below what --alpha needs")
 
@@ -114,6 +117,7 @@ class PackOptions(
         "NAME",
         "filter (default), the one whose guarantee is proved; others are for comparison only "
         "(docs/explanation/packing.md)",
+        common=True,
     )
 
 

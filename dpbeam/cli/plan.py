@@ -7,7 +7,8 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions, integer_list
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.numbers import integer_list
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
 from dpbeam.families.registry import families
@@ -36,8 +37,8 @@ def _implied() -> str:
 class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
-    family: str | None = flag("NAME", _implied())
-    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
+    family: str | None = flag("NAME", _implied(), common=True)
+    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it", common=True)
     degrees: list[int] | None = flag(
         "D,D,...", "items per user to tabulate", type=integer_list, action="store"
     )
@@ -45,18 +46,21 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
         "X",
         "how many items users typically hold, from public knowledge and never from the data: recommends a "
         "method",
+        common=True,
     )
     rare_items_per_user: float | None = flag(
         "X",
         "how many of these fewer than about a hundred users hold, likewise; the recommendation goes by them",
+        common=True,
     )
     plot: NewFile | None = flag(
         "FILE",
         "how likely an item is released, by the number of its users: FILE.svg or .png; needs the extra plots",
         type=WRITTEN,
+        common=True,
     )
     overwrite: bool = switch("replace this file")
-    json: bool = switch("print JSON instead of tables")
+    json: bool = switch("print JSON instead of tables", common=True)
 
 
 #: Flags of this command alone.
@@ -72,7 +76,7 @@ def make_parser() -> FlagParser[PlanOptions]:
         beam=False,
     )
     for command in planned().values():
-        parser.adopt(command.make_parser(), only=command.plan_flags)
+        parser.adopt(command.make_parser(), only=command.plan_flags, common=command.plan_requires)
     return parser
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions, merged
 from dpbeam.cli.release import ProgramCommand, write_released
 from dpbeam.cli.settings import check_selection, selection_config
 from dpbeam.errors import InputError
@@ -22,7 +22,7 @@ from dpbeam.jobs.options import (
     switch,
 )
 from dpbeam.selection.family import Select
-from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, find, selectors
+from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, as_flags, find, selectors
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -50,18 +50,18 @@ class SelectOptions(
     degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next two
     items_per_user: float | None = None
     rare_items_per_user: float | None = None
-    noisy_counts: bool = switch("release a noisy number of users of every released item")
+    noisy_counts: bool = switch("with every item a noisy number of its users", common=True)
     noisy_count_share: float | None = flag("X", "share of the budget for --noisy_counts (default 0.2)")
     others: bool = switch(
         "with --noisy_counts, a noisy number of users that hold nothing of the output; in the ledger"
     )
     known: list[str] | None = flag(
         "PREFIX",
-        "earlier releases, by prefix or ledger: their items cost nothing, and the output says which items are"
-        " new",
+        "earlier releases, by prefix or ledger: their items cost nothing and are marked",
         type=READ,
         nargs="+",
         action="extend",
+        common=True,
     )
     histogram: str | None = flag(
         "FILE",
@@ -253,8 +253,9 @@ def _advised(options: SelectOptions) -> tuple[SelectOptions, dict[str, Any]]:
     selector, advice = advised(options.items_per_user, options.rare_items_per_user)
     recommended = {"method": selector.name, **advice.settings}
     report = {"recommended": {**recommended, "why": advice.why}}
-    other = options.method is not None and find(options.method) is not selector
-    return (options if other else SelectOptions({**recommended, **options.said})), report
+    if options.method is not None and find(options.method) is not selector:
+        return options, report
+    return SelectOptions(merged(as_flags(recommended), options.said)), report
 
 
 def _of_the_default(job: Job[SelectOptions]) -> Iterable[str]:

@@ -50,7 +50,7 @@ VERBS = {
 class FolderOptions(Options):
     """Which series, and what to do with it."""
 
-    verb: str | None = flag("VERB", ", ".join(VERBS), nargs="?", positional=True)
+    verb: str | None = flag("VERB", ", ".join(VERBS), nargs="?", positional=True, common=True)
     folder: str = flag(
         "DIR",
         "private folder of the series, here or on s3://, az:// or hdfs://; required",
@@ -58,7 +58,7 @@ class FolderOptions(Options):
         needed=True,
     )
     encrypt_intermediates: bool = switch(
-        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not"
+        "open: encrypt the folder, under the key in DPBEAM_FOLDER_KEY; other verbs: refuse one that is not",
     )
 
 
@@ -69,13 +69,19 @@ class WindowOptions(Options):
     epsilon: float = flag("EPS", "of all nights together; required", needed=True)
     delta: float = flag("DELTA", "of all nights together; required", needed=True)
     nights: int = flag("T", "how many nights the window has; required", needed=True)
-    preset: str | None = flag("NAME", "early (default), early-flat, late or latest: when most is spent")
-    max_items_per_user: int | None = flag("D0", "items of a user that count over all nights")
-    first_night: str | None = flag("DAY", "nights are days from this one on (default: numbers from 1)")
+    preset: str | None = flag(
+        "NAME", "early (default), early-flat, late or latest: when most is spent", common=True
+    )
+    max_items_per_user: int | None = flag("D0", "items of a user that count over all nights", common=True)
+    first_night: str | None = flag(
+        "DAY", "nights are days from this one on (default: numbers from 1)", common=True
+    )
     noisy_counts: bool = switch("with every released item a noisy number of the users that held it then")
     noisy_count_share: float | None = flag("SHARE", "share of the budget for --noisy_counts (default 0.2)")
     known: str | None = flag(
-        "FILE", "items that are out already: a list, or a prefix of an output", type=READ
+        "FILE",
+        "items that are out already: a list, or a prefix of an output",
+        type=READ,
     )
     output: str = flag(
         "PREFIX",
@@ -85,8 +91,8 @@ class WindowOptions(Options):
     )
     output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
     insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
-    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
-    dry_run: bool = switch("check everything and print the plan; nothing is opened or charged")
+    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it")
+    dry_run: bool = switch("check all, print the plan; nothing is charged", common=True)
 
 
 class NightOptions(Options):
@@ -94,7 +100,7 @@ class NightOptions(Options):
 
     group = "night (run)"
     night: str = flag("NIGHT", "a number, or a day where --first_night was given", needed=True)
-    empty: bool = switch("nothing came on this night; its rounds run all the same")
+    empty: bool = switch("nothing came on this night; its rounds run all the same", common=True)
     num_shards: int | None = flag("N", "with --runner: partitions of the items (default: from the input)")
     result_file: NewFile | None = flag(
         "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from dpbeam.errors import InputError
 from dpbeam.jobs.options import BudgetOptions, InputOptions, Options
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selectors.registry import all_settings
 
 if TYPE_CHECKING:
     from dpbeam.io.spec import InputSpec
 
 
-_COMMON = ("max_items_per_user", "min_users", "preset", "noisy_weights")
+_SELECTION = ("max_items_per_user", "min_users", "preset", "noisy_weights")
 
 
 def selection_config(options: BudgetOptions, method: str | None = None) -> SelectionConfig:
@@ -24,12 +23,10 @@ def selection_config(options: BudgetOptions, method: str | None = None) -> Selec
     Args:
       method: where --method is no flag of the command.
     """
-    chosen = {
-        name: options.said[name] for name in ("method", *selection_flags(options)) if name in options.said
-    }
+    chosen = {name: options.said[name] for name in ("method", *_SELECTION) if name in options.said}
     if method is not None:
         chosen["method"] = method
-    return SelectionConfig(options.epsilon, options.delta, **chosen)
+    return SelectionConfig(options.epsilon, options.delta, settings=options.said.get("set"), **chosen)
 
 
 def check_selection(options: BudgetOptions, method: str | None = None) -> None:
@@ -56,8 +53,7 @@ def naming_selector() -> Iterator[None]:
 
 def selection_flags(options: Options) -> list[str]:
     """Names of the flags that set a selection, its budget and method apart."""
-    known = {*_COMMON, *all_settings()}
-    return [name for name in options.said if name in known]
+    return [name for name in options.said if name in (*_SELECTION, "set")]
 
 
 def input_spec(options: InputOptions) -> InputSpec:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpbeam.families.base import Family, Shown
 from dpbeam.jobs.console import emit
-from dpbeam.selection.family import short
+from dpbeam.selection.family import as_typed, short
 
 
 def print_plan(family: Family, report: dict[str, Any]) -> None:
@@ -37,6 +37,11 @@ def show(draw: Callable[[Console], None], width: int = 110) -> None:
     # Names and fixes may have brackets, as in dpbeam[gcs], which markup would take away.
     draw(Console(file=drawn, width=width, force_terminal=terminal, markup=False))
     emit(drawn.getvalue().removesuffix("\n"))
+
+
+def _pick(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The pick of `dpbeam tune` as flat settings."""
+    return {name: value for name, value in flags.items() if name != "settings"} | flags.get("settings", {})
 
 
 def not_run(report: dict[str, Any]) -> str:
@@ -125,7 +130,7 @@ def _tuning(report: dict[str, Any], console: Console) -> None:
         f"{len(report['choices'])} choices{late}. ± is the standard error of the mean, from three runs on.",
         *model_error(report),
         f"pick: fewest trips within {100 * report['tolerance']:g} % of the best, then most {report['aim']}:",
-        "  dpbeam select " + " ".join(f"--{n}={short(v)}" for n, v in report["flags"].items()),
+        f"  dpbeam select {as_typed(_pick(report['flags']))}",
         sep="\n",
         highlight=False,
         soft_wrap=True,

@@ -35,9 +35,11 @@ class ChoiceOptions(Options):
     group = "top-k"
     k: int = flag("K", "how many items; required", needed=True)
     mechanism: str | None = flag(
-        "NAME", "gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain"
+        "NAME",
+        "gauss-rank (default), cdp-peel, pnf-peel, joint, fast-joint or limited-domain",
+        common=True,
     )
-    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)")
+    selector: str | None = flag("NAME", "method of the domain's selection (default gsu)", common=True)
     selector_share: float | None = flag(
         "X", "its share of the budget (default 0.5; of gauss-rank more above k = 100, up to 0.7)"
     )
@@ -51,7 +53,10 @@ class CandidateOptions(Options):
 
     group = "items to choose from"
     domain: str | None = flag(
-        "FILE", "a public domain, one item per line or Parquet; no selection", type=READ
+        "FILE",
+        "a public domain, one item per line or Parquet; no selection",
+        type=READ,
+        common=True,
     )
     histogram: str | None = flag(
         "FILE",

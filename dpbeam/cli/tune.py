@@ -30,11 +30,15 @@ class ModelOptions(JobOptions):
 
     group = "model, instead of input"
     users: int | None = flag(
-        "N", "users of the job; with --input, those for whom the input's users stand (default: themselves)"
+        "N",
+        "users of the job; with --input, those for whom the input's users stand (default: themselves)",
+        common=True,
     )
-    mean_items_per_user: float | None = flag("X", "different items of a user, on average")
+    mean_items_per_user: float | None = flag("X", "different items of a user, on average", common=True)
     rare_items_per_user: float | None = flag(
-        "X", "how many of these fewer than 100 users hold; it gives the exponent, which is a guess otherwise"
+        "X",
+        "how many of these fewer than 100 users hold; it gives the exponent, which is a guess otherwise",
+        common=True,
     )
     item_exponent: float | None = flag("S", "popularity of rank r is r^-S (default 1)")
     set_size_spread: float | None = flag(
@@ -48,13 +52,17 @@ class SearchOptions(JobOptions):
     """How to search."""
 
     group = "search"
-    method: list[str] | None = flag("NAME", "only this method; repeatable (default: all)")
-    aim: str = flag("WHAT", "items (default): most released; pairs: most pairs whose item is", value="items")
+    method: list[str] | None = flag("NAME", "only this method; repeatable (default: all)", common=True)
+    aim: str = flag(
+        "WHAT", "items (default): most released; pairs: most pairs whose item is", value="items", common=True
+    )
     repetitions: int | None = flag("N", "runs of the choices that stay in the race (default 8)")
     tolerance: float | None = flag(
         "X", "the pick is the cheapest within this share of the best (default 0.02)"
     )
-    time_limit: float | None = flag("SECONDS", "stop then, with what is known (default: until done)")
+    time_limit: float | None = flag(
+        "SECONDS", "stop then, with what is known (default: until done)", common=True
+    )
     jobs: int | None = flag("N", "processes (default: one per core that memory allows)")
     seed: int = flag("N", "the same seed, the same figures (default 0)", value=0)
 
@@ -63,12 +71,17 @@ class TuneOptions(InputOptions, BudgetOptions, BoundOptions, ModelOptions, Searc
     """Data or model, how to search, and where the pick goes."""
 
     group = "output"
-    output: NewFile | None = flag("FILE.yaml", "the pick, as a --config file of dpbeam select", type=WRITTEN)
-    plot: NewFile | None = flag(
-        "FILE", "expected output by D0, FILE.svg or .png; needs the extra plots", type=WRITTEN
+    output: NewFile | None = flag(
+        "FILE.yaml", "the pick, as a --config file of dpbeam select", type=WRITTEN, common=True
     )
-    overwrite: bool = switch("replace these files")
-    json: bool = switch("print JSON instead of a table")
+    plot: NewFile | None = flag(
+        "FILE",
+        "expected output by D0, FILE.svg or .png; needs the extra plots",
+        type=WRITTEN,
+        common=True,
+    )
+    overwrite: bool = switch("replace these files", common=True)
+    json: bool = switch("print JSON instead of a table", common=True)
 
 
 def make_parser() -> FlagParser[TuneOptions]:

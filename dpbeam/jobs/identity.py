@@ -18,6 +18,7 @@ OPERATIONAL = (
 
 def settings_digest(command: str, said: Mapping[str, Any], prefix: str) -> str:
     """Digest of the command, of every flag that says what is released from what, and of the output's prefix."""
-    flags = {name: value for name, value in said.items() if name not in OPERATIONAL and name != "output"}
+    flags = {name: value for name, value in said.items() if name not in (*OPERATIONAL, "output", "set")}
+    flags |= said.get("set", {})  # constants of a method were flags once: accounts hold digests of that form
     text = json.dumps([command, prefix, flags], sort_keys=True, default=list)
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()

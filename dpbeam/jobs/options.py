@@ -11,6 +11,7 @@ parser of a command (`dpbeam.cli.flags`) is made from its class.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import types
 import typing
@@ -52,6 +53,7 @@ class Flag:
       help: a line; metavar: what the value is called, "" for a switch.
       value: where the flag is not said.
       how: further arguments of argparse.
+      common: whether `--help` shows it where a command has many flags.
     """
 
     help: str
@@ -59,6 +61,7 @@ class Flag:
     value: Any
     how: dict[str, Any]
     name: str = ""
+    common: bool = False
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -75,20 +78,23 @@ class Flag:
 _NEEDED = object()
 
 
-def flag(metavar: str, help: str, *, value: Any = None, needed: bool = False, **how: Any) -> Any:
+def flag(
+    metavar: str, help: str, *, value: Any = None, needed: bool = False, common: bool = False, **how: Any
+) -> Any:
     """A field for a flag with a value: its type follows from the annotation, or from `type`.
 
     Args:
       value: where the flag is not said.
       needed: who reads the field cannot do without; where it is not said that is an InputError.
+      common: `--help` shows it where a command has many flags.
       how: further arguments of argparse: `type`, `nargs`, `choices`; `positional`: it has no dashes.
     """
-    return Flag(help, metavar, _NEEDED if needed else value, how)
+    return Flag(help, metavar, _NEEDED if needed else value, how, common=common or needed)
 
 
-def switch(help: str, value: bool = False) -> Any:
+def switch(help: str, value: bool = False, *, common: bool = False) -> Any:
     """A field for --name and --no_name; `value`: where neither is said."""
-    return Flag(help, "", value, {})
+    return Flag(help, "", value, {}, common=common)
 
 
 class Options:
@@ -102,8 +108,9 @@ class Options:
 
     config: list[str] | None = flag(
         "FILE.yaml",
-        "flags from a file; repeatable, later files win, and the command line wins over all",
+        "flags from a file; the command line wins",
         type=READ,
+        common=True,
     )
     quiet: bool = switch("print nothing but errors and warnings")
     verbose: bool = switch("show Beam's log, and the trace of an error")
@@ -140,7 +147,8 @@ class Options:
         hints = _hints(cls) if has_flags else {}  # type: ignore[arg-type]  # mypy: hash of a class
         for name, field in vars(cls).items():
             if isinstance(field, Flag):
-                yield Flag(field.help, field.metavar, field.value, {**_how(hints[name]), **field.how}, name)
+                how = {**_how(hints[name]), **field.how}
+                yield dataclasses.replace(field, how=how, name=name)
 
     @classmethod
     def parts(cls) -> Iterator[type[Options]]:
@@ -192,18 +200,23 @@ class InputOptions(JobOptions):
         type=READ,
         nargs="+",
         action="extend",
+        common=True,
     )
-    input_format: str | None = flag("FORMAT", f"{', '.join(formats.names())} (default: extension)")
+    input_format: str | None = flag(
+        "FORMAT", f"{', '.join(formats.names())} (default: extension)", common=True
+    )
     input_layout: str | None = flag("LAYOUT", "pairs (default) or grouped: a list of items per row")
-    user_column: str | None = flag("NAME", "column of users (default user)")
-    item_column: list[str] | None = flag("NAME", "column of items (default item); repeat for composite items")
+    user_column: str | None = flag("NAME", "column of users (default user)", common=True)
+    item_column: list[str] | None = flag(
+        "NAME", "column of items (default item); repeat for composite items", common=True
+    )
     text_layout: str | None = flag("LAYOUT", "line (default) or file: what is one user's document")
     user: str | None = flag(
         "WHO", "of wet and warc: page (default), host or domain; or record, where no page occurs twice"
     )
     language: list[str] | None = flag("CODE", "pages of wet to read, such as eng; repeatable")
     http_status: list[int] | None = flag("N", "responses of warc to read (default 200); repeatable")
-    tokenizer: str | None = flag("NAME", "words, whitespace or regex")
+    tokenizer: str | None = flag("NAME", "words, whitespace or regex", common=True)
     token_pattern: str | None = flag("REGEX", "what a token is, for --tokenizer=regex")
     ngrams: str | None = flag("N or N:M", "items are sequences of this many tokens")
     item_type: list[str] | None = flag(
@@ -236,12 +249,14 @@ class OutputOptions(JobOptions):
     output: str = flag(
         "PREFIX", "shards PREFIX-00000-of-000NN, ledger PREFIX.ledger.json", type=WRITTEN_PREFIX, needed=True
     )
-    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
+    output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet", common=True)
     num_output_shards: int | None = flag("N", "default: one per 5 million released items or 256 MB of them")
-    overwrite: bool = switch("replace earlier output of the same prefix")
+    overwrite: bool = switch("replace earlier output of the same prefix", common=True)
     allow_empty: bool = switch("an input without a single row is no error")
     num_shards: int | None = flag("N", "partitions of the items (default: from the input)")
-    public_items: str | None = flag("FILE", "items, one per line, released without budget", type=READ)
+    public_items: str | None = flag(
+        "FILE", "items, one per line, released without budget", type=READ, common=True
+    )
     insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
     not_private_counts: NewFile | None = flag(
         "FILE",
@@ -265,8 +280,8 @@ class OutputOptions(JobOptions):
         "put a digest of the input into the ledger, under the secret key in this file, made if absent",
         type=READ,
     )
-    users_at_least: int | None = flag("N", "how many users there publicly are; --delta is held against it")
-    dry_run: bool = switch("check everything, print the plan, read no data")
+    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it", common=True)
+    dry_run: bool = switch("check everything, print the plan, read no data", common=True)
     encrypt_intermediates: bool = switch(
         "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and"
         " workers"
@@ -277,11 +292,9 @@ class StoreOptions(JobOptions):
     """Which account."""
 
     group = "account of the budget"
-    budget: str = flag("URL", "store of accounts: a file of SQLite, or postgresql://HOST/NAME", needed=True)
+    budget: str = flag("URL", "accounts: SQLite file or postgresql://HOST/NAME", needed=True)
     dataset: str = flag("NAME", "whose account is charged", needed=True)
-    release_id: str = flag(
-        "ID", "name of the release; a retry gives the same one and pays nothing", needed=True
-    )
+    release_id: str = flag("ID", "of the release; a retry with it pays nothing", needed=True)
 
 
 class AccountOptions(StoreOptions):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbeam.accounting.budget import Budget, check_share, two_parts
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import Request, Selector, Settings, check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, selectors
 
@@ -225,5 +225,5 @@ def _settings(
         if name not in described:
             owners = [one.name for one in selectors().values() if name in one.settings_type.described()]
             of = f"; it is of {', '.join(owners)}" if owners else ""
-            raise InputError(f"{param(name)} does not apply to {param('method')}={selector.name}{of}")
+            raise InputError(f"{constant(name)} does not apply to {param('method')}={selector.name}{of}")
     return selector.settings_type(**{**preset, **settings})

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.families.base import Family, Recalibrated, Shown, Table
+from dpbeam.selectors.registry import as_flags
 
 if TYPE_CHECKING:
     from dpbeam.accounting.ledger import Ledger
@@ -139,8 +140,20 @@ def shown_domain(head: str, report: Mapping[str, Any]) -> Iterator[Shown]:
 
 def recommendation(advice: Mapping[str, Any]) -> str:
     """One line: the flags, and why."""
-    flags = " ".join(f"--{name}={short(value)}" for name, value in advice.items() if name != "why")
-    return f"recommended: {flags} ({advice['why']})"
+    settings = {name: value for name, value in advice.items() if name != "why"}
+    return f"recommended: {as_typed(settings)} ({advice['why']})"
+
+
+def as_typed(settings: Mapping[str, Any]) -> str:
+    """Settings of a selection as they are typed: `--method=gsu --set rounds=16`."""
+    flags = as_flags(settings)
+    constants = flags.pop("set", {})
+    return " ".join(
+        [
+            *(f"--{name}={short(value)}" for name, value in flags.items()),
+            *(f"--set {name}={short(value)}" for name, value in constants.items()),
+        ]
+    )
 
 
 def short(value: Any) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 
 if TYPE_CHECKING:
     from dpbeam.accounting.events import ComposedEvent
@@ -39,7 +39,7 @@ _MIXED_ITEMS = 15.0  # short texts
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a selector: a field of its settings, a flag of the command line.
+    """One constant of a selector: a field of its settings, `--set NAME=VALUE` on the command line.
 
     Attributes:
       kind: float, int, bool, str, or tuple for comma-separated numbers.
@@ -63,11 +63,11 @@ class Setting:
           InputError: naming the flag.
         """
         if self.choices and value not in self.choices:
-            raise InputError(f"{param(name)} must be {' or '.join(self.choices)}, got {value!r}")
+            raise InputError(f"{constant(name)} must be {' or '.join(self.choices)}, got {value!r}")
         if self.kind is bool and not isinstance(value, bool):
-            raise InputError(f"{param(name)} must be true or false, got {value!r}")
+            raise InputError(f"{constant(name)} must be true or false, got {value!r}")
         if self.low is not None and self.high is not None:
-            check_range(name, value, self.low, self.high, integer=self.kind is int)
+            check_range(name, value, self.low, self.high, integer=self.kind is int, named=constant)
 
 
 def setting(default: Any, help: str, *, kind: type | None = None, **options: Any) -> Any:
@@ -343,8 +343,19 @@ def value_or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def check_range(name: str, value: Any, low: float, high: float, *, integer: bool = False) -> None:
+def check_range(
+    name: str,
+    value: Any,
+    low: float,
+    high: float,
+    *,
+    integer: bool = False,
+    named: Callable[[str], str] = param,
+) -> None:
     """Refuse what is not a number, or an integer, from low to high.
+
+    Args:
+      named: `param`, or `constant` for a constant of a method.
 
     Raises:
       InputError: naming the flag.
@@ -352,4 +363,4 @@ def check_range(name: str, value: Any, low: float, high: float, *, integer: bool
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or (integer and int(value) != value) or not low <= value <= high:
         kind = "an integer" if integer else "a number"
-        raise InputError(f"{param(name)} must be {kind} from {low:g} to {high:g}, got {value}")
+        raise InputError(f"{named(name)} must be {kind} from {low:g} to {high:g}, got {value}")

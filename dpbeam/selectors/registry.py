@@ -125,6 +125,14 @@ def defaults() -> dict[str, dict[str, Any]]:
     return {name: settings for name, settings in variants().items() if name in first}
 
 
+def as_flags(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as the command line takes them: flags by name, and the constants of the method under `set`."""
+    known = all_settings()
+    constants = {name: value for name, value in settings.items() if name in known}
+    flags = {name: value for name, value in settings.items() if name not in known}
+    return {**flags, "set": constants} if constants else flags
+
+
 def all_settings() -> dict[str, dict[str, Setting]]:
     """Setting name -> {selector name: setting} over all selectors."""
     by_setting: dict[str, dict[str, Setting]] = {}

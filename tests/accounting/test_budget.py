@@ -66,13 +66,13 @@ def test_bad_budget(epsilon, delta, message):
 @pytest.mark.parametrize(
     ("shares", "message"),
     [
-        ([0.5, 0.4], r"--budget_split shares must sum to 1, got \[0\.5, 0\.4\] with sum 0\.9"),
-        ([0.5, 0.5 + 1e-8], "--budget_split shares must sum to 1"),
-        ([1.5, -0.5], "--budget_split needs positive shares"),
-        ([1.0, 0.0], "--budget_split needs positive shares"),
-        ([math.nan, 1.0], "--budget_split needs positive shares"),
-        ([], "--budget_split needs positive shares"),
-        (["0.1", 0.9], "--budget_split must be a number, got str"),
+        ([0.5, 0.4], r"--set budget_split shares must sum to 1, got \[0\.5, 0\.4\] with sum 0\.9"),
+        ([0.5, 0.5 + 1e-8], "--set budget_split shares must sum to 1"),
+        ([1.5, -0.5], "--set budget_split needs positive shares"),
+        ([1.0, 0.0], "--set budget_split needs positive shares"),
+        ([math.nan, 1.0], "--set budget_split needs positive shares"),
+        ([], "--set budget_split needs positive shares"),
+        (["0.1", 0.9], "--set budget_split must be a number, got str"),
     ],
 )
 def test_bad_shares(shares, message):

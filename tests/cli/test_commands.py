@@ -96,7 +96,9 @@ class TestPlan:
         assert many["method"] == dense
         assert many["parameters"]["max_items_per_user"] == many["recommended"]["max_items_per_user"] == 210
         assert len(many["rounds"]) == 16
-        planned = plan("--items_per_user=21", f"--method={dense}", "--rounds=2", "--max_items_per_user=40")
+        planned = plan(
+            "--items_per_user=21", f"--method={dense}", "--set=rounds=2", "--max_items_per_user=40"
+        )
         assert len(planned["rounds"]) == 2 and planned["parameters"]["max_items_per_user"] == 40
         other = plan("--items_per_user=1.5", "--method=basic")
         assert other["method"] == "basic" and other["recommended"]["method"] == sparse

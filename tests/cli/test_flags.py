@@ -236,10 +236,10 @@ REFUSALS = [
     (["plan", "--epsilon=nan", "--delta=1e-5"], "--epsilon must be"),
     (["select", *JOB, "--method=foo"], "--method must be one of"),
     (["select", *JOB, "--method=mad2r", "--preset=best"], "--preset must be one of published"),
-    (["select", *JOB, "--method=basic", "--rounds=3"], "--rounds does not apply to --method=basic"),
+    (["select", *JOB, "--method=basic", "--set=rounds=3"], "--set rounds does not apply to --method=basic"),
     (["top-k", *JOB, "--k=3", "--selector=foo"], "--selector must be one of"),
     (
-        ["hitting-set", *JOB, "--k=3", "--selector=basic", "--rounds=3"],
+        ["hitting-set", *JOB, "--k=3", "--selector=basic", "--set=rounds=3"],
         "does not apply to --selector=basic",
     ),
     (["synth", "--frobnicate"], "unknown flag"),

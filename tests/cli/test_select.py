@@ -71,7 +71,7 @@ class TestOutput:
         assert ledger.versions["apache-beam"]
 
     def test_large_inputs_run_in_threads_and_give_the_same_bytes(self, pairs, tmp_path, capsys, monkeypatch):
-        flags = ["--rounds=4", "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
+        flags = ["--set=rounds=4", "--max_items_per_user=60", KEY, "--noisy_weights", "--num_shards=6"]
         written = []
         for threads in (1, 3):
             monkeypatch.setattr("dpbeam.jobs.job.threads", lambda pairs, threads=threads: threads)
@@ -300,8 +300,8 @@ class TestBadInput:
         [
             (["--epsilon=x", "--delta=1e-5"], r"argument --epsilon: expected a number, got 'x'"),
             (
-                [*BUDGET, "--budget_split=a,b"],
-                r"argument --budget_split: expected comma-separated numbers, got 'a,b'",
+                [*BUDGET, "--set=budget_split=a,b"],
+                r"argument --set: budget_split: expected comma-separated numbers, got 'a,b'",
             ),
             ([*BUDGET, "--num_shards=0"], r"--num_shards must be from 1 to 65536, got 0"),
             (
@@ -352,7 +352,7 @@ class TestConfig:
         assert not glob.glob(str(tmp_path / "from_file*"))
 
     def test_lists_of_numbers(self, pairs, tmp_path, capsys):
-        config = self.write(tmp_path, "method: mad2r\nbudget_split: [0.4, 0.6]\n")
+        config = self.write(tmp_path, "method: mad2r\nsettings: {budget_split: [0.4, 0.6]}\n")
         out = str(tmp_path / "items")
         assert select(capsys, "--input", pairs, *COLUMNS, *BUDGET, config, f"--output={out}")[0] == 0
         assert json.loads(Path(f"{out}.ledger.json").read_text())["parameters"]["budget_split"] == [0.4, 0.6]

@@ -340,8 +340,8 @@ class TestBadInput:
                 r"--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain",
             ),
             (
-                ["--mechanism=limited-domain", "--rounds=4"],
-                r"--rounds belongs to a selection stage, and this job has none: drop it",
+                ["--mechanism=limited-domain", "--set=rounds=4"],
+                r"--set belongs to a selection stage, and this job has none: drop it",
             ),
             (
                 ["--domain=x", "--max_items_per_user=4"],

@@ -48,7 +48,7 @@ def test_a_model_gives_a_file_that_select_takes_as_it_is(tmp_path, pairs, capsys
     assert main(["select", f"--config={job}", *columns(pairs), f"--output={released}", "--quiet"]) == 0
     ledger = json.loads((tmp_path / "out.ledger.json").read_text())
     assert ledger["method"] == flags["method"] == "gsu"
-    assert ledger["parameters"]["rounds"] == flags["rounds"]
+    assert ledger["parameters"]["rounds"] == flags["settings"]["rounds"]
     assert pq.read_table(f"{released}-00000-of-00001.parquet").num_rows > 0
 
 

@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-FEWER = {"vote": ["--vote_trips=4"]}  # each is a stage of the job
+FEWER = {"vote": ["--set=vote_trips=4"]}  # each is a stage of the job
 #: name -> module below `pipelines`, its flags, the rows it releases at least
 PIPELINES = {
     **{

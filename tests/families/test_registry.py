@@ -102,7 +102,7 @@ def test_flags_of_others_are_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "supplies.yaml").write_text("r: 100\n")
     for name, flag, reason in (
         ("pack", "--method=mad", "--method does not apply to pack"),
-        ("series", "--rounds=2", "--rounds does not apply to series"),
+        ("series", "--set=rounds=2", "--set does not apply to series"),
         ("top-k", "--degrees=1", "--degrees is of select: drop it"),
         ("top-k", "--nights=3", "--nights is of series: "),
         ("select", "--alpha=.1", "--alpha is of pack: give --family=pack too, or drop it"),

@@ -83,7 +83,7 @@ class TestEqualsTheCommand:
 
     def test_parameters_of_the_ledger(self, tmp_path):
         parameters = select(TABLE, method="gsu", rounds=4).ledger.parameters
-        _, ledger = command(TABLE, tmp_path, "--method=gsu", "--rounds=4")
+        _, ledger = command(TABLE, tmp_path, "--method=gsu", "--set=rounds=4")
         theirs = ledger["parameters"]
         mine = parameters.pop("input"), theirs.pop("input")
         assert theirs.pop("output") == {"format": "parquet", "shards": 1}

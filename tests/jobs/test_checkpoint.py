@@ -43,7 +43,13 @@ def flags(pairs, output, kept, *more: str) -> list[str]:
             "--epsilon=1",
             "--delta=1e-6",
         ),
-        *("--method=gsu", f"--rounds={ROUNDS}", f"--output={output}", "--insecure_test_key=ab", "--quiet"),
+        *(
+            "--method=gsu",
+            f"--set=rounds={ROUNDS}",
+            f"--output={output}",
+            "--insecure_test_key=ab",
+            "--quiet",
+        ),
         *([f"--checkpoint={kept}", "--passes_per_job=1"] if kept else []),
         *more,
     ]
@@ -147,11 +153,20 @@ class TestGoingOn:
                 continue
             plain = settings_digest(command, {}, "/out")
             for name in names:
-                digests = {settings_digest(command, {name: value}, "/out") for value in ("a", "b", True)} | {
-                    plain
-                }
+                values = (
+                    ({"rounds": 2}, {"rounds": 4}, {"gsu_cap": 0.5}) if name == "set" else ("a", "b", True)
+                )
+                digests = {settings_digest(command, {name: value}, "/out") for value in values} | {plain}
                 assert len(digests) == (1 if name in OPERATIONAL else 4), (command, name)
         assert settings_digest("select", {}, "/out") != settings_digest("select", {}, "/out2")
+
+    def test_a_constant_is_part_of_the_run_as_it_was_when_it_was_a_flag(self):
+        """An account of version 1 knows a release by the digest of its flags."""
+        assert (
+            settings_digest("select", {"k": 1, "set": {"rounds": 4, "budget_split": (0.5, 0.5)}}, "/out")
+            == settings_digest("select", {"budget_split": (0.5, 0.5), "k": 1, "rounds": 4}, "/out")
+            == "19c445994ed11376714c082639bd0c192f0737cee7284c31030a235c8f2c5861"
+        )
 
     def test_operational_flags_are_flags(self):
         known = set()

@@ -150,36 +150,39 @@ REFUSALS = [
     ),
     (
         {"method": "basic", "resample": False},
-        "--resample does not apply to --method=basic; it is of dp-sips, mad2r",
+        "--set resample does not apply to --method=basic; it is of dp-sips, mad2r",
     ),
-    ({"method": "wgm", "rounds": 2}, "--rounds does not apply to --method=basic; it is of gsu"),
+    ({"method": "wgm", "rounds": 2}, "--set rounds does not apply to --method=basic; it is of gsu"),
     (
         {"method": "mad", "accounting": "basic"},
-        "--accounting does not apply to --method=mad; it is of dp-sips, mad2r",
+        "--set accounting does not apply to --method=mad; it is of dp-sips, mad2r",
     ),
-    ({"method": "mad", "min_bias": 0.5}, "--min_bias does not apply to --method=mad; it is of mad2r"),
-    ({"method": "dp-sips", "gsu_cap": 0.5}, "--gsu_cap does not apply to --method=dp-sips; it is of gsu"),
+    ({"method": "mad", "min_bias": 0.5}, "--set min_bias does not apply to --method=mad; it is of mad2r"),
+    ({"method": "dp-sips", "gsu_cap": 0.5}, "--set gsu_cap does not apply to --method=dp-sips; it is of gsu"),
     (
         {"method": "gsu", "budget_split": (0.5, 0.5)},
-        "--budget_split does not apply to --method=gsu; it is of dp-sips, mad2r, bits",
+        "--set budget_split does not apply to --method=gsu; it is of dp-sips, mad2r, bits",
     ),
     ({"preset": "best"}, "--preset must be one of published, got 'best'"),
     ({"method": "gsu", "preset": "published"}, "--preset=published does not exist for --method=gsu"),
-    ({"method": "mad2r", "accounting": "zcdp"}, "--accounting must be gaussian or basic, got 'zcdp'"),
+    ({"method": "mad2r", "accounting": "zcdp"}, "--set accounting must be gaussian or basic, got 'zcdp'"),
     ({"max_items_per_user": 0}, "--max_items_per_user must be an integer from 1 to 1e+06, got 0"),
     ({"max_items_per_user": 2.5}, "--max_items_per_user must be an integer from 1 to 1e+06, got 2.5"),
     ({"max_items_per_user": True}, "--max_items_per_user must be an integer from 1 to 1e+06, got True"),
     ({"max_items_per_user": 10**7}, "--max_items_per_user must be an integer from 1 to 1e+06, got 10000000"),
-    ({"method": "mad2r", "budget_split": (1.0,)}, "--budget_split of mad2r needs two shares, got 1"),
-    ({"method": "dp-sips", "budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
-    ({"method": "dp-sips", "budget_split": (1 / 65,) * 65}, "--budget_split needs 1 to 64 shares, got 65"),
+    ({"method": "mad2r", "budget_split": (1.0,)}, "--set budget_split of mad2r needs two shares, got 1"),
+    ({"method": "dp-sips", "budget_split": ()}, "--set budget_split needs 1 to 64 shares, got 0"),
+    (
+        {"method": "dp-sips", "budget_split": (1 / 65,) * 65},
+        "--set budget_split needs 1 to 64 shares, got 65",
+    ),
     (
         {"method": "mad2r", "budget_split": (1.5, -0.5)},
-        "--budget_split needs positive shares such as 0.1,0.9, got [1.5, -0.5]",
+        "--set budget_split needs positive shares such as 0.1,0.9, got [1.5, -0.5]",
     ),
     (
         {"method": "mad2r", "max_adaptive_degree": 3},
-        "--max_adaptive_degree must be an integer from 4 to 1024, got 3",
+        "--set max_adaptive_degree must be an integer from 4 to 1024, got 3",
     ),
     (
         {"method": "mad", "max_items_per_user": 3},
@@ -187,65 +190,68 @@ REFUSALS = [
     ),
     (
         {"method": "mad", "max_items_per_user": 20, "max_adaptive_degree": 50},
-        "--max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
+        "--set max_adaptive_degree (50) must not exceed --max_items_per_user (20): no user would hold so many items",
     ),
     (
         {"method": "mad2r", "adaptive_excess": math.nan},
-        "--adaptive_excess must be a number from 0 to 1e+06, got nan",
+        "--set adaptive_excess must be a number from 0 to 1e+06, got nan",
     ),
-    ({"method": "mad2r", "min_bias": 0.4}, "--min_bias must be a number from 0.5 to 1, got 0.4"),
-    ({"method": "mad2r", "max_bias": 0.9}, "--max_bias must be a number from 1 to 1e+06, got 0.9"),
+    ({"method": "mad2r", "min_bias": 0.4}, "--set min_bias must be a number from 0.5 to 1, got 0.4"),
+    ({"method": "mad2r", "max_bias": 0.9}, "--set max_bias must be a number from 1 to 1e+06, got 0.9"),
     (
         {"method": "mad2r", "lower_confidence": -1.0},
-        "--lower_confidence must be a number from 0 to 1e+06, got -1.0",
+        "--set lower_confidence must be a number from 0 to 1e+06, got -1.0",
     ),
     (
         {"method": "mad2r", "upper_confidence": math.inf},
-        "--upper_confidence must be a number from 0 to 1e+06, got inf",
+        "--set upper_confidence must be a number from 0 to 1e+06, got inf",
     ),
     (
         {"method": "gsu", "rounds": 3},
-        "--rounds must be one of 2, 4, 8, 16, or give --gsu_fractions; got 3",
+        "--set rounds must be one of 2, 4, 8, 16, or give --set gsu_fractions; got 3",
     ),
     (
         {"method": "gsu", "rounds": 4, "gsu_fractions": (0.5, 0.5)},
-        "--rounds (4) and the number of --gsu_fractions (2) differ",
+        "--set rounds (4) and the number of --set gsu_fractions (2) differ",
     ),
-    ({"method": "gsu", "gsu_fractions": ()}, "--gsu_fractions needs 1 to 64 values, got 0"),
-    ({"method": "gsu", "gsu_fractions": (1 / 65,) * 65}, "--gsu_fractions needs 1 to 64 values, got 65"),
-    ({"method": "gsu", "gsu_fractions": (0.5, 0.6)}, "--gsu_fractions must be positive and sum to 1"),
-    ({"method": "gsu", "gsu_fractions": (1.5, -0.5)}, "--gsu_fractions must be positive and sum to 1"),
-    ({"method": "gsu", "gsu_fractions": (math.nan, 0.5)}, "--gsu_fractions must be positive and sum to 1"),
+    ({"method": "gsu", "gsu_fractions": ()}, "--set gsu_fractions needs 1 to 64 values, got 0"),
+    ({"method": "gsu", "gsu_fractions": (1 / 65,) * 65}, "--set gsu_fractions needs 1 to 64 values, got 65"),
+    ({"method": "gsu", "gsu_fractions": (0.5, 0.6)}, "--set gsu_fractions must be positive and sum to 1"),
+    ({"method": "gsu", "gsu_fractions": (1.5, -0.5)}, "--set gsu_fractions must be positive and sum to 1"),
+    (
+        {"method": "gsu", "gsu_fractions": (math.nan, 0.5)},
+        "--set gsu_fractions must be positive and sum to 1",
+    ),
     (
         {"method": "gsu", "gsu_final_spending": 0.0},
-        "--gsu_final_spending must be a number above 0 and at most 1, got 0.0",
+        "--set gsu_final_spending must be a number above 0 and at most 1, got 0.0",
     ),
-    ({"method": "gsu", "gsu_cap": 1.5}, "--gsu_cap must be a number above 0 and at most 1, got 1.5"),
+    ({"method": "gsu", "gsu_cap": 1.5}, "--set gsu_cap must be a number above 0 and at most 1, got 1.5"),
     (
         {"method": "gsu", "gsu_delta_share": 1.0},
-        "--gsu_delta_share must lie strictly between 0 and 1, got 1.0",
+        "--set gsu_delta_share must lie strictly between 0 and 1, got 1.0",
     ),
     (
         {"method": "gsu", "delta": 0.11},
         "--delta must lie between 1e-30 and 0.1, got 0.11: a run may fail to protect with this probability",
     ),
-    ({"method": "gsu", "gsu_growth": 101.0}, "--gsu_growth must be a number from -100 to 100, got 101.0"),
+    ({"method": "gsu", "gsu_growth": 101.0}, "--set gsu_growth must be a number from -100 to 100, got 101.0"),
     (
         {"method": "gsu", "gsu_score_constants": (1.0, 2.0)},
-        "--gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
+        "--set gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
     ),
     (
         {"method": "gsu", "gsu_score_constants": (1.0, 0.0, math.nan, 0.0, -0.5, 2.4, 1.1)},
-        "--gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
+        "--set gsu_score_constants needs the 7 numbers a,a1,k1,kk,b,k2,g",
     ),
     (
         {"method": "gsu", "gsu_score_constants": (1.0, 0.0, 0.0, 0.0, -0.5, 2.4, 1.1)},
-        "--gsu_score_constants: k1 and k2 must be above 0",
+        "--set gsu_score_constants: k1 and k2 must be above 0",
     ),
     *(
         (
             {"method": "gsu", "gsu_score_constants": constants},
-            "--gsu_score_constants: a + a1 (V - 1/2) must be finite for V from 0 to 1, and k1 exp(kk (V - 1/2)) "
+            "--set gsu_score_constants: a + a1 (V - 1/2) must be finite for V from 0 to 1, and k1 exp(kk (V - 1/2)) "
             "between 1e-130 and 1e+130",
         )
         for constants in (

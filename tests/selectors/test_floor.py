@@ -227,7 +227,7 @@ class TestPlan:
         assert quota == [quota[0], quota[0] + 1, quota[0] + 8]
         assert plan("vote", 9, vote_quota=9).config.settings.vote_quota == 9
         with pytest.raises(
-            InputError, match=r"--vote_quota \(8\) must be at least --min_users \(9\): an item would"
+            InputError, match=r"--set vote_quota \(8\) must be at least --min_users \(9\): an item would"
         ):
             plan("vote", 9, vote_quota=8)
 

@@ -25,7 +25,7 @@ from dpbeam.lab.evaluation.data import PairData, Repetition
 from dpbeam.lab.evaluation.population import Population
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
-from dpbeam.selectors.registry import find, selectors
+from dpbeam.selectors.registry import as_flags, find, selectors
 
 #: What may be aimed for -> what it says.
 AIMS = {"items": "released items", "pairs": "share of the (user, item) pairs whose item is released"}
@@ -67,8 +67,9 @@ class Choice:
 
     def flags(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Flags of `dpbeam select`, as its --config file holds them."""
-        values = {n: list(v) if isinstance(v, tuple) else v for n, v in self.settings.items()}
-        return {"epsilon": epsilon, "delta": delta, "method": self.method, **values}
+        values = as_flags({n: list(v) if isinstance(v, tuple) else v for n, v in self.settings.items()})
+        constants = {"settings": values.pop("set")} if "set" in values else {}
+        return {"epsilon": epsilon, "delta": delta, "method": self.method, **values, **constants}
 
 
 @dataclass(frozen=True)

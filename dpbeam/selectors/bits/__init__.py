@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import (
     MANY_ITEMS,
     Advice,
@@ -51,17 +51,17 @@ class BitsSettings(Settings):
 
         if not 1 <= len(self.budget_split) <= MAX_SHARES:
             raise InputError(
-                f"{param('budget_split')} needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}"
+                f"{constant('budget_split')} needs 1 to {MAX_SHARES} shares, got {len(self.budget_split)}"
             )
         split_amount(1.0, self.budget_split)
         if self.round_items is not None:
             if len(self.round_items) != len(self.budget_split):
                 raise InputError(
-                    f"{param('round_items')} needs one number a round, {len(self.budget_split)}, got "
+                    f"{constant('round_items')} needs one number a round, {len(self.budget_split)}, got "
                     f"{len(self.round_items)}"
                 )
             for items in self.round_items:
-                check_range("round_items", items, 1, _MOST_ITEMS, integer=True)
+                check_range("round_items", items, 1, _MOST_ITEMS, integer=True, named=constant)
 
 
 class Bits(Selector):
@@ -92,7 +92,7 @@ class Bits(Selector):
         items = tuple(int(n) for n in settings.round_items or (most,) * len(settings.budget_split))
         if asked not in (None, max(items)):
             raise InputError(
-                f"{param('max_items_per_user')} ({asked}) and the largest of {param('round_items')} ({max(items)}) "
+                f"{param('max_items_per_user')} ({asked}) and the largest of {constant('round_items')} ({max(items)}) "
                 "differ: drop one of them"
             )
         settings = replace(settings, budget_split=tuple(settings.budget_split), round_items=items)

@@ -6,7 +6,7 @@ import math
 from dataclasses import astuple, dataclass, replace
 
 from dpbeam.accounting.budget import check_share
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import Request, Settings, setting, value_or
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
@@ -76,50 +76,51 @@ def _preset(settings: GsuSettings) -> GsuPreset:
         rounds = len(settings.gsu_fractions)
         if settings.rounds not in (None, rounds):
             raise InputError(
-                f"{param('rounds')} ({settings.rounds}) and the number of {param('gsu_fractions')} ({rounds}) differ"
+                f"{constant('rounds')} ({settings.rounds}) and the number of {constant('gsu_fractions')} ({rounds}) "
+                "differ"
             )
         return min(GSU_PRESETS.values(), key=lambda p: abs(math.log(p.rounds / max(rounds, 1))))
     name = f"gsu{value_or(settings.rounds, DEFAULT_ROUNDS)}"
     if name not in GSU_PRESETS:
         known = ", ".join(str(p.rounds) for p in GSU_PRESETS.values())
         raise InputError(
-            f"{param('rounds')} must be one of {known}, or give {param('gsu_fractions')}; got {settings.rounds}"
+            f"{constant('rounds')} must be one of {known}, or give {constant('gsu_fractions')}; got {settings.rounds}"
         )
     return GSU_PRESETS[name]
 
 
 def _check(settings: GsuSettings, delta: float) -> None:
     if not 1 <= settings.rounds <= MAX_ROUNDS:
-        raise InputError(f"{param('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {settings.rounds}")
+        raise InputError(f"{constant('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {settings.rounds}")
     bad = [f for f in settings.gsu_fractions if not (math.isfinite(f) and f > 0)]
     if bad or abs(math.fsum(settings.gsu_fractions) - 1) > 1e-9:
-        raise InputError(f"{param('gsu_fractions')} must be positive and sum to 1")
+        raise InputError(f"{constant('gsu_fractions')} must be positive and sum to 1")
     for name in ("gsu_final_spending", "gsu_cap"):
         if not 0 < getattr(settings, name) <= 1:
             raise InputError(
-                f"{param(name)} must be a number above 0 and at most 1, got {getattr(settings, name)}"
+                f"{constant(name)} must be a number above 0 and at most 1, got {getattr(settings, name)}"
             )
     share = settings.gsu_delta_share
-    check_share("gsu_delta_share", share)
+    check_share("gsu_delta_share", share, constant)
     if not delta * (1 - share) < 0.5:
         raise InputError(
             f"{param('delta')} ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
-            f"lower it, or raise {param('gsu_delta_share')}"
+            f"lower it, or raise {constant('gsu_delta_share')}"
         )
     if not -100 <= settings.gsu_growth <= 100:
         raise InputError(
-            f"{param('gsu_growth')} must be a number from -100 to 100, got {settings.gsu_growth}"
+            f"{constant('gsu_growth')} must be a number from -100 to 100, got {settings.gsu_growth}"
         )
     constants = settings.gsu_score_constants
     if len(constants) != len(_SCORE_NAMES) or not all(map(math.isfinite, constants)):
         raise InputError(
-            f"{param('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
+            f"{constant('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"
         )
     a, a1, k1, kk, _, k2, _ = constants
     if k1 <= 0 or k2 <= 0:
-        raise InputError(f"{param('gsu_score_constants')}: k1 and k2 must be above 0")
+        raise InputError(f"{constant('gsu_score_constants')}: k1 and k2 must be above 0")
     if not math.isfinite(abs(a) + abs(a1)) or abs(math.log(k1)) + abs(kk) / 2 > _LOG_WIDTH:
         raise InputError(
-            f"{param('gsu_score_constants')}: a + a1 (V - 1/2) must be finite for V from 0 to 1, and "
+            f"{constant('gsu_score_constants')}: a + a1 (V - 1/2) must be finite for V from 0 to 1, and "
             "k1 exp(kk (V - 1/2)) between 1e-130 and 1e+130"
         )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import (
     D0_TRIED,
     Calibration,
@@ -79,7 +79,7 @@ class _Rerouting(Selector):
             request = replace(request, settings=replace(request.settings, max_adaptive_degree=degree))
         if degree > request.max_items:
             raise InputError(
-                f"{param('max_adaptive_degree')} ({degree}) must not exceed {param('max_items_per_user')} "
+                f"{constant('max_adaptive_degree')} ({degree}) must not exceed {param('max_items_per_user')} "
                 f"({request.max_items}): no user would hold so many items"
             )
         return request
@@ -130,7 +130,7 @@ class Mad2r(_Rerouting):
         request = with_split(super().resolve(request), _SPLITS)
         shares = request.settings.budget_split
         if len(shares) != 2:
-            raise InputError(f"{param('budget_split')} of mad2r needs two shares, got {len(shares)}")
+            raise InputError(f"{constant('budget_split')} of mad2r needs two shares, got {len(shares)}")
         return request
 
     def plan(self, request: Request) -> Calibration:
@@ -180,9 +180,9 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) ->
     tau = noise.threshold + settings.adaptive_excess * noise.noise.deviation
     if tau < 1.0:
         raise InputError(
-            f"{param('adaptive_excess')}: MAD needs an adaptive threshold of at least 1, which is "
+            f"{constant('adaptive_excess')}: MAD needs an adaptive threshold of at least 1, which is "
             f"{tau:.4g} at this epsilon "
-            f"and delta; use {param('method')}=basic, or a larger {param('adaptive_excess')}"
+            f"and delta; use {param('method')}=basic, or a larger {constant('adaptive_excess')}"
         )
     tables = MadTables.create(tau=tau + floor, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
     return MadRound(noise.noise, noise.threshold, tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import (
     FEW_ITEMS,
     FEW_RARE_ITEMS,
@@ -53,8 +53,8 @@ class Vote(Selector):
             quota = _noise(request).law.users_needed(_SURE) + request.min_users - 1
         if quota < request.min_users:
             raise InputError(
-                f"{param('vote_quota')} ({quota}) must be at least {param('min_users')} ({request.min_users}): an item "
-                "would pass on the votes that it needs"
+                f"{constant('vote_quota')} ({quota}) must be at least {param('min_users')} ({request.min_users}): an "
+                "item would pass on the votes that it needs"
             )
         return replace(request, settings=replace(request.settings, vote_quota=quota))
 

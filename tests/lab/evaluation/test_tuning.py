@@ -42,7 +42,7 @@ class TestChoices:
 
     def test_flags_are_those_of_the_command(self):
         flags = choices(1.0, 1e-5, ["bits"])[0].flags(1.0, 1e-5)
-        assert flags["budget_split"] == [0.05, 0.1, 0.2, 0.65]
+        assert flags["settings"]["budget_split"] == [0.05, 0.1, 0.2, 0.65]
         assert (flags["epsilon"], flags["delta"], flags["method"]) == (1.0, 1e-5, "bits")
 
 

@@ -269,18 +269,18 @@ def test_keep_probability_of_rounds_that_take_fewer_items_than_users_hold():
     ("options", "message"),
     [
         ({"noisy_weights": True}, "--noisy_weights does not apply to --method=bits, which pays for"),
-        ({"round_items": (5, 5)}, "--round_items needs one number a round, 4, got 2"),
+        ({"round_items": (5, 5)}, "--set round_items needs one number a round, 4, got 2"),
         (
             {"budget_split": (1.0,), "round_items": (0,)},
-            "--round_items must be an integer from 1 to 1e.06, got 0",
+            "--set round_items must be an integer from 1 to 1e.06, got 0",
         ),
-        ({"budget_split": (1.0,), "round_items": (2.5,)}, "--round_items must be an integer"),
+        ({"budget_split": (1.0,), "round_items": (2.5,)}, "--set round_items must be an integer"),
         (
             {"budget_split": (0.5, 0.5), "round_items": (4, 6), "max_items_per_user": 8},
-            r"^--max_items_per_user \(8\) and the largest of --round_items \(6\) differ: drop one of them$",
+            r"^--max_items_per_user \(8\) and the largest of --set round_items \(6\) differ: drop one of them$",
         ),
         ({"budget_split": (0.5, 0.6)}, "budget_split|shares"),
-        ({"budget_split": ()}, "--budget_split needs 1 to 64 shares, got 0"),
+        ({"budget_split": ()}, "--set budget_split needs 1 to 64 shares, got 0"),
     ],
 )
 def test_bad_settings_are_refused(options, message):
