@@ -42,10 +42,10 @@ def code_revision() -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
+    # `status` would write the index again where it can, and whoever works in the checkout meanwhile meets its lock.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
