@@ -220,7 +220,9 @@ class PackCommand(ReleaseCommand):
 
 def _check_agents(spec: AgentSpec, summary: InputSummary) -> None:
     """Refuse an input without a row. Raises InputError."""
-    if not summary.rows_estimate:
+    from dpbeam.io.agents import any_agent
+
+    if not any_agent(spec, summary):
         raise InputError("--agents: there are no agents; pass --allow_empty if that may be so")
 
 

@@ -229,7 +229,7 @@ class ProgramCommand(ReleaseCommand):
         """Release from the counts of a file, which the launcher reads once the run is paid for."""
         from dpbeam.counts.gathered import histogram
         from dpbeam.io.lists import read_histogram
-        from dpbeam.io.pairs import NO_ROWS
+        from dpbeam.io.pairs import ALLOW, NO_ROWS
         from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_pipeline
         from dpbeam.kernels.canonical import METADATA_KEY
@@ -239,7 +239,7 @@ class ProgramCommand(ReleaseCommand):
         def read() -> Histogram:
             counted = read_histogram(job.options.histogram or "")
             if not len(counted[0]) and not job.options.allow_empty:
-                raise InputError(f"--histogram: {NO_ROWS}")
+                raise InputError(f"--histogram: {NO_ROWS}; {ALLOW}")
             return counted
 
         def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:

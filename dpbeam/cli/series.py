@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dpbeam.cli.flags import FlagParser, take_verb
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.cli.series_open import FAMILY, config_of, open_series
-from dpbeam.cli.series_options import ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
+from dpbeam.cli.series_options import EMPTY_NIGHT, ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
 from dpbeam.cli.series_output import (
     SO_FAR,
     check_names,
@@ -165,12 +165,13 @@ def _in_process(
     """Reads the input, and makes nights of it in this process."""
     import pyarrow as pa
 
-    from dpbeam.io.pairs import read_pairs
+    from dpbeam.io.pairs import check_not_empty, read_pairs
     from dpbeam.kernels.canonical import METADATA_KEY
 
     nothing = pa.array([], pa.large_binary())
     users, items, kinds = nothing, nothing, b""
     if spec is not None and summary is not None:
+        check_not_empty(spec, summary, EMPTY_NIGHT)
         batches = list(read_pairs(spec, summary))
         summary.release()
         if not any(len(batch[0]) for batch in batches):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import apache_beam as beam
 
-from dpbeam.cli.series_options import NO_PAIRS, SeriesOptions
+from dpbeam.cli.series_options import EMPTY_NIGHT, NO_PAIRS, SeriesOptions
 from dpbeam.errors import InputError
-from dpbeam.io.pairs import NO_ROWS, check_not_empty
+from dpbeam.io.pairs import check_not_empty
 from dpbeam.io.paths import is_pipe
 from dpbeam.io.sources import InputSummary, ReadInput
 from dpbeam.io.spec import InputSpec
@@ -50,12 +50,9 @@ class Engine:
         """Makes nights of an input.
 
         Raises:
-          InputError: there is not a single pair, or workers do not see a path.
+          InputError: there is not a single row, or workers do not see a path.
         """
-        try:
-            check_not_empty(spec, summary)
-        except InputError as error:
-            raise InputError(NO_PAIRS) if NO_ROWS in str(error) else error from None
+        check_not_empty(spec, summary, EMPTY_NIGHT)
         files.check_encryption(self._options, spec.patterns)
         seen = [path for pattern in spec.patterns for path in spec.file_format.files_to_see(pattern)]
         patterns = [path for path in seen if not is_pipe(path)]

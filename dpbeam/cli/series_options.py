@@ -17,7 +17,8 @@ from dpbeam.jobs.options import (
 )
 
 ENCRYPT = "encrypt_intermediates"
-NO_PAIRS = "--input: there is not a single pair; give --empty where nothing came"
+EMPTY_NIGHT = "give --empty where nothing came"
+NO_PAIRS = f"--input: there is not a single pair; {EMPTY_NIGHT}"
 #: Flags that are fields of `SeriesConfig`.
 WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
 _ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")

@@ -506,6 +506,11 @@ def _pairs(
     rules.drop_empty(pairs)
     if counts is not None:
         counts.update(dropped)
+    if len(user) and not len(pairs.items):
+        raise InputError(
+            "on_null='drop' leaves not a single row of the data; without that, the first is an error that says what "
+            "is wrong"
+        )
     return pairs
 
 

@@ -7,6 +7,7 @@ as for pairs (`dpbeam.io.sources`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,6 +150,13 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
     return InputSummary(
         tuple(files), size, rows, None, False, Kinds(agents, (agents,)), notes_on(again), spool=spool
     )
+
+
+def any_agent(spec: AgentSpec, summary: InputSummary) -> bool:
+    """Whether an input has a row: blank lines are none. Raises InputError for bad input before it."""
+    pieces = (Piece(file.path, 0, file.size) for file in summary.files)
+    read = (spec.file_format.read_pieces([piece], spec, summary.kinds, Counts()) for piece in pieces)
+    return any(len(rows) for rows in itertools.chain.from_iterable(read))
 
 
 def read_agents(unit: PlainUnit, spec: AgentSpec, kinds: Kinds, market: Market) -> Iterator[pa.RecordBatch]:

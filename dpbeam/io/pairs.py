@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,15 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.readers import has_rows, read_complete, read_scattered
 from dpbeam.io.rows import Counts
-from dpbeam.io.sources import InputSummary, plan_units
+from dpbeam.io.sources import InputSummary, plan_units, spread
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import encode_int64, encode_parts, plain
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS
 
-NO_ROWS = "there is not a single row; pass --allow_empty if that may be so"
+NO_ROWS = "there is not a single row"
+ALLOW = "pass --allow_empty if that may be so"
+#: Which flags drop rows, and under which names those are counted.
+_DROPPING = {"--on_null=drop": (NULL_ROWS, EMPTY_ITEMS), "--on_bad_row=skip": (BAD_ROWS,)}
 _LOOK_BYTES = 1 << 18
 
 
@@ -35,16 +40,28 @@ def read_pairs(spec: InputSpec, summary: InputSummary) -> Iterator[tuple[pa.Arra
             yield encode_parts([blocks, encode_int64(batch.column("user"))]), plain(batch.column("item"))
 
 
-def check_not_empty(spec: InputSpec, summary: InputSummary) -> None:
-    """Refuse an input without a single row, which a failed pipe before it leaves; reads until it meets one.
+def check_not_empty(spec: InputSpec, summary: InputSummary, unless: str = ALLOW) -> None:
+    """Refuse an input without a single row, as a failed pipe leaves it, or whose rows are dropped one and all, as
+    those of a wrong column or encoding are. Reads until it meets a row that stays, here and there: sorted nulls lie
+    together.
+
+    Args:
+      unless: what to do if that may be so, for the message.
 
     Raises:
       InputError: there is none; or as `read_pairs`.
     """
-    if summary.rows_estimate:
+    spec, counts = summary.spec or spec, Counts()
+    if summary.rows_estimate and spec.on_null == "error" and spec.on_bad_row == "error":
         return
-    for file in summary.files:
-        for unit in plan_units([file], spec, max(_LOOK_BYTES, file.size >> 10)):
-            if has_rows(unit, spec, summary.kinds):
-                return
-    raise InputError(f"--input: {NO_ROWS}")
+    for file in chain(*spread(summary.files)):
+        units = plan_units([file], spec, max(_LOOK_BYTES, file.size >> 10))
+        if any(has_rows(unit, spec, summary.kinds, counts) for unit in chain(*spread(units))):
+            return
+    flags = [flag for flag, names in _DROPPING.items() if any(counts[name] for name in names)]
+    if flags:
+        raise InputError(
+            f"{', '.join(flags)}: not a single row of the input is left; without that, the first is an error that says "
+            f"what is wrong; {unless}"
+        )
+    raise InputError(f"--input: {NO_ROWS}; {unless}")

@@ -21,6 +21,7 @@ from dpbeam.io.paths import absolute
 from dpbeam.io.rows import BlockMaker, Counts, PairMaker, scattered_batches
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS
 
 TARGET_PAIRS = 1_000_000
 
@@ -71,6 +72,20 @@ def read_complete(
     yield from blocks.finish()
 
 
-def has_rows(unit: WorkUnit, spec: InputSpec, kinds: Kinds) -> bool:
-    """Whether a unit has a row of a user; reads to the first. Raises InputError for bad input before it."""
-    return any(len(rows) for rows in spec.file_format.read_pieces(unit.pieces, spec, kinds, Counts()))
+def has_rows(unit: WorkUnit, spec: InputSpec, kinds: Kinds, counts: Counts) -> bool:
+    """Whether a unit has a row of a user that is not dropped, with items or without; reads to the first.
+
+    Args:
+      counts: gets what is dropped before it.
+
+    Raises:
+      InputError: for bad input before it.
+    """
+    make = PairMaker(spec, kinds, counts)
+    # A text without a token is a user without items, whatever a pattern makes of it.
+    faults = (NULL_ROWS, BAD_ROWS) if spec.tokenizer else (NULL_ROWS, BAD_ROWS, EMPTY_ITEMS)
+    for rows in spec.file_format.read_pieces(unit.pieces, spec, kinds, counts):
+        before = [counts[fault] for fault in faults]
+        if len(make(rows).items) or (len(rows) and [counts[fault] for fault in faults] == before):
+            return True
+    return False

@@ -24,6 +24,8 @@ from dpbeam.kernels.canonical import Kinds, is_list
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
 
 FILTERED_PAGES = "filtered_pages"
+#: What to do about text that is no UTF-8.
+CONVERT = "convert the file if it has another encoding, as iconv -f CP1252 -t UTF-8 does"
 ROWS_PER_BATCH = 1_000_000
 _MAX_UNITS = (1 << 31) - 1
 
@@ -86,6 +88,7 @@ class PairMaker:
         self._kinds = kinds
         self._counts = counts
         self._tokenizer = Tokenizer(spec) if spec.tokenizer else None
+        self._typed = spec.file_format.declares_types
 
     def __call__(self, rows: Rows) -> Pairs:
         """Pairs of some rows. Raises InputError as `on_null` and `on_bad_row` say."""
@@ -113,7 +116,10 @@ class PairMaker:
         """Raise InputError, unless the spec says that such rows are dropped."""
         if fault == BAD_ROWS:
             if self._spec.on_bad_row == "error":
-                raise not_utf8(rows.where(row))
+                fix = "write the column in UTF-8 or as bytes" if self._typed else CONVERT
+                raise InputError(
+                    f"{rows.where(row)}: not valid UTF-8; {fix}{advice(', or pass --on_bad_row=skip')}"
+                )
         elif self._spec.on_null == "error" and (fault == NULL_ROWS or self._tokenizer is None):
             # A tokeniser's empty tokens are no fault of the data.
             what = "null" if fault == NULL_ROWS else "empty item"
@@ -121,13 +127,6 @@ class PairMaker:
                 f"{rows.where(row)}: {what} in column '{column}'"
                 + advice("; pass --on_null=drop to drop such rows")
             )
-
-
-def not_utf8(where: str) -> InputError:
-    """The error for a row or file that is not UTF-8."""
-    return InputError(
-        f"{where}: not valid UTF-8; convert the input to UTF-8{advice(', or pass --on_bad_row=skip')}"
-    )
 
 
 def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:

@@ -13,6 +13,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -34,6 +35,7 @@ MAX_SPLIT_BYTES = 64 << 20
 
 _FILES_PER_UNIT = 1_000
 _FILES_TO_OPEN = 32
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Looks:
     for file in files:
         spec.file_format.check_file(file.path, file.size)
     look = _Looks(spec)
-    first, rest = _spread(files, _FILES_TO_OPEN)
+    first, rest = spread(files)
     for file in first:
         look.at(file)
     for file in rest:
@@ -126,11 +128,11 @@ def _look_at(files: Sequence[InputFile], spec: InputSpec) -> _Looks:
     return look
 
 
-def _spread(files: Sequence[InputFile], count: int) -> tuple[list[InputFile], list[InputFile]]:
-    """At most `count` files, evenly spread, the first and last among them; and all others."""
-    if len(files) <= count:
+def spread(files: Sequence[T]) -> tuple[list[T], list[T]]:
+    """A few files, or parts of one, evenly spread, the first and last among them; and all others."""
+    if len(files) <= _FILES_TO_OPEN:
         return list(files), []
-    chosen = {round(i * (len(files) - 1) / (count - 1)) for i in range(count)}
+    chosen = {round(i * (len(files) - 1) / (_FILES_TO_OPEN - 1)) for i in range(_FILES_TO_OPEN)}
     return [files[i] for i in sorted(chosen)], [file for i, file in enumerate(files) if i not in chosen]
 
 

@@ -252,7 +252,7 @@ class OutputOptions(JobOptions):
     output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet", common=True)
     num_output_shards: int | None = flag("N", "default: one per 5 million released items or 256 MB of them")
     overwrite: bool = switch("replace earlier output of the same prefix", common=True)
-    allow_empty: bool = switch("an input without a single row is no error")
+    allow_empty: bool = switch("an input without a single row, or of which every row is dropped, is no error")
     num_shards: int | None = flag("N", "partitions of the items (default: from the input)")
     public_items: str | None = flag(
         "FILE", "items, one per line, released without budget", type=READ, common=True

@@ -41,6 +41,11 @@ _LENGTH_BYTES = 4
 _LAST_ASCII = 0x7F
 _CONVERT = "users and items are strings, integers or bytes; convert the column to one of these"
 _FRACTION = (r"(\.\d*?)0+$", r"\1"), (r"\.$", "")
+# Valid UTF-8, byte by byte: neither longer than need be, nor a surrogate, nor above U+10FFFF.
+_UTF_8 = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|"
+    r"\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
 
 
 @dataclass(frozen=True)
@@ -380,7 +385,7 @@ def is_listed(array: pa.Array, listed: pa.Array) -> pa.Array:
 
 
 def invalid_utf8(array: pa.Array) -> np.ndarray:
-    """Ascending positions of the values that are not valid UTF-8, int64; fast where there are none.
+    """Ascending positions of the values that are not valid UTF-8, int64; fastest where there are none.
 
     Args:
       array: (n,) large_binary or a dictionary of it; nulls are valid.
@@ -392,12 +397,8 @@ def invalid_utf8(array: pa.Array) -> np.ndarray:
         return np.flatnonzero(np.isin(array.indices.fill_null(-1).to_numpy(zero_copy_only=False), bad))
     if _is_utf8(array):
         return np.empty(0, np.int64)
-    rows, step = [], 4096
-    for start in range(0, len(array), step):
-        part = array.slice(start, step)
-        if not _is_utf8(part):
-            rows += [start + i for i in range(len(part)) if not _is_utf8(part.slice(i, 1))]
-    return np.array(rows, np.int64)
+    valid = pc.match_substring_regex(array, _UTF_8).fill_null(True)
+    return np.flatnonzero(~valid.to_numpy(zero_copy_only=False))
 
 
 def _is_utf8(array: pa.Array) -> bool:

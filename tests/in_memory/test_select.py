@@ -326,6 +326,25 @@ class TestInputs:
         select(frame, on_null="drop", not_private_counts=counts)
         assert counts == {"null_rows": 2, "empty_items": 0}
 
+    @pytest.mark.parametrize("holes", [{"user": [None, None]}, {"item": [None, ""]}])
+    def test_rows_that_are_dropped_one_and_all(self, holes):
+        frame = {"user": ["a", "b"], "item": ["x", "y"], **holes}
+        counts: dict[str, int] = {}
+        budget = {"epsilon": 1, "delta": 1e-6, "on_null": "drop", "not_private_counts": counts}
+        series = dpbeam.Series(epsilon=1, delta=1e-6, nights=2)
+        calls = [
+            lambda: dpbeam.select(frame, **budget),
+            lambda: dpbeam.top_k(frame, k=1, **budget),
+            lambda: dpbeam.hitting_set(frame, k=1, **budget),
+            lambda: dpbeam.count(frame, domain=["x"], **budget),
+            lambda: series.run(frame, on_null="drop"),
+        ]
+        for call in calls:
+            with pytest.raises(InputError, match=r"^on_null='drop' leaves not a single row of the data; "):
+                call()
+        assert series.nights_made == 0
+        assert sum(counts.values()) == 2
+
     def test_duplicates_change_nothing(self):
         twice = pa.concat_tables([TABLE, TABLE.slice(7), TABLE])
         assert select(twice, noisy_weights=True).table.equals(select(TABLE, noisy_weights=True).table)

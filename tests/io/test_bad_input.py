@@ -24,6 +24,7 @@ from tests.support.input import pairs_spec
 from tests.support.input import read as read_all
 
 SECRET = "secret-value"
+CONVERT = "convert the file if it has another encoding, as iconv -f CP1252 -t UTF-8 does"
 
 
 @pytest.fixture
@@ -265,7 +266,9 @@ def test_a_header_that_holds_rows_is_not_shown(write_file, refused, name):
 
 def test_a_row_that_is_no_utf_8_and_has_other_fields_prints_nothing(write_file, read, refused, capfd):
     path = write_file("a.csv", b"user,item\nu,\xff,x\nv,i\n\xffw\n")
-    assert refused(path) == "FILE:2: malformed row, not valid UTF-8; fix the line, or pass --on_bad_row=skip"
+    assert refused(path) == (
+        f"FILE:2: malformed row, not valid UTF-8; {CONVERT}; fix the line, or pass --on_bad_row=skip"
+    )
     assert read(pairs_spec(path, on_bad_row="skip")) == ({("v", "i"): 1}, {"bad_rows": 2})
     assert capfd.readouterr().err == ""
 
@@ -626,9 +629,9 @@ def test_invalid_utf8(write_file, read, refused, name):
     header = {"a.csv": b"user,item\n", "a.tsv": b"user\titem\n"}.get(name, b"")
     path = write_file(name, header + line % b"one" + line % b"\xff\xfe" + line % b"two")
     number = 3 if header else 2
-    message = f"FILE:{number}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
+    message = f"FILE:{number}: not valid UTF-8; {CONVERT}, or pass --on_bad_row=skip"
     if name == "a.jsonl":
-        message = "FILE:2: not valid UTF-8; fix the line, or pass --on_bad_row=skip"
+        message = f"FILE:2: not valid UTF-8; {CONVERT}; fix the line, or pass --on_bad_row=skip"
     assert refused(path) == message
     columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
     kept, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
@@ -646,7 +649,7 @@ def test_invalid_utf8_in_parquet(tmp_path, read, refused, tokenizer, use_diction
     table = pa.table({"user": strings(b"u", b"v", b"\xff"), "item": strings(b"a", b"\xc3", b"c")})
     pq.write_table(table, path, use_dictionary=use_dictionary, write_statistics=False)
     assert refused(path, tokenizer=tokenizer) == (
-        "FILE: row 2: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
+        "FILE: row 2: not valid UTF-8; write the column in UTF-8 or as bytes, or pass --on_bad_row=skip"
     )
     spec = pairs_spec(path, tokenizer=tokenizer, on_bad_row="skip")
     assert read(spec) == ({("u", "a"): 1}, {"bad_rows": 2})
@@ -658,9 +661,7 @@ def test_invalid_utf8_in_a_text_file(tmp_path, write_file, read):
     spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file")
     with pytest.raises(InputError) as error:
         read(spec)
-    assert (
-        str(error.value) == f"{path}: not valid UTF-8; convert the input to UTF-8, or pass --on_bad_row=skip"
-    )
+    assert str(error.value) == f"{path}: not valid UTF-8; {CONVERT}, or pass --on_bad_row=skip"
     spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file", on_bad_row="skip")
     assert read(spec) == ([["one"]], {"bad_rows": 1})
 

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -231,6 +232,23 @@ def test_invalid_utf8_found():
     assert canonical.invalid_utf8(array).tolist() == [1, 3, 5005]
     assert canonical.invalid_utf8(array.dictionary_encode()).tolist() == [1, 3, 5005]
     assert canonical.invalid_utf8(array.slice(4, 5)).tolist() == []
+
+
+def test_invalid_utf8_as_pythons_decoder_has_it():
+    tails = [b"", b"\x7f", b"\x80", b"\x8f", b"\x90", b"\x9f", b"\xa0", b"\xbf", b"\xc0", b"\xff", b"\n"]
+    values = [bytes([first]) + b"".join(rest) for first in range(256) for rest in product(tails, repeat=3)]
+
+    def is_bad(value):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+
+    expected = [place for place, value in enumerate(values) if is_bad(value)]
+    assert canonical.invalid_utf8(pa.array(values, pa.large_binary())).tolist() == expected
+    long = [b"a" * 10**6 + b"\xff", "é".encode() * 10**6]
+    assert canonical.invalid_utf8(pa.array(long, pa.large_binary())).tolist() == [0]
 
 
 @pytest.mark.parametrize("value", [b"\0\0\0\x05ab", b"\0\0\0\x01ab", b"\0\0", b""])

@@ -33,7 +33,7 @@ import pyarrow.csv as pacsv
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.rows import CONVERT, Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
@@ -246,7 +246,7 @@ def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts
     if len(canonical.invalid_utf8(pa.array([good.chunk.data], pa.large_binary()))):
         odd = canonical.invalid_utf8(good.values())
         pattern = form.record(spec, fields=len(header))
-        good = _drop(good, odd, pattern, "malformed row, not valid UTF-8", spec, counts)
+        good = _drop(good, odd, pattern, f"malformed row, not valid UTF-8; {CONVERT}", spec, counts)
     if not len(good):
         return Rows(None, [pa.nulls(0)], good.where)
     handler = _BadRows(spec.on_bad_row == "skip")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.rows import CONVERT, Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
@@ -140,7 +140,7 @@ class _Reader:
             row = orjson.loads(line)
         except ValueError:
             is_text = not len(invalid_utf8(pa.array([line], pa.large_binary())))
-            return "not a JSON value" if is_text else "not valid UTF-8"
+            return "not a JSON value" if is_text else f"not valid UTF-8; {CONVERT}"
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec = self._spec
