@@ -17,6 +17,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
+from dpbeam.io.flush import flush
 from dpbeam.io.formats import formats
 from dpbeam.io.paths import (
     STDIN,
@@ -180,7 +181,8 @@ def write_atomically(
     """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
     taken where files appear whole.
 
-    A reader never sees a part of the file, and repeated writers of the same content leave one whole file.
+    A reader never sees a part of the file, and repeated writers of the same content leave one whole file. On this
+    machine its content is on the disk before it has its name; `dpbeam.io.flush` does the same for the name.
 
     Args:
       make_folder: make a folder of this machine that is missing; otherwise that is an error.
@@ -195,6 +197,8 @@ def write_atomically(
     try:
         with FileSystems.create(temporary, make_folder=make_folder) as file:
             write(file)
+        if is_local(temporary):
+            flush(temporary)
         rename(temporary, path)
     except BaseException:
         delete_quietly([temporary])

@@ -139,6 +139,8 @@ class NewFile(str):
             mode = 0o600 if private else 0o666
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             self._put(part, overwrite)
         except OSError as error:
             kind = UnavailableError if error.errno in _PASSING else InputError

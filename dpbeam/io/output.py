@@ -4,7 +4,9 @@ Workers write shards into a staging folder, for its owner alone: what is staged 
 It lies beside the output (`PREFIX.staging-ID/`), or on stores that know no owners below --temp_location. After the
 pipeline has succeeded, `commit` moves the shards to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last:
 **the ledger is the commit mark**. When older output is replaced, its ledger is removed before anything else. So at
-every instant, a ledger stands for a whole, matching set of shards; a crash leaves none.
+every instant, a ledger stands for a whole, matching set of shards; a crash leaves none. That holds for a power cut too:
+all that is staged is on the disk before the first step, and the names of each step before the next (`dpbeam.io.flush`).
+On a store a file that is closed is kept.
 
 Only what dpbeam has written is ever removed. The ledger says how many shards of which format there are, and while a
 commit is under way, `PREFIX.commit.json` names the files that it may leave behind. Any other file in the way is an
@@ -37,10 +39,11 @@ from dpbeam.io.files import (
     rename,
     write_atomically,
 )
+from dpbeam.io.flush import flush, flush_folders
 from dpbeam.io.new_files import COMMIT_SUFFIX, LEDGER_SUFFIX, NOT_PUBLIC, check_not_output, check_prefix
 from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
-from dpbeam.io.released import describe
+from dpbeam.io.released import describe, sha256_of
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import reason, refusal
 
@@ -229,7 +232,9 @@ class OutputTarget:
         return self.finish(undo=True)
 
     def stage(self, ledger_json: str) -> None:
-        """All of a commit that can be refused; nothing leaves the staging folder. Raises as `commit`."""
+        """All of a commit that can be refused; nothing leaves the staging folder, and all that is there outlives a
+        power cut. Raises as `commit`.
+        """
         staged = self.staged_shards()
         self._check_free(self.existing(), "has appeared during the run")
         # What can run out of space comes first: older output is still whole if it does.
@@ -238,6 +243,11 @@ class OutputTarget:
             for name in staged:
                 os.chmod(FileSystems.join(self.staging, f"shard-{name}"), 0o600)
         write_atomically(self._staged_ledger, lambda file: file.write(ledger))
+        if is_local(self.staging):
+            # Whoever wrote them: also a worker that did not flush, or a process that has died.
+            for path in list_prefix(FileSystems.join(self.staging, "")):
+                flush(path)
+            flush_folders(self.staging)
 
     def finish(self, *, undo: bool = False) -> list[str]:
         """Put what is staged in place; return the final paths, the ledger last.
@@ -254,11 +264,8 @@ class OutputTarget:
         ledger = _read_json(self._staged_ledger)
         if ledger is None:
             raise RuntimeError(f"'{self.staging}' holds no staged output")
-        shards, further = shards_named(self.prefix, ledger), _extras_named(self.prefix, ledger)
-        finals = [*shards, *further]
-        stem = _stem(self.prefix, _is_public(ledger))
-        staged = {final: FileSystems.join(self.staging, f"shard-{final[len(stem) :]}") for final in shards}
-        staged |= {final: self.staged_extra(final[len(self.prefix) + 1 :]) for final in further}
+        staged = self._places(ledger)
+        finals = list(staged)
         waiting = [final for final in finals if FileSystems.exists(staged[final])]
         existing = self.existing()
         journal = _read_json(self._journal_path)
@@ -270,16 +277,39 @@ class OutputTarget:
         for path in existing:
             if path in replaced and path != self._journal_path:
                 delete(path)
+        self._flush_names()
         try:
             for final in waiting:
                 rename(staged[final], final)
+            self._flush_names()
             rename(self._staged_ledger, self.ledger_path)
+            self._flush_names()
         except (BeamIOError, OSError):
             if undo:
                 delete_quietly([self.ledger_path, *finals, self._journal_path])
             raise
         self.tidy()
-        return [*shards, self.ledger_path]
+        return [*shards_named(self.prefix, ledger), self.ledger_path]
+
+    def _places(self, ledger: Mapping[str, Any]) -> dict[str, str]:
+        """Of every file that a ledger stands for: its path, and where it is staged."""
+        shards, further = shards_named(self.prefix, ledger), _extras_named(self.prefix, ledger)
+        stem = _stem(self.prefix, _is_public(ledger))
+        staged = {final: FileSystems.join(self.staging, f"shard-{final[len(stem) :]}") for final in shards}
+        return staged | {final: self.staged_extra(final[len(self.prefix) + 1 :]) for final in further}
+
+    def has_all(self, ledger: Mapping[str, Any]) -> bool:
+        """Whether every file that a ledger stands for is staged or in place, and every shard is as the ledger says."""
+        for final, staged in self._places(ledger).items():
+            path = staged if FileSystems.exists(staged) else final
+            if not FileSystems.exists(path) or _is_damaged(path, final, ledger):
+                return False
+        return True
+
+    def _flush_names(self) -> None:
+        """What comes after this step comes after it on the disk too."""
+        if is_local(self.prefix):
+            flush(os.path.dirname(absolute(self.prefix)))
 
     def tidy(self) -> None:
         """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
@@ -289,8 +319,9 @@ class OutputTarget:
 
     @property
     def can_finish(self) -> bool:
-        """Whether the staging folder holds what `finish` needs."""
-        return FileSystems.exists(self._staged_ledger)
+        """Whether what `finish` needs is there: what a power cut has damaged is not."""
+        ledger = _read_json(self._staged_ledger)
+        return ledger is not None and self.has_all(ledger)
 
     @property
     def was_begun(self) -> bool:
@@ -309,6 +340,7 @@ class OutputTarget:
         text = json.dumps(journal, indent=2).encode()
         # Whoever dies before it is there leaves nothing beside the output.
         write_atomically(self._journal_path, lambda file: file.write(text), temporary_in=self.staging)
+        self._flush_names()
         return journal
 
     def _with_output(self, ledger_json: str, shards: int) -> bytes:
@@ -392,6 +424,32 @@ def shards_named(prefix: str, ledger: Mapping[str, Any]) -> list[str]:
         return []
     paths = _shards_of(f"{prefix}-")
     return paths if _is_whole([path[len(prefix) + 1 :] for path in paths]) else []
+
+
+def damaged(prefix: str) -> str | None:
+    """A file of a finished output that is there and is not what was written: its ledger, or a shard; None without."""
+    ledger = read_ledger(prefix)
+    if ledger is None:
+        return ledger_path(prefix) if FileSystems.exists(ledger_path(prefix)) else None
+    there = (path for path in shards_named(prefix, ledger) if FileSystems.exists(path))
+    return next((path for path in there if _is_damaged(path, path, ledger)), None)
+
+
+def _is_damaged(path: str, final: str, ledger: Mapping[str, Any]) -> bool:
+    """Whether a file is not what a ledger says of it, if it says anything.
+
+    Args:
+      final: the path that it has in the finished output.
+    """
+    name = as_text(FileSystems.split(final)[1])
+    match ledger.get("release"):
+        case {"outputs": list(shards)}:
+            return any(
+                shard["sha256"] != sha256_of(path).hex()
+                for shard in shards
+                if isinstance(shard, dict) and shard.get("name") == name and shard.get("sha256") is not None
+            )
+    return False
 
 
 def _stem(prefix: str, public: bool) -> str:

@@ -6,7 +6,10 @@ Order of a run, and what a process that comes after it finds:
     run; stage output and ledger nothing is out: what is staged goes before a retry draws or anything is given back
     publish in the account       nothing is out, or some, or all: the staged files and the ledger tell, and a retry
     rename shards, then ledger   finishes what was begun, with the same noise
-    commit in the account        all is out: a retry says so
+    commit in the account        all is out: a retry says so, or which file is not what was published
+
+A crash may be a power cut. What is staged is on the disk before `publish` is in the account, and what was renamed is
+before `commit` is (`OutputTarget.stage`, `finish`). A file that is not what its ledger says counts as not there.
 
 The ledger beside the output carries the number of the attempt in the account (`parameters.account`), so an output is
 never taken for that of another attempt. Only the latest attempt may publish: one that was believed dead and is not
@@ -41,8 +44,8 @@ from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError, check_name
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.errors import InputError
-from dpbeam.io.output import OutputTarget, holds_output, read_ledger
-from dpbeam.io.paths import absolute
+from dpbeam.io.output import OutputTarget, damaged, holds_output, read_ledger
+from dpbeam.io.paths import absolute, is_local
 from dpbeam.jobs.console import NothingToDo, tell, warn
 from dpbeam.jobs.identity import settings_digest
 from dpbeam.jobs.options import AccountOptions
@@ -95,7 +98,8 @@ class RunCharge(Uncharged):
         Raises:
           NothingToDo: it is out.
           StillRunningError: it is being published.
-          InputError: the release id stands for something else, or what was begun cannot be finished.
+          InputError: the release id stands for something else, what was begun cannot be finished, or what is out is
+            damaged.
         """
         release = self._account.releases.get(self._id)
         if release is None or release.state == RETURNED:
@@ -110,6 +114,7 @@ class RunCharge(Uncharged):
             recover(self._store, self._dataset, release, self._by)
             release = self._store.account(self._dataset).releases[self._id]
         if release.state == COMMITTED:
+            check_undamaged(self._store, self._dataset, release)
             self._say(
                 f"release '{self._id}' of dataset '{self._dataset}' is out already, since {release.last.at}; nothing "
                 "is charged and nothing is drawn again"
@@ -269,7 +274,8 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     )
     target.staging = output["staging"]
     mark = _mark(store, dataset, release.id, release.attempt)
-    if _marked(read_ledger(target.prefix)) != mark:
+    ledger = read_ledger(target.prefix)
+    if ledger is None or _marked(ledger) != mark or not target.has_all(ledger):
         if not target.can_finish:
             raise InputError(
                 f"--release_id: '{release.id}' was cut short while {holder_text(release)} published it, and neither "
@@ -282,17 +288,40 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     store.change(dataset, lambda account: account.commit(release.id, release.attempt), by)
 
 
+def check_undamaged(store: BudgetStore, dataset: str, release: Release) -> None:
+    """Refuse to call a release out whose files are there, and are not what was published.
+
+    Files that are not there may have been moved, or have made room for a later release.
+
+    Raises:
+      InputError: naming the file.
+    """
+    prefix = release.output["prefix"]
+    ledger = read_ledger(prefix)
+    if not is_local(prefix) or (
+        ledger is not None and _marked(ledger) != _mark(store, dataset, release.id, release.attempt)
+    ):
+        return
+    path = damaged(prefix)
+    if path is not None:
+        raise InputError(
+            f"--release_id: '{release.id}' is out since {release.last.at}, but '{path}' is not what was published: put "
+            "a copy there, or remove it; its budget stays spent, and nothing is drawn again"
+        )
+
+
 def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str:
     """Bring a release whose run died to its end; what became of it, in words.
 
     Raises:
       StillRunningError: its process lives.
-      InputError: no such release, or it cannot be told here.
+      InputError: no such release, it cannot be told here, or what is out is damaged.
     """
     release = store.account(dataset).releases.get(release_id)
     if release is None:
         raise InputError(f"--release_id: the account of dataset '{dataset}' knows no release '{release_id}'")
     if release.state == COMMITTED:
+        check_undamaged(store, dataset, release)
         return f"is out since {release.last.at}; nothing to do"
     if release.state == RETURNED:
         return f"was given back at {release.last.at}; nothing to do"
