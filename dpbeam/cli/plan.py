@@ -53,6 +53,7 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
         "how many of these fewer than about a hundred users hold, likewise; the recommendation goes by them",
         common=True,
     )
+    public_domain: bool = switch("of top-k and hitting-set: the items are public, as with --domain")
     plot: NewFile | None = flag(
         "FILE",
         "how likely an item is released, by the number of its users: FILE.svg or .png; needs the extra plots",

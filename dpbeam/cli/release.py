@@ -6,7 +6,6 @@ input before the plan is shown, and all of it before anything is charged or draw
 
 from __future__ import annotations
 
-import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpbeam.cli.flags import FlagParser
 from dpbeam.cli.loading import importing
 from dpbeam.cli.settings import check_selection, input_spec, naming_selector
-from dpbeam.errors import InputError
 from dpbeam.families.base import Family
 from dpbeam.jobs.checks import (
     check_budget,
@@ -31,7 +29,6 @@ from dpbeam.jobs.result import run_release
 
 if TYPE_CHECKING:
     import apache_beam as beam
-    import numpy as np
     import pyarrow as pa
     from apache_beam.pvalue import PCollection
 
@@ -41,12 +38,8 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
-    from dpbeam.kernels.canonical import Kinds
     from dpbeam.kernels.columns import Columns
-    from dpbeam.randomness import RunKey
     from dpbeam.selection.plan import SelectionPlan
-
-    Histogram = tuple[pa.Array, np.ndarray, Kinds]
 
 
 class PlannedCommand(ABC):
@@ -112,8 +105,7 @@ class ReleaseCommand(PlannedCommand):
         return run_release(self.family.name, argv, lambda: self.make_parser().parse(argv), self._run)
 
     def _run(self, options: BudgetOptions, beam_arguments: list[str]) -> int:
-        counted = options.histogram is not None
-        options.require(*(name for name in self.requires if not (counted and name == "input")))
+        options.require(*self.requires)
         check_budget(options, zero_delta=self.zero_delta)
         check_test_key(options)
         self.check(options)
@@ -172,15 +164,13 @@ class ProgramCommand(ReleaseCommand):
     list_flag: ClassVar[str] = "domain"
 
     def prepare(self, options: Any, beam_arguments: list[str]) -> tuple[Any, Job[Any]]:
-        spec = None if options.histogram is not None else input_spec(options)
+        spec = input_spec(options)
         with within_arithmetic(options):
             plan = self.plan(options)
         with importing():
             from dpbeam.jobs.job import Job
             from dpbeam.jobs.running import run_program  # noqa: F401
             from dpbeam.selection.transforms import UserBlocks  # noqa: F401
-        if spec is None:
-            return plan, Job.without_input(self.family.name, options, beam_arguments)
         return plan, Job.create(self.family.name, options, beam_arguments, spec)
 
     def read_list(self, plan: Any, job: Job[Any]) -> Any:
@@ -207,8 +197,6 @@ class ProgramCommand(ReleaseCommand):
         from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_program
 
-        if job.options.histogram is not None:
-            return self._execute_counted(plan, job, ledger)
         program, (spec, summary) = self.program(plan, job, listed), job.reading
         # Here it refuses names of columns, before anything is charged.
         writer = self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
@@ -224,38 +212,6 @@ class ProgramCommand(ReleaseCommand):
 
         trips, rounds = program.trips, self.rounds(plan, program)
         return run_program(job, made, ledger, report=report, trips=trips, rounds=rounds, after=after)
-
-    def _execute_counted(self, plan: Any, job: Job[Any], ledger: str) -> int:
-        """Release from the counts of a file, which the launcher reads once the run is paid for."""
-        from dpbeam.counts.gathered import histogram
-        from dpbeam.io.lists import read_histogram
-        from dpbeam.io.pairs import ALLOW, NO_ROWS
-        from dpbeam.io.sinks import OutputColumns
-        from dpbeam.jobs.running import run_pipeline
-        from dpbeam.kernels.canonical import METADATA_KEY
-        from dpbeam.selection.transforms import FromHistogram
-
-        @functools.cache
-        def read() -> Histogram:
-            counted = read_histogram(job.options.histogram or "")
-            if not len(counted[0]) and not job.options.allow_empty:
-                raise InputError(f"--histogram: {NO_ROWS}; {ALLOW}")
-            return counted
-
-        def build(pipeline: beam.Pipeline, folder: RunFolder) -> None:
-            items, counts, kinds = read()
-            counted = histogram(items, counts, kinds.metadata()[METADATA_KEY])
-            released = pipeline | "FromHistogram" >> FromHistogram(folder, counted, self.of_histogram(plan))
-            _ = released | "Write" >> self.writer(plan, job, OutputColumns(("item",), kinds.item))
-
-        def report(paths: list[str], released: int) -> None:
-            self.report(plan, job, paths, released)
-
-        return run_pipeline(job, build, ledger, report=report, passes=1, rounds=1, first=read)
-
-    def of_histogram(self, plan: Any) -> Callable[[Columns, RunKey], pa.RecordBatch]:
-        """What is released of a histogram in place of pairs, where the command has --histogram."""
-        raise NotImplementedError
 
     def after(self, plan: Any, program: Program, job: Job[Any], folder: RunFolder) -> None:
         """What is left to do with a run's folder when its program has come to its end."""

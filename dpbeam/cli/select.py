@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,10 @@ from dpbeam.jobs.options import (
     switch,
 )
 from dpbeam.selection.family import Select
-from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, as_flags, find, selectors
+from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, as_flags, find
 
 if TYPE_CHECKING:
     import apache_beam as beam
-    import pyarrow as pa
 
     from dpbeam.accounting.ledger import Ledger
     from dpbeam.engine.beam.driver import ProgramRun
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from dpbeam.io.known import KnownReleases
     from dpbeam.io.sinks import OutputColumns
     from dpbeam.jobs.job import Job
-    from dpbeam.kernels.columns import Columns
-    from dpbeam.randomness import RunKey
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.plan import SelectionPlan
     from dpbeam.selection.public_items import ListedBeside
@@ -63,16 +59,7 @@ class SelectOptions(
         action="extend",
         common=True,
     )
-    histogram: str | None = flag(
-        "FILE",
-        "items and counts (Parquet, CSV) instead of --input; --max_items_per_user then declares how many items one "
-        "user is counted for at most, once each",
-        type=READ,
-    )
     only_new: bool = switch("with --known, write the new items alone")
-
-
-DECLARED = "the histogram is taken to count one user for at most --max_items_per_user items, once each"
 
 
 @dataclass(frozen=True)
@@ -98,8 +85,6 @@ class SelectCommand(ProgramCommand):
 
     def check(self, options: SelectOptions) -> None:
         check_selection(options)
-        if options.histogram is not None:
-            _check_counted(options)
         if options.only_new and options.known is None:
             raise InputError("--only_new needs --known, which says what is not new")
         if options.only_new and options.others:
@@ -128,9 +113,6 @@ class SelectCommand(ProgramCommand):
         return draw_plan(plan, report, format)
 
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
-        if job.options.histogram is not None:
-            yield f"{DECLARED}; output: {job.target.prefix}"
-            return
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
         yield from _of_the_default(job)
@@ -140,8 +122,6 @@ class SelectCommand(ProgramCommand):
 
         from dpbeam.selection.public_items import ListedBeside
 
-        if job.options.histogram is not None:
-            return Lists(ListedBeside(plan, None, None))
         public, known = super().read_list(plan, job), _known(job)
         if known is None:
             return Lists(ListedBeside(plan, public, job.reading[1].kinds))
@@ -193,8 +173,6 @@ class SelectCommand(ProgramCommand):
             job.say(
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
             )
-        if job.options.histogram is not None:
-            job.say(DECLARED)
         for line in _of_the_default(job):
             job.say(line)
 
@@ -205,38 +183,11 @@ class SelectCommand(ProgramCommand):
             replace(columns, noisy_weight=config.noisy_weights, noisy_count=config.noisy_counts, new=new),
         )
 
-    def of_histogram(self, plan: SelectionPlan) -> Callable[[Columns, RunKey], pa.RecordBatch]:
-        from dpbeam.selection.tallied import select_counted
-
-        return functools.partial(select_counted, plan)
-
     def selection(self, plan: SelectionPlan) -> SelectionPlan:
         return plan
 
     def how(self, plan: SelectionPlan) -> str:
         return f"method {plan.config.method}, {len(plan.rounds)} rounds, {plan.accounting} accounting"
-
-
-def _check_counted(options: SelectOptions) -> None:
-    """Counts say nothing of users: their bound is declared, and only equal weights follow from it.
-
-    Raises:
-      InputError: naming the flag that is missing, or one that needs users.
-    """
-    for name in ("public_items", "known", "noisy_counts", "others", "min_users", "checkpoint"):
-        if options.said.get(name):
-            raise InputError(f"--{name} does not apply to --histogram: nothing is read but its counts")
-    if options.max_items_per_user is None:
-        raise InputError(
-            "--histogram needs --max_items_per_user: for how many items one user is counted at most, which nothing "
-            "in the file can tell"
-        )
-    selector = find(options.method or DEFAULT_METHOD)
-    if selector.count_units(1) is None:
-        able = ", ".join(name for name, one in selectors().items() if one.count_units(1) is not None)
-        raise InputError(
-            f"--histogram: {selector.name} weighs items by what users hold; give --method, of {able}"
-        )
 
 
 def config_of(options: SelectOptions) -> SelectionConfig:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,14 +17,7 @@ if TYPE_CHECKING:
 
     from dpbeam.engine.program import Program
     from dpbeam.jobs.job import Job
-    from dpbeam.kernels.columns import Columns
-    from dpbeam.randomness import RunKey
     from dpbeam.topk.config import TopKConfig, TopKPlan
-
-_HISTOGRAM_NOTE = {
-    True: "the items that the histogram lists are taken as public: only their counts are protected",
-    False: "the items that the histogram lists are protected like their counts, one user holding each at most once",
-}
 
 
 class ChoiceOptions(Options):
@@ -58,15 +49,6 @@ class CandidateOptions(Options):
         type=READ,
         common=True,
     )
-    histogram: str | None = flag(
-        "FILE",
-        "items and counts (Parquet, CSV) instead of --input; which items it lists must be public "
-        "(--public_domain), or --mechanism=limited-domain",
-        type=READ,
-    )
-    public_domain: bool = switch(
-        "the items that --histogram lists are public: only their counts are protected"
-    )
 
 
 class TopKOptions(
@@ -80,10 +62,12 @@ class TopKOptions(
 ):
     """Settings of a ranking, its input and its output."""
 
+    public_domain: bool = False  # of `dpbeam plan` alone: here the file of --domain says it
+
 
 class TopKCommand(ChoiceCommand):
     family = TopK()
-    requires = ("epsilon", "delta", "k", "output")
+    requires = ("epsilon", "delta", "k", "input", "output")
     settings = "dpbeam.topk.config"
     plan_flags = (
         *("k", "mechanism", "selector", "selector_share", "kbar", "noisy_count_share", "noisy_counts"),
@@ -102,71 +86,21 @@ class TopKCommand(ChoiceCommand):
         parser.discard("public_items", "noisy_weights", "num_output_shards")
         return parser
 
-    def check(self, options: TopKOptions) -> None:
-        _check_domain(options)
-        super().check(options)
-        if options.histogram is None:
-            options.require("input")
-
     def plan(self, options: TopKOptions) -> TopKPlan:
         from dpbeam.topk.config import plan_topk
 
         with naming_selector():
             return plan_topk(config_of(options))
 
-    def notes(self, plan: TopKPlan, job: Job[TopKOptions]) -> Iterable[str]:
-        if job.options.histogram is not None:
-            yield _HISTOGRAM_NOTE[plan.config.public_domain]
-
     def program(self, plan: TopKPlan, job: Job[TopKOptions], listed: pa.Array | None) -> Program:
         from dpbeam.topk.program import topk_program
 
         return topk_program(plan, None if listed is None else public_domain(job, listed))
 
-    def of_histogram(self, plan: TopKPlan) -> Callable[[Columns, RunKey], pa.RecordBatch]:
-        from dpbeam.topk.program import chosen_of
-
-        return functools.partial(chosen_of, plan)
-
     def how(self, plan: TopKPlan) -> str:
         selection = "" if plan.selection is None else f"selection by {plan.selection.config.method}, "
         counts = ", noisy counts" if plan.counts else ""
         return f"{selection}choice by {plan.config.mechanism}{counts}; {plan.composition} composition"
-
-    def report(self, plan: TopKPlan, job: Job[TopKOptions], paths: list[str], released: int) -> None:
-        super().report(plan, job, paths, released)
-        for note in self.notes(plan, job):
-            job.say(note)
-
-
-def _check_domain(options: TopKOptions) -> None:
-    """A histogram's list of items is somebody's data unless the user says otherwise.
-
-    Raises:
-      InputError: it is not said, or said of something else.
-    """
-    histogram = options.histogram is not None
-    if options.domain is not None and histogram:
-        raise InputError("--domain and --histogram exclude each other: a histogram names its items")
-    if options.public_domain:
-        if not histogram:
-            raise InputError(
-                "--public_domain is said of --histogram; for --input give the public items: --domain=FILE"
-            )
-        if options.mechanism == "limited-domain":
-            raise InputError("--mechanism=limited-domain is for unknown items: drop it, or --public_domain")
-        return
-    if not histogram:
-        return
-    if options.mechanism != "limited-domain":
-        raise InputError(
-            "--histogram: which items a histogram lists tells what users hold; pass --public_domain if the list is "
-            "public, or --mechanism=limited-domain, or --input, where a selection chooses the items"
-        )
-    if options.kbar == 0:
-        raise InputError(
-            "--histogram: --kbar=0 needs a bound on the items of each user, which only --input has"
-        )
 
 
 def config_of(options: TopKOptions) -> TopKConfig:
@@ -187,15 +121,9 @@ def config_of(options: TopKOptions) -> TopKConfig:
             ),
         )
     if options.selector is not None:
-        raise InputError(
-            "--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain"
-        )
+        raise InputError("--selector needs a selection stage: drop it, or --domain, limited-domain")
     limited = config.mechanism == "limited-domain"
     for name in selection_flags(options):
-        if options.histogram is not None and name == "max_items_per_user":
-            raise InputError(
-                "--max_items_per_user does not apply to --histogram: nothing is read but its counts"
-            )
         if not (limited and name == "max_items_per_user"):
             raise InputError(f"--{name} belongs to a selection stage, and this job has none: drop it")
     if limited:

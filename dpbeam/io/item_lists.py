@@ -35,7 +35,6 @@ from dpbeam.storage import FileSystems
 
 _SHARD_PATH = re.compile(rf"(.+)-{SHARD_NAME.pattern}")
 _BLOCK = 8 << 20
-_TEXT = "text"  # what a list is whose name tells no format with columns
 
 
 def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
@@ -56,7 +55,7 @@ def read_items(path: str, columns: OutputColumns, flag: str) -> pa.Array:
     parts = [pa.array([], pa.large_binary())]
     try:
         for name in list_files(path, flag):
-            form = list_format(name, _TEXT)
+            form = list_format(name)
             (file,) = spool.replace([name], form.name, flag)
             # Only formats that declare types have bytes; in others they are text, escaped.
             types = (
@@ -131,7 +130,7 @@ def has_column(path: str, flag: str, name: str) -> bool:
 
 
 def _has_column(path: str, flag: str, name: str) -> bool:
-    form = list_format(path, _TEXT)
+    form = list_format(path)
     try:
         list_kinds(ListSpec.of(path, form, flag, [name], [STRING]))
     except InputError:

@@ -1,4 +1,4 @@
-"""Reading lists besides the input (items, histograms) through the formats of the input (`dpbeam.io.formats`).
+"""Reading lists of items besides the input through the formats of the input (`dpbeam.io.formats`).
 
 A list has one form whatever the flags of the input say: columns by name, quoted values of CSV may span lines, every
 fault is an error. So what a format advises about flags of the input is left out of its messages.
@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.counts.histogram import COUNT_LIMIT
 from dpbeam.errors import InputError
 from dpbeam.io.files import match_files
 from dpbeam.io.formats import find
@@ -23,9 +21,9 @@ from dpbeam.io.paths import format_of
 from dpbeam.io.rows import Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import INT, STRING, Kinds
+from dpbeam.kernels.canonical import STRING, Kinds
 
-HISTOGRAM = "--histogram"
+_TEXT = "text"  # what a list is whose name tells no format with columns
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ class ListSpec(InputSpec):
         return Piece(self.patterns[0], 0, 1 << 62)
 
 
-def list_format(path: str, default: str) -> Format:
-    """The format of a file's name, if it has columns; else the default."""
-    form = find(format_of(path) or default)
-    return form if form.has_columns else find(default)
+def list_format(path: str) -> Format:
+    """The format of a file's name, if it has columns; else text."""
+    form = find(format_of(path) or _TEXT)
+    return form if form.has_columns else find(_TEXT)
 
 
 @contextmanager
@@ -109,43 +107,3 @@ def whole_column(spec: ListSpec, rows: Rows, place: int) -> pa.Array:
     if kind == STRING and not rows.utf8 and len(bad := canonical.invalid_utf8(values)):
         raise InputError(f"{rows.where(int(bad[0]))}: not valid UTF-8")
     return values
-
-
-def read_histogram(pattern: str) -> tuple[pa.Array, np.ndarray, Kinds]:
-    """Items and the number of users that hold each: (n,) large_binary canonical bytes, (n,) int64, the items' kind.
-
-    Args:
-      pattern: files with columns `item` and `count`, in any format of the input with columns; CSV where the extension
-        tells none.
-
-    Raises:
-      InputError: a column is missing, null or of the wrong type, a count is negative or above 2^52, or an
-        item occurs twice.
-    """
-    items, counts, kinds = [pa.array([], pa.large_binary())], [np.empty(0, np.int64)], set()
-    for file in match_files([pattern], HISTOGRAM):
-        form = list_format(file.path, "csv")
-        spec = ListSpec.of(file.path, form, HISTOGRAM, ("item", "count"), (STRING, INT))
-        with faults_of(HISTOGRAM):
-            columns = list_kinds(spec)
-            if columns.item[1] != INT:
-                raise InputError(f"{file.path}: column 'count' holds {columns.item[1]} values, not integers")
-            kinds.add(columns.item[0])
-            for rows in list_rows(spec, columns):
-                items.append(whole_column(spec, rows, 0))
-                counts.append(_user_counts(spec, rows))
-    if len(kinds) > 1:
-        raise InputError(f"{HISTOGRAM}: item ids mix types across the files")
-    strings, totals = pa.concat_arrays(items), np.concatenate(counts)
-    if pc.count_distinct(strings).as_py() < len(strings):
-        raise InputError(f"{HISTOGRAM}: an item occurs twice; add its counts up first")
-    return strings, totals, Kinds(None, (kinds.pop(),))
-
-
-def _user_counts(spec: ListSpec, rows: Rows) -> np.ndarray:
-    """(n,) int64."""
-    column, (path,) = rows.items[1], spec.patterns
-    if len(column) and (pc.min(column).as_py() < 0 or pc.max(column).as_py() > COUNT_LIMIT):
-        raise InputError(f"{path}: column 'count' must hold numbers from 0 to 2^52")
-    whole_column(spec, rows, 1)
-    return column.cast(pa.int64()).to_numpy()

@@ -33,7 +33,7 @@ def run_key(options: JobOptions) -> RunKey:
 
 def lists(options: JobOptions) -> list[str]:
     """Files that a job reads besides its input."""
-    names = [name for name in ("public_items", "domain", "histogram", "supplies") if name in options.said]
+    names = [name for name in ("public_items", "domain", "supplies") if name in options.said]
     files = [path for name in names for path in list_files(options.said[name], f"--{name}")]
     return files + [
         path for name in options.said.get("known", ()) for path in list_files(known_prefix(name), KNOWN_FLAG)

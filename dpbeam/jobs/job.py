@@ -17,8 +17,6 @@ from apache_beam.transforms.combiners import ToDict
 from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
 from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Others, Release, as_text
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.errors import InputError
-from dpbeam.io.item_lists import list_files
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.pairs import check_not_empty
 from dpbeam.io.paths import is_pipe
@@ -27,7 +25,7 @@ from dpbeam.io.spec import InputSpec
 from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
-from dpbeam.jobs.options import InputOptions, ReleaseOptions
+from dpbeam.jobs.options import ReleaseOptions
 from dpbeam.jobs.result import files_of
 from dpbeam.jobs.uncharged import Uncharged
 from dpbeam.randomness import RunKey
@@ -39,15 +37,8 @@ from dpbeam.selection.sizes import Sizes, choose_sizes
 
 COUNTS = "counts"
 O = TypeVar("O", bound=ReleaseOptions)
-#: Flags that say how pairs are read, partitioned and passed over.
-_OF_PAIRS = (
-    *(declared.name for declared in InputOptions.own_flags()),
-    "not_private_counts",
-    "num_shards",
-    "passes_per_job",
-)
 # Flags that name what is read of the users' data.
-_INPUTS = ("input", "agents", "histogram")
+_INPUTS = ("input", "agents")
 # A part of the available memory for pairs that could do with less: the most that they take is then below all of it.
 _SHARE_OF_MEMORY = 3
 
@@ -59,7 +50,7 @@ class Job(Generic[O]):
     Attributes:
       command: subcommand, for messages.
       options: its flags.
-      spec, summary: the input; what preflight found; None where the command reads no pairs.
+      spec, summary: the input; what preflight found.
       target: the output.
       beam_arguments: Beam's flags, completed for the runner.
       temp_location: where the run's private folder goes.
@@ -72,8 +63,8 @@ class Job(Generic[O]):
 
     command: str
     options: O
-    spec: InputSpec | None
-    summary: InputSummary | None
+    spec: InputSpec
+    summary: InputSummary
     target: OutputTarget
     beam_arguments: list[str]
     temp_location: str
@@ -137,32 +128,9 @@ class Job(Generic[O]):
             job.say(note)
         return job
 
-    @classmethod
-    def without_input(cls, command: str, options: O, beam_arguments: list[str]) -> Job[O]:
-        """A job that reads no pairs, with the same checks otherwise."""
-        for name in _OF_PAIRS:
-            if name in options.said:
-                raise InputError(f"--{name} does not apply here: nothing is read but the given file")
-        use_stores(beam_arguments)
-        target = _target(options)
-        _claim_result_file(options, target)
-        charge = open_charge(command, options, target)
-        files.check_counts(options)
-        target.check(files.lists(options), files.other_files(options))
-        files.check_files(options, files.lists(options))
-        files.check_encryption(options)
-        temp_location = check_runner(beam_arguments, [], options.output)
-        target.stage_below(temp_location)
-        arguments = complete(beam_arguments)
-        return cls(
-            command, options, None, None, target, arguments, temp_location, files.run_key(options), charge
-        )
-
     @property
     def reading(self) -> tuple[InputSpec, InputSummary]:
-        """The input of a job that has one."""
-        if self.spec is None or self.summary is None:
-            raise ValueError(f"{self.command} reads no pairs here")
+        """The input."""
         return self.spec, self.summary
 
     @contextlib.contextmanager
@@ -171,8 +139,7 @@ class Job(Generic[O]):
         try:
             yield
         finally:
-            if self.summary is not None:
-                self.summary.release()
+            self.summary.release()
 
     @functools.cached_property
     def sizes(self) -> Sizes:
@@ -203,15 +170,10 @@ class Job(Generic[O]):
     @property
     def privacy_unit(self) -> str:
         """What one user is, for the ledger."""
-        if self.spec is None:
-            bound = self.options.said.get("max_items_per_user")
-            return "one user: one unit of at most one count each" + (f" of {bound} items" if bound else "")
         return self.spec.file_format.unit(self.spec) or one_value_of(self.spec.user_column)
 
-    def input_parameters(self) -> dict[str, Any] | None:
+    def input_parameters(self) -> dict[str, Any]:
         """Public settings of the input, for the ledger."""
-        if self.spec is None or self.summary is None:
-            return None
         names: tuple[str, ...] = (
             "layout",
             "tokenizer",
@@ -296,8 +258,6 @@ class Job(Generic[O]):
 
     def input_paths(self) -> list[str]:
         """Files of the users' data."""
-        if self.summary is None:
-            return list_files(self.options.histogram or "", "--histogram")
         return [file.path for file in self.summary.files]
 
     def share_read(self) -> float | None:

@@ -187,7 +187,6 @@ class JobOptions(Options):
     encrypt_intermediates: bool = False
     checkpoint: str | None = None
     passes_per_job: int | None = None
-    histogram: str | None = None
 
 
 class InputOptions(JobOptions):

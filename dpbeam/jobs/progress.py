@@ -35,7 +35,6 @@ _STEPS = {
     "ReadUnits": "reading",
     "SamplePerUser": "items of each user",
     "AllTrips": "all rounds",
-    "FromHistogram-Release": "choosing",
     "WriteShard": "writing",
     "WriteFile": "writing",
 }
@@ -44,7 +43,6 @@ _OUTER_STEPS = {
     "ReadInput": "reading",
     "SelectPartitions": "items of each user",
     "UserBlocks": "items of each user",
-    "FromHistogram": "choosing",
     "WriteReleased": "writing",
     "WriteRanked": "writing",
 }

@@ -30,7 +30,7 @@ _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
 _FILES: dict[str, type[ResultFile]] = {"result_file": ResultFile, "lineage_file": LineageFile}
 #: Flags whose errors may name files that a pattern matches, or lines of them: these may follow the data.
 _OF_DATA = {
-    *("--input", "--agents", "--histogram", "--domain", "--public_items", "--supplies"),
+    *("--input", "--agents", "--domain", "--public_items", "--supplies"),
     *("--input_format", "--input_layout", "--item_type", "--agent_type", "--tokenizer", "--text_layout"),
     *("--user_column", "--item_column", "--agent_column", "--value_column", "--demand_column"),
 }

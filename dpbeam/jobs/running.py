@@ -36,39 +36,6 @@ Report = Callable[[list[str], int], None]
 PAIRS_FOR_JOBS = 30_000_000
 
 
-def run_pipeline(
-    job: Job[Any],
-    build: Callable[[beam.Pipeline, RunFolder], None],
-    ledger_json: str,
-    *,
-    report: Report,
-    passes: int = 0,
-    rounds: int = 0,
-    first: Callable[[], object] | None = None,
-) -> int:
-    """Build and run a pipeline, then publish its output; a failure leaves neither output nor private files.
-
-    Once the output is in place the job is done, whatever happens to its messages: a launcher that took it for
-    failed would spend the budget again.
-
-    Args:
-      build: adds the job's transforms, which write to `target.staging`.
-      report: tells the person what was released, from the final paths (the ledger last) and the number of items.
-      passes, rounds: of the selection, for messages on the way.
-      first: reads what the launcher itself reads of the input, once that is paid for.
-
-    Returns:
-      The exit code, 0.
-    """
-
-    def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
-        if first is not None:
-            first()
-        execute(lambda pipeline: build(pipeline, folder))
-
-    return _publish(job, _folder(job), work, ledger_json, report, _progress(job, passes, rounds))
-
-
 def run_program(
     job: Job[Any],
     made: Callable[[RunFolder], ProgramRun],
@@ -79,12 +46,20 @@ def run_program(
     rounds: int = 0,
     after: Callable[[RunFolder], None] | None = None,
 ) -> int:
-    """The same for a program: in one job, or in several where it has many trips or `--checkpoint` is given.
+    """Run a program and publish its output; a failure leaves neither output nor private files.
+
+    It runs in one job, or in several where it has many trips or `--checkpoint` is given. Once the output is in place
+    the job is done, whatever happens to its messages: a launcher that took it for failed would spend the budget again.
 
     Args:
       made: the run of the program in a folder; called once.
+      report: tells the person what was released, from the final paths (the ledger last) and the number of items.
       trips: of the program.
+      rounds: of the selection, for messages on the way.
       after: what is left to do with the folder when the program has come to its end.
+
+    Returns:
+      The exit code, 0.
     """
 
     def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
@@ -131,7 +106,7 @@ def _folder(job: Job[Any]) -> Iterator[RunFolder]:
 @contextlib.contextmanager
 def _kept(job: Job[Any], ledger_json: str, trips: int) -> Iterator[RunFolder]:
     """The run's private folder below --checkpoint."""
-    paths = [*([] if job.summary is None else job.input_paths()), *files.lists(job.options)]
+    paths = [*job.input_paths(), *files.lists(job.options)]
     identity = RunIdentity.of(job.command, job.options.said, absolute(job.target.prefix), ledger_json, paths)
     place = job.options.checkpoint
     with checkpointed(place, job.key, identity, trips, encrypt=job.options.encrypt_intermediates) as folder:
@@ -253,7 +228,7 @@ def executor(
 
 def _large_and_local(job: Job[Any]) -> bool:
     """Whether a job for each trip costs little: the folder loses what is left of a trip when its job has ended."""
-    return is_local(job.beam_arguments) and job.summary is not None and job.pairs_estimate >= PAIRS_FOR_JOBS
+    return is_local(job.beam_arguments) and job.pairs_estimate >= PAIRS_FOR_JOBS
 
 
 def _nothing(text: str) -> None:

@@ -54,7 +54,7 @@ def select_counted(plan: SelectionPlan, histogram: Columns, key: RunKey) -> pa.R
         raise ValueError(f"{plan.config.method} cannot select from counts")
     if len(counts) and int(counts.max()) > _LARGEST_SUM // unit:
         raise InputError(
-            f"{param('histogram')}: a count is above {_LARGEST_SUM // unit}; raise {param('max_items_per_user')}"
+            f"{param('max_items_per_user')}: a count is above {_LARGEST_SUM // unit}, so it must be larger"
         )
     keys, held = Keys(key), counts > 0
     items, counts = items.filter(pa.array(held)), counts[held]

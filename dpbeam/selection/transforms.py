@@ -26,8 +26,6 @@ from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
-from dpbeam.kernels.columns import Columns
-from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -36,7 +34,6 @@ from dpbeam.selection.sizes import Sizes, choose_sizes
 
 _ROWS_PER_BATCH = 100_000
 _DOMAIN = "domain"
-_HISTOGRAM = "histogram"
 _Id = str | int | bytes
 #: Elements that `SelectPartitions` and `TopKItems` take; Beam checks what it can infer when the pipeline is built.
 PairsOrBatches = tuple[_Id, _Id] | list[_Id] | pa.RecordBatch
@@ -302,43 +299,6 @@ class SelectPartitions(ProgramTransform):
             "num_blocks": sizes.num_blocks,
             "num_shards": sizes.num_shards,
         }
-
-
-class _Release(beam.DoFn):
-    """One element -> what the stored histogram releases, if anything."""
-
-    def __init__(self, store: RunStore, release: Callable[[Columns, RunKey], pa.RecordBatch]):
-        self._store, self._release = store, release
-
-    def process(self, _: None) -> Iterator[pa.RecordBatch]:
-        released = self._release(self._store.read(_HISTOGRAM), self._store.run_key())
-        if released.num_rows:
-            yield released
-
-
-class FromHistogram(beam.PTransform):
-    """A release from counts of users: PBegin -> PCollection of one record batch, none where nothing is released.
-
-    Args:
-      histogram: from `dpbeam.counts.gathered.histogram`.
-      release: what is released of it, under the run's key; on one worker.
-    """
-
-    def __init__(
-        self, run: RunFolder, histogram: Columns, release: Callable[[Columns, RunKey], pa.RecordBatch]
-    ):
-        super().__init__()
-        store = run.claim()
-        store.write(_HISTOGRAM, histogram)
-        self._fn = _Release(store, release)
-        self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
-
-    def expand(self, pipeline: beam.Pipeline) -> PCollection:
-        return (
-            pipeline
-            | "Once" >> beam.Create([None])
-            | "Release" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
-        )
 
 
 def others_of(plan: SelectionPlan, program: Program, run: RunFolder) -> Others | None:

@@ -278,13 +278,11 @@ def _resolved(config: TopKConfig) -> TopKConfig:
         )
     elif config.selector_share is not None:
         raise InputError(
-            f"{param('selector_share')} needs a selection stage: drop it, or {param('domain')}, "
-            f"{param('histogram')}, limited-domain"
+            f"{param('selector_share')} needs a selection stage: drop it, or {param('domain')}, limited-domain"
         )
     elif config.selection is not None:
         raise InputError(
-            f"there is no selection stage: drop the settings of one, or {param('domain')}, {param('histogram')}, "
-            "limited-domain"
+            f"there is no selection stage: drop the settings of one, or {param('domain')}, limited-domain"
         )
     if config.noisy_counts:
         config = replace(config, noisy_count_share=value_or(config.noisy_count_share, _DEFAULT_COUNT_SHARE))
@@ -320,7 +318,7 @@ def _resolved_limited(config: TopKConfig) -> TopKConfig:
     if config.public_domain:
         raise InputError(
             f"{param('mechanism')}=limited-domain is for an unknown domain: use another mechanism with "
-            f"{param('domain')} or {param('histogram')}"
+            f"{param('domain')}"
         )
     if config.kbar is not None and config.kbar != 0 and config.kbar < config.k:
         raise InputError(

@@ -32,11 +32,3 @@ def pairs(tmp_path) -> str:
     """A file of the pairs of 300 users, in columns `user` and `item`."""
     pq.write_table(popular_table(300), tmp_path / "pairs.parquet")
     return str(tmp_path / "pairs.parquet")
-
-
-@pytest.fixture
-def histogram(tmp_path) -> str:
-    """A file of 30 items, of which i1 has 100,000 users and the n-th an n-th of them."""
-    path = tmp_path / "histogram.csv"
-    path.write_text("item,count\n" + "".join(f"i{n},{100_000 // n}\n" for n in range(1, 31)))
-    return str(path)

@@ -1,6 +1,5 @@
 """How a command ends: exit codes when printing fails, warnings, the summary, results for programs, completion."""
 
-import glob
 import json
 import os
 import signal
@@ -150,14 +149,11 @@ class TestSummary:
         assert main([*job(pairs, tmp_path), "--method=gsu"]) == 0
         assert "peer-reviewed" not in capsys.readouterr().out
 
-    def test_of_top_k(self, histogram, tmp_path, capsys):
-        flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
+    def test_of_top_k(self, listed, tmp_path, capsys):
+        flags = [*listed, "--k=3", f"--output={tmp_path / 'x'}"]
         assert main(["top-k", *flags, *BUDGET]) == 0
         out = capsys.readouterr().out
         assert "budget spent: epsilon 2, delta 0.001 (choice by gauss-rank; gaussian composition)" in out
-        assert (
-            "the items that the histogram lists are taken as public: only their counts are protected" in out
-        )
 
     @pytest.mark.parametrize(
         "method,passes", [("gsu", "round {} of 8, weights"), ("mad2r", "pass {} of 4, weights")]
@@ -212,9 +208,9 @@ class TestResultFile:
             **{name: ledger[name] for name in ("method", "accounting", "epsilon", "delta", "parameters")},
         }
 
-    def test_a_fixed_key_is_not_private(self, histogram, tmp_path):
+    def test_a_fixed_key_is_not_private(self, listed, tmp_path):
         result = tmp_path / "result.json"
-        flags = [f"--histogram={histogram}", "--public_domain", "--k=3", f"--output={tmp_path / 'x'}"]
+        flags = [*listed, "--k=3", f"--output={tmp_path / 'x'}"]
         flags += ["--insecure_test_key=00", f"--result_file={result}", "--quiet"]
         assert main(["top-k", *flags, *BUDGET]) == 0
         outcome = json.loads(result.read_text())
@@ -232,100 +228,40 @@ class TestResultFile:
         )
 
 
-class TestHistogram:
-    """The items that a histogram lists are private unless somebody says that they are public."""
+@pytest.fixture
+def listed(pairs, tmp_path) -> list[str]:
+    """Pairs, and items of them that are public."""
+    (tmp_path / "domain.txt").write_text("".join(f"i{n}\n" for n in range(1, 11)))
+    return ["--input", pairs, *COLUMNS, f"--domain={tmp_path / 'domain.txt'}"]
 
-    @pytest.mark.parametrize(
-        "flags,message",
-        [
-            (
-                [],
-                "--histogram: which items a histogram lists tells what users hold; pass --public_domain if ",
-            ),
-            (["--mechanism=joint"], "--histogram: which items a histogram lists tells what users hold; "),
-            (["--mechanism=limited-domain", "--kbar=0"], "--histogram: --kbar=0 needs a bound on the items "),
-            (
-                ["--mechanism=limited-domain", "--public_domain"],
-                "--mechanism=limited-domain is for unknown items: ",
-            ),
-            (
-                ["--public_domain", "--domain=x"],
-                "--domain and --histogram exclude each other: a histogram names its items",
-            ),
-            (
-                ["--mechanism=limited-domain", "--max_items_per_user=3"],
-                "--max_items_per_user does not apply to --histogram",
-            ),
-        ],
-    )
-    def test_refused(self, flags, message, histogram, tmp_path, capsys):
-        arguments = [
-            "top-k",
-            f"--histogram={histogram}",
-            "--k=3",
-            *BUDGET,
-            f"--output={tmp_path / 'x'}",
-            *flags,
-        ]
-        assert main(arguments) == 2
-        assert capsys.readouterr().err.removeprefix("dpbeam top-k: error: ").startswith(message)
-        assert not glob.glob(f"{tmp_path}/x*")
 
-    def test_public_domain_is_said_of_a_histogram(self, pairs, tmp_path, capsys):
-        flags = ["--k=3", "--public_domain", f"--output={tmp_path / 'x'}"]
-        assert main(["top-k", "--input", pairs, *COLUMNS, *BUDGET, *flags]) == 2
-        assert "give the public items: --domain=FILE" in capsys.readouterr().err
-
-    def test_limited_domain_protects_the_list(self, histogram, tmp_path, capsys):
-        out = tmp_path / "x"
-        flags = [f"--histogram={histogram}", "--mechanism=limited-domain", "--k=5", f"--output={out}"]
-        assert main(["top-k", *flags, *BUDGET]) == 0
-        assert "protected like their counts" in capsys.readouterr().out
-        assert pq.read_table(f"{out}-00000-of-00001.parquet")["item"].to_pylist() == [
-            f"i{n}" for n in range(1, 6)
-        ]
-        ledger = Ledger.from_json(Path(f"{out}.ledger.json").read_text())
-        assert ledger.parameters["public_domain"] is False
-
-    def test_limited_domain_hides_a_rare_item(self, tmp_path, capsys):
-        path, out = tmp_path / "h.csv", tmp_path / "x"
-        path.write_text("item,count\nall,100000\nsecret,1\n")
-        flags = [f"--histogram={path}", "--mechanism=limited-domain", "--k=5", f"--output={out}"]
-        assert main(["top-k", *flags, *BUDGET, "--insecure_test_key=00"]) == 0
-        assert pq.read_table(f"{out}-00000-of-00001.parquet")["item"].to_pylist() == ["all"]
-
+class TestDeltaZero:
     @pytest.mark.parametrize(
         "mechanism,counts", [("pnf-peel", []), ("joint", ["--noisy_counts"]), ("fast-joint", [])]
     )
-    def test_delta_zero_where_every_stage_is_pure(self, mechanism, counts, histogram, tmp_path):
-        flags = [f"--histogram={histogram}", "--public_domain", f"--mechanism={mechanism}", "--k=3", *counts]
+    def test_where_every_stage_is_pure(self, mechanism, counts, listed, tmp_path):
+        flags = [*listed, f"--mechanism={mechanism}", "--k=3", *counts]
         assert (
             main(["top-k", *flags, "--epsilon=2", "--delta=0", f"--output={tmp_path / 'x'}", "--quiet"]) == 0
         )
         spent = Ledger.from_json((tmp_path / "x.ledger.json").read_text()).verify()
         assert spent.delta == 0 and 1.9 < spent.epsilon <= 2
 
-    @pytest.mark.parametrize(
-        "flags",
-        [
-            ["--public_domain", "--mechanism=cdp-peel"],
-            ["--mechanism=limited-domain"],
-            ["--public_domain", "--delta=-1"],
-        ],
-    )
-    def test_delta_zero_elsewhere(self, flags, histogram, tmp_path, capsys):
-        arguments = [
-            f"--histogram={histogram}",
+    @pytest.mark.parametrize("flags", [["--mechanism=cdp-peel"], ["--mechanism=joint", "--delta=-1"]])
+    def test_elsewhere(self, flags, listed, tmp_path, capsys):
+        arguments = [*listed, "--k=3", "--epsilon=2", "--delta=0", f"--output={tmp_path / 'x'}"]
+        assert main(["top-k", *arguments, *flags]) == 2
+        assert "--delta must lie strictly between 0 and 1" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("mechanism", ["joint", "limited-domain"])
+    def test_without_a_public_domain(self, mechanism, pairs, tmp_path, capsys):
+        flags = [
             "--k=3",
+            f"--mechanism={mechanism}",
             "--epsilon=2",
             "--delta=0",
             f"--output={tmp_path / 'x'}",
         ]
-        assert main(["top-k", *arguments, *flags]) == 2
-        assert "--delta must lie strictly between 0 and 1" in capsys.readouterr().err
-
-    def test_delta_zero_with_a_selection(self, pairs, tmp_path, capsys):
-        flags = ["--k=3", "--mechanism=joint", "--epsilon=2", "--delta=0", f"--output={tmp_path / 'x'}"]
         assert main(["top-k", "--input", pairs, *COLUMNS, *flags]) == 2
         assert "--delta must lie strictly between 0 and 1" in capsys.readouterr().err
 

@@ -229,8 +229,11 @@ REFUSALS = [
     (["select", *JOB, "--users_at_least=0"], "--users_at_least must be at least 1"),
     (["select", *JOB, "--insecure_test_key="], "--insecure_test_key must be hexadecimal"),
     (["top-k", *JOB, "--k=3", "--frobnicate"], "unknown flag"),
+    (["select", *JOB, "--histogram=x"], "unknown flag --histogram"),
+    (["top-k", *JOB, "--k=3", "--histogram=x"], "unknown flag --histogram"),
+    (["top-k", *JOB, "--k=3", "--public_domain"], "unknown flag --public_domain"),
     (
-        ["top-k", "--histogram=x", "--output=y", "--k=1", "--epsilon=1", "--delta=2"],
+        ["top-k", "--input=x", "--output=y", "--k=1", "--epsilon=1", "--delta=2"],
         "--delta must lie",
     ),
     (["plan", "--epsilon=nan", "--delta=1e-5"], "--epsilon must be"),

@@ -236,18 +236,6 @@ def test_a_pattern_that_no_token_matches(place, capsys):
     assert "--token_pattern: is empty" in capsys.readouterr().err
 
 
-def test_a_histogram(place, capsys):
-    (place / "h.csv").write_text("item,count\n")
-    argv = ["top-k", "--histogram=h.csv", "--public_domain", "--k=1", *BUDGET, "--output=out"]
-    assert main(argv) == 2
-    assert "--histogram: there is not a single row; pass --allow_empty" in capsys.readouterr().err
-    assert not list(place.glob("out*"))
-    assert main([*argv, "--allow_empty"]) == 0
-    out, err = capsys.readouterr()
-    assert "0 items released" in out and "warning" not in err
-    assert pq.read_table("out-00000-of-00001.parquet").num_rows == 0
-
-
 @pytest.mark.parametrize(
     "name, text", [("a.csv", "agent,value,r\n"), ("a.csv", "agent,value,r\n\n\n"), ("a.jsonl", "\n \n")]
 )

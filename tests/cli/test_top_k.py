@@ -27,7 +27,6 @@ BUDGET = ["--epsilon=2", "--delta=1e-3"]
 KEY = "--insecure_test_key=00ff"
 KEY_WARNING = key_warning("top-k")
 QUICK = "--selector=basic"  # one trip; the default takes eight
-PUBLIC = "--public_domain"
 
 
 def table(users=1_111, seed=0):
@@ -163,17 +162,15 @@ class TestOutput:
         assert [tuple(row.split("\t")) for row in rows] == [tuple(map(str, row)) for row in expected]
         assert len(rows) == 6
 
-    def test_dry_run_reads_and_writes_nothing(self, pairs, histogram, tmp_path, capsys):
+    def test_dry_run_reads_and_writes_nothing(self, pairs, tmp_path, capsys):
         out = str(tmp_path / "top")
         plan = ("gauss-rank", "under gaussian composition (used)", "Choice and noise", "rank off by")
-        of_pairs = (["--input", pairs, *COLUMNS], ("limit of any",))
-        of_histogram = ([f"--histogram={histogram}", PUBLIC], ("taken as public",))
-        for chosen_from, more in (of_pairs, of_histogram):
-            code, told, err = top_k(capsys, *chosen_from, *BUDGET, "--k=5", "--dry_run", f"--output={out}")
-            assert (code, err) == (0, "") and "{" not in told
-            for words in (*plan, *more, "nothing was read or written"):
-                assert words in told
-            assert not glob.glob(f"{out}*")
+        flags = ["--k=5", "--dry_run", f"--output={out}"]
+        code, told, err = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+        assert (code, err) == (0, "") and "{" not in told
+        for words in (*plan, "limit of any", "nothing was read or written"):
+            assert words in told
+        assert not glob.glob(f"{out}*")
 
     def test_ledgers_of_neighbours_are_identical(self, tmp_path, capsys):
         """One user more, with 900 items of its own: not a byte of the ledger may tell, but for its times."""
@@ -252,62 +249,6 @@ class TestDomain:
         assert code == 0 and "fewer items than" not in told
 
 
-class TestHistogram:
-    def test_choice_from_a_file(self, histogram, tmp_path, capsys):
-        out = str(tmp_path / "top")
-        flags = ["--mechanism=cdp-peel", "--k=7", "--noisy_counts", KEY, f"--output={out}"]
-        code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, *flags)
-        assert (code, err) == (0, KEY_WARNING)
-        counts = {f"i{n}": 100_000 // n for n in range(1, 31)}
-        settings = TopKConfig(2.0, 1e-3, 7, mechanism="cdp-peel", public_domain=True, noisy_counts=True)
-        items, noisy = public_reference(counts, settings)
-        assert read(out).to_pydict() == {"rank": list(range(1, 8)), "item": items, "noisy_count": noisy}
-        assert ledger_of(out).privacy_unit == "one user: one unit of at most one count each"
-
-    def test_parquet_with_integer_items(self, tmp_path, capsys):
-        path, out = tmp_path / "h.parquet", str(tmp_path / "top")
-        pq.write_table(pa.table({"item": [7, -7, 8], "count": [10_000, 20_000, 0]}), path)
-        assert top_k(capsys, f"--histogram={path}", PUBLIC, *BUDGET, "--k=2", f"--output={out}")[0] == 0
-        assert read(out).to_pydict() == {"rank": [1, 2], "item": [-7, 7]}
-
-    def test_one_item(self, histogram, tmp_path, capsys):
-        out = str(tmp_path / "top")
-        flags = ["--k=1", "--output_format=text", f"--output={out}"]
-        assert top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, *flags)[0] == 0
-        assert Path(f"{out}-00000-of-00001.txt").read_text() == "1\ti1\n"
-        code, _, err = top_k(capsys, f"--histogram={histogram}", PUBLIC, *BUDGET, *flags)
-        assert code == 2 and "exists; pass --overwrite to replace it" in err
-
-    @pytest.mark.parametrize(
-        "flag",
-        [
-            "--input=x.parquet",
-            "--user_column=user",
-            "--item_column=item",
-            "--input_format=csv",
-            "--tokenizer=words",
-            "--lowercase",
-            "--on_null=drop",
-            "--num_shards=3",
-            "--not_private_counts=x",
-            "--item_type=int",
-            "--csv_multiline",
-        ],
-    )
-    def test_flags_of_pairs_do_not_apply(self, flag, histogram, tmp_path, capsys):
-        name = flag.split("=")[0]
-        message = rf"{name} does not apply here: nothing is read but the given file"
-        fails(
-            capsys, message, f"--histogram={histogram}", PUBLIC, *BUDGET, "--k=3", flag, output=tmp_path / "x"
-        )
-
-    def test_a_bad_file(self, tmp_path, capsys):
-        path = tmp_path / "h.csv"
-        path.write_text("")
-        message = r"--histogram: .*h\.csv: an empty file, without even a header; remove it"
-        fails(capsys, message, f"--histogram={path}", PUBLIC, *BUDGET, "--k=3", output=tmp_path / "x")
-
-
 class TestEdges:
     def test_no_data_is_an_empty_valid_output(self, tmp_path, capsys):
         path, out = tmp_path / "empty.parquet", str(tmp_path / "top")
@@ -337,7 +278,7 @@ class TestBadInput:
         [
             (
                 ["--mechanism=limited-domain", "--selector=gsu"],
-                r"--selector needs a selection stage: drop it, or --domain, --histogram, limited-domain",
+                r"--selector needs a selection stage: drop it, or --domain, limited-domain",
             ),
             (
                 ["--mechanism=limited-domain", "--set=rounds=4"],

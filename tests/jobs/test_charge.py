@@ -17,7 +17,7 @@ from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.cli import COMMANDS, main
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
-from dpbeam.io import lists, output
+from dpbeam.io import output
 from dpbeam.jobs import charged, running
 from tests.jobs.conftest import (
     ACCOUNT,
@@ -128,27 +128,6 @@ class TestRun:
         when_run(monkeypatch, lambda: None)  # no shards
         assert main(flags()) == 1
         assert release().state == "returned" and not glob.glob("out*")
-
-    def test_top_k_reserves_before_it_reads_a_histogram(self, place, monkeypatch):
-        pathlib.Path("h.csv").write_text("item,count\na,x\n")
-        argv = ["top-k", "--histogram=h.csv", "--public_domain", "--k=1", *flags()[4:]]
-        argv.remove("--method=basic")
-        read = lists.read_histogram
-        seen = []
-        monkeypatch.setattr(
-            lists, "read_histogram", lambda path: (seen.append(release().state), read(path))[1]
-        )
-        assert main(argv) == 2
-        assert seen == ["reserved"]
-        assert kinds() == ["reserve", "return"]
-
-    def test_a_histogram_without_a_row_is_given_back_and_wrong_flags_reserve_nothing(self, place):
-        pathlib.Path("h.csv").write_text("item,count\n")
-        argv = ["select", "--histogram=h.csv", "--max_items_per_user=3", *flags()[4:]]
-        assert main([*argv, "--num_output_shards=0"]) == 2
-        assert len(account().entries) == 2
-        assert main(argv) == 2
-        assert kinds() == ["reserve", "return"]
 
     def test_every_command_that_releases_is_charged(self):
         releasing = []

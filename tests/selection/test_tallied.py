@@ -2,11 +2,8 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.accounting.ledger import Ledger
-from dpbeam.cli import main
 from dpbeam.counts.gathered import histogram
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
@@ -74,77 +71,7 @@ def test_what_nobody_holds_is_not_released():
 def test_counts_beyond_the_sums_are_refused():
     plan, most = plan_of("laplace", 1), (1 << 61) // UNITS
     assert select_counted(plan, counted(["a"], [most]), key(1)).num_rows == 1
-    with pytest.raises(InputError, match=f"^--histogram: a count is above {most}; raise"):
+    with pytest.raises(InputError, match=f"^--max_items_per_user: a count is above {most}, so"):
         select_counted(plan, counted(["a"], [most + 1]), key(2))
     with pytest.raises(ValueError, match="gsu cannot select from counts"):
         select_counted(plan_of("gsu"), counted(["a"], [3]), key(3))
-
-
-class TestCommand:
-    @pytest.fixture
-    def file(self, tmp_path):
-        path = tmp_path / "counts.parquet"
-        pq.write_table(pa.table({"item": [7, 8, 9], "count": [4_000, 2, 3_000]}), path)
-        return path
-
-    def run(self, file, *more):
-        budget = ["--epsilon=1", "--delta=1e-6", "--quiet", f"--output={file.parent / 'x'}"]
-        return main(["select", f"--histogram={file}", *budget, *more])
-
-    @pytest.mark.parametrize("method", ABLE)
-    def test_items_ledger_and_verification(self, method, file, capsys):
-        flags = [f"--method={method}", "--max_items_per_user=3", "--insecure_test_key=0a", "--noisy_weights"]
-        assert self.run(file, *flags) == 0
-        (shard,) = file.parent.glob("x-0*")
-        table = pq.read_table(shard)
-        assert table["item"].to_pylist() == [7, 9]
-        weight = {"basic": 3**-0.5, "laplace": 1 / 3}[method]
-        assert np.allclose(table["noisy_weight"], np.array([4_000, 3_000]) * weight, atol=40)
-        ledger = Ledger.from_json((file.parent / "x.ledger.json").read_text())
-        assert ledger.privacy_unit == "one user: one unit of at most one count each of 3 items"
-        main(["verify", f"{file.parent / 'x.ledger.json'}", "--contents"])
-        assert capsys.readouterr().out.count("FAILS") == 1  # the key
-
-    @pytest.mark.parametrize(
-        ("flags", "message"),
-        [
-            (
-                ["--method=basic"],
-                "--histogram needs --max_items_per_user: for how many items one user is counted",
-            ),
-            (
-                ["--max_items_per_user=3"],
-                "--histogram: gsu weighs items by what users hold; give --method, of basic",
-            ),
-            (
-                ["--method=basic", "--max_items_per_user=3", "--noisy_counts"],
-                "--noisy_counts does not apply to",
-            ),
-            (["--method=basic", "--max_items_per_user=3", "--min_users=3"], "--min_users does not apply to"),
-            (
-                ["--method=basic", "--max_items_per_user=3", "--known=y"],
-                "--known does not apply to --histogram",
-            ),
-            (["--method=basic", "--max_items_per_user=3", "--input=z"], "--input does not apply here"),
-            (["--method=basic", "--max_items_per_user=3", "--on_null=drop"], "--on_null does not apply here"),
-            (
-                ["--method=basic", "--max_items_per_user=3", "--passes_per_job=0"],
-                "--passes_per_job does not apply here",
-            ),
-            (
-                ["--method=basic", "--max_items_per_user=3", "--num_output_shards=0"],
-                "--num_output_shards must be from 1 to 65536, got 0",
-            ),
-        ],
-    )
-    def test_what_counts_cannot_give(self, flags, message, file, capsys):
-        assert self.run(file, *flags) == 2
-        err = capsys.readouterr().err
-        assert err.startswith(f"dpbeam select: error: {message}") and err.count("\n") == 1
-        assert list(file.parent.iterdir()) == [file]
-
-    def test_no_counts_no_release(self, file, capsys):
-        pq.write_table(pq.read_table(file).slice(0, 0), file)
-        assert self.run(file, "--method=basic", "--max_items_per_user=3") == 2
-        assert "--histogram: " in capsys.readouterr().err
-        assert self.run(file, "--method=basic", "--max_items_per_user=3", "--allow_empty") == 0

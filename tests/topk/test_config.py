@@ -258,11 +258,11 @@ def test_more_budget_is_more_choice():
         ({"noisy_count_share": 0.1}, "--noisy_count_share needs --noisy_counts"),
         (
             {"public_domain": True, "selector_share": 0.5},
-            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain",
+            "--selector_share needs a selection stage: drop it, or --domain, limited-domain",
         ),
         (
             {"mechanism": "limited-domain", "selector_share": 0.5},
-            "--selector_share needs a selection stage: drop it, or --domain, --histogram, limited-domain",
+            "--selector_share needs a selection stage: drop it, or --domain, limited-domain",
         ),
         ({"kbar": 30}, "--kbar applies to --mechanism=limited-domain alone"),
         ({"kbar": 0}, "--kbar applies to --mechanism=limited-domain alone"),
@@ -280,7 +280,7 @@ def test_more_budget_is_more_choice():
         ),
         (
             {"mechanism": "limited-domain", "public_domain": True},
-            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain or --histogram",
+            "--mechanism=limited-domain is for an unknown domain: use another mechanism with --domain",
         ),
         (
             {"mechanism": "joint", "max_items_per_user": 7},
@@ -293,7 +293,7 @@ def test_more_budget_is_more_choice():
         *(
             (
                 without,
-                "there is no selection stage: drop the settings of one, or --domain, --histogram, limited-domain",
+                "there is no selection stage: drop the settings of one, or --domain, limited-domain",
             )
             for without in ({"public_domain": True}, {"mechanism": "limited-domain"})
         ),

@@ -1,7 +1,6 @@
 """`TopKItems` on Beam against a reference: counts from a dictionary, then the mechanism called directly."""
 
 from collections import Counter
-from functools import partial
 
 import apache_beam as beam
 import numpy as np
@@ -17,7 +16,6 @@ from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.public_items import _Filter, store_items
-from dpbeam.selection.transforms import FromHistogram
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import TopKProgram, chosen_of
 from dpbeam.topk.transforms import TopKItems
@@ -224,21 +222,18 @@ def test_filter_keeps_to_a_list_or_removes_it(keep, complete, tmp_path):
         assert (element[1] if complete else element).num_rows == 0
 
 
-def choose_from(tmp_path, settings, items, counts):
+def choose_from(settings, items, counts):
     plan = plan_topk(settings)
     kinds = STRINGS.metadata()[METADATA_KEY]
     counted = histogram(pa.array(items, pa.large_binary()), np.array(counts, np.int64), kinds)
-    return plan, run(
-        tmp_path,
-        beam.Create([]),
-        lambda source, folder: source.pipeline | FromHistogram(folder, counted, partial(chosen_of, plan)),
-    )
+    chosen = chosen_of(plan, counted, KEY)
+    return plan, list(zip(*(column.to_pylist() for column in chosen.columns)))
 
 
-def test_choice_from_a_given_histogram(tmp_path):
+def test_choice_from_a_given_histogram():
     counts = [int(1e6 / (i + 1)) for i in range(50)] + [0, 0, COUNT_LIMIT]
     items = [f"item {i}".encode() for i in range(53)]
-    plan, [ranking] = choose_from(tmp_path, config(k=10, selector=None, public_domain=True), items, counts)
+    plan, ranking = choose_from(config(k=10, selector=None, public_domain=True), items, counts)
     fp = fingerprints(Keys(KEY).pairs.item, pa.array(items, pa.large_binary()))
     chosen = plan.mechanism.select(np.array(counts), fp, KEY)
     assert ranking == [(rank, items[p], None) for rank, p in enumerate(chosen, start=1)]
@@ -246,10 +241,10 @@ def test_choice_from_a_given_histogram(tmp_path):
 
 
 @pytest.mark.parametrize("mechanism,size", list(zip(UNKNOWN, [1, 3, 1, 3])))
-def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size, tmp_path):
+def test_fewer_than_k_items_give_a_shorter_answer(mechanism, size):
     items = [f"item {i}".encode() for i in range(size)]
     settings = config(mechanism, 50, None, public_domain=True, noisy_counts=True)
-    _, [ranking] = choose_from(tmp_path, settings, items, [9] * size)
+    _, ranking = choose_from(settings, items, [9] * size)
     assert [rank for rank, *_ in ranking] == list(range(1, size + 1))
     assert {item for _, item, _ in ranking} == set(items)
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
-from dpbeam.io.lists import read_histogram
 from dpbeam.io.pairs import read_pairs
 from dpbeam.io.released import sha256_of
 from dpbeam.io.sources import preflight
 from dpbeam.io.spec import InputSpec
+from dpbeam.kernels import canonical
 from dpbeam.lab.evaluation.data import HISTOGRAM, MARKET, PAIRS, Data, HistogramData, MarketData, PairData
 from dpbeam.lab.evaluation.indexed import index_pairs
 from dpbeam.lab.experiments.folders import owned_folder
@@ -117,8 +117,13 @@ class HistogramFile(Source):
         return hashlib.sha256(b"histogram" + sha256_of(self.path)).hexdigest()
 
     def load(self) -> HistogramData:
-        items, counts, _ = read_histogram(glob.escape(self.path))
-        return HistogramData(items, counts)
+        table = pq.read_table(self.path)
+        if not {"item", "count"} <= set(table.schema.names) or not pa.types.is_integer(table["count"].type):
+            raise InputError(f"{self.path}: expected the columns 'item' and 'count', of integers")
+        if table["item"].null_count or table["count"].null_count:
+            raise InputError(f"{self.path}: an item or a count is null")
+        items, _ = canonical.encode(table["item"].combine_chunks(), self.path)
+        return HistogramData(canonical.plain(items), table["count"].cast(pa.int64()).to_numpy())
 
 
 @dataclass(frozen=True)
