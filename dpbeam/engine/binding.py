@@ -4,7 +4,8 @@ Noise is a function of key, round and item. Added to two sets of data it would s
 pipeline runs twice, a step is tried again after a file was replaced, or a folder is opened again. So before a draw its
 place (a shard or the hub, on a trip) is bound to a digest of the exact numbers that the noise meets; another draw in
 that place must have the same digest, or nothing is drawn. An honest retry has it: everything that a step computes is a
-function of its input and the key.
+function of its input and the key. Blocks are bound before they first send, so that two shards never draw for two sets
+of items of one user: an engine may build blocks again when some shards have drawn and others have not.
 
 In memory a key serves one run (`RunKey.spend`), which draws once in each place, and nothing needs to be bound.
 """

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dpbeam.engine.beam.store import RunFolder
+from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.kernels.canonical import METADATA_KEY, Kinds
 from dpbeam.randomness import RunKey
@@ -75,6 +75,20 @@ def test_nights_on_an_engine_and_in_a_process_are_the_same(tmp_path, ways):
         same(state, expected)
         assert window.made.digests == memory.made.digests
     assert len(released(state)) > 3
+
+
+def test_what_a_night_sends_is_bound(tmp_path, monkeypatch):
+    """Its users, and what open items have gathered on the nights before."""
+    bound, bind = set(), RunStore.bind
+    monkeypatch.setattr(
+        RunStore, "bind", lambda self, place, digest: (bound.add(place), bind(self, place, digest))[1]
+    )
+    SeriesWindow.open(config(), RunKey.insecure_fixed("n"), folder=str(tmp_path / "f"))
+    for night, pairs in enumerate(random_nights(2)[:2], start=1):
+        bound.clear()
+        on_engine(tmp_path / "f", night, pairs)
+        gathered = range(3, 5) if night > 1 else ()
+        assert {p for p in bound if p.startswith("block")} == {f"block-{n}" for n in (*range(3), *gathered)}
 
 
 def test_erased_users_and_late_items_and_counts(tmp_path):

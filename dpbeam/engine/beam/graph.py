@@ -22,6 +22,7 @@ from dpbeam.engine.beam.trips import (
     RerouteExcess,
     Threshold,
     WeightPerUser,
+    bind_block,
     block_name,
     broadcast_name,
     keep_block,
@@ -202,6 +203,7 @@ class KeepBlock(TripDoFn):
 
     def process(self, element: tuple[int, Block]) -> Iterator[int]:
         number, block = element
+        bind_block(self._keys, block)
         keep_block(self._store, self._program, block, receivers(self._stored, block))
         yield number
 

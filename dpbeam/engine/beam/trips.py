@@ -157,6 +157,18 @@ def messages_of_sums(
         yield receiver, message
 
 
+def bind_block(keys: Keys, block: Block) -> None:
+    """Commit to who is in a block and what they hold, before anything of it is stored or sent.
+
+    An engine may build a block again after some shards have drawn. From other input it would give the shards that are
+    left, or later trips, other weights of the same users.
+
+    Raises:
+      InputError: the block was built from other input before.
+    """
+    keys.bind(f"block-{block.id}", [block.to_columns(with_items=False)])
+
+
 def keep_block(
     store: RunStore, program: Program, block: Block, slices: Sequence[tuple[int, slice]]
 ) -> ItemsByReceiver | None:
@@ -201,10 +213,13 @@ class _FirstWeights(_BlockDoFn):
         slices = receivers(self._stored, block)
         if self._kept:
             items = kept_items(self._store, block, slices)
-        elif keeps_blocks(self._program):
-            items = keep_block(self._store, self._program, block, slices)
         else:
-            items = by_receiver(block, slices)
+            bind_block(self._keys, block)
+            items = (
+                keep_block(self._store, self._program, block, slices)
+                if keeps_blocks(self._program)
+                else by_receiver(block, slices)
+            )
         self._reply = {}
         yield from self._send(block, items)
 

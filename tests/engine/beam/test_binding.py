@@ -21,16 +21,21 @@ from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import encode
 from dpbeam.kernels.shards import sum_messages
+from dpbeam.packing.batches import agent_messages
 from dpbeam.packing.config import Market, PackingConfig, Resource
 from dpbeam.packing.config import make_plan as packing_plan
+from dpbeam.packing.market import build_agents
+from dpbeam.packing.program import PackingProgram
 from dpbeam.packing.transforms import AgentBlocks, packing_sizes
 from dpbeam.randomness import RunKey
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import SelectPartitions
 from dpbeam.selectors.registry import selectors
 from tests.engine.beam.test_hub import KEY, PAIRS, PROGRAMS, blocks_of, chained, jobs, options
 from tests.support import objects
 from tests.support.instances import batches
+from tests.support.markets import batch_of
 from tests.support.running import key
 
 CONFIG = SelectionConfig(epsilon=1.0, delta=1e-3, method="mad2r", max_items_per_user=4, noisy_weights=True)
@@ -101,6 +106,80 @@ class TestStages:
         sent = {block.id: program.weigh(0, block, {}, Keys(key(KEY)))[0] for block in blocks}
         shard.sums = sum_messages(shard, program.sum_names(0), sent)
         return shard
+
+    def blocks(self, program, pairs):
+        return list(build_blocks(batches(pairs), Keys(key(KEY)), program.cap, num_blocks=1, num_shards=2))
+
+    @pytest.mark.parametrize("kept", [False, True], ids=["sent", "kept for the next job"])
+    @pytest.mark.parametrize("name", [*PROGRAMS, *selectors()])
+    def test_blocks(self, name, kept, store):
+        """One that is built again from other pairs is neither sent nor stored."""
+        program = chained(name)
+        stored = StoredProgram.put(store, program)
+        stage = graph.KeepBlock(stored, 0) if kept else trips._FirstWeights(stored, 0, False)
+        stage.setup()
+
+        def leave(pairs) -> list:
+            (block,) = self.blocks(program, pairs)
+            return list(stage.process((block.id, block)))
+
+        sent = leave(PAIRS)
+        assert len(leave(PAIRS[::-1])) == len(sent) > 0
+        files = {name: store.read_bytes(name) for name in store.names("block-")}
+        assert bool(files) == (kept or trips.keeps_blocks(program))
+        user, item = PAIRS[0]
+        for other in (
+            PAIRS[1:],
+            [*PAIRS, ("new", item)],
+            [("new", item), *PAIRS[1:]],
+            [(user, "new"), *PAIRS[1:]],
+        ):
+            with pytest.raises(InputError, match=REFUSED):
+                leave(other)
+        assert files == {name: store.read_bytes(name) for name in store.names("block-")}
+
+    @pytest.mark.parametrize("name", ["basic", "gsu"])
+    def test_no_user_counts_in_one_shard_for_this_and_in_another_for_that(self, name, store):
+        """A user of D0 = 1 changes its item after the shard of the first has drawn, before that of the second does."""
+        program = make_plan(SelectionConfig(1.0, 1e-5, name, max_items_per_user=1)).program
+        names = [f"i{n}" for n in range(40)]
+        shard_of = {item: trips.shard_slices(self.blocks(program, [("w", item)])[0])[0][0] for item in names}
+        mine, theirs = ([item for item in names if shard_of[item] == shard][:2] for shard in (0, 1))
+        others = [("o", mine[1]), ("p", theirs[1])]
+        stages = [trips._FirstWeights(StoredProgram.put(store, program), 0, False)]
+        stages += [kind(stages[0]._stored, 0) for kind in (trips._SumByItem, trips._Noise)]
+        for stage in stages:
+            stage.setup()
+        weigh, add_up, draw = stages
+
+        def draw_in(shard, pairs) -> int:
+            (block,) = self.blocks(program, pairs)
+            messages = [data for receiver, data in weigh.process((block.id, block)) if receiver == shard]
+            ((_, summed),) = add_up.process((shard, messages))
+            ((_, noisy),) = draw.process((shard, summed))
+            return len(noisy)
+
+        assert draw_in(0, [("v", mine[0]), *others]) == 2
+        with pytest.raises(InputError, match=REFUSED):
+            draw_in(1, [("v", theirs[0]), *others])
+        assert draw_in(1, [("v", mine[0]), *others]) == 1
+
+    def test_blocks_of_agents(self, store):
+        """What the input says of each user is part of its block."""
+        market = Market((Resource("beds", 500),), num_agents=1_000)
+        program = PackingProgram(packing_plan(PackingConfig(4.0, 1e-6, alpha=0.9), market))
+        stage = trips._FirstWeights(StoredProgram.put(store, program), 0, False)
+        stage.setup()
+
+        def send(*values):
+            batch = batch_of(np.array(values), np.ones((len(values), 1)))
+            ((_, message),) = agent_messages(batch, market, None, Keys(key(KEY)).pairs.user, 1)
+            return list(stage.process((0, build_agents(0, [message]))))
+
+        assert send(0.5, 0.25) == send(0.5, 0.25) != []
+        for other in [(0.5, 0.5), (0.5,), (0.5, 0.25, 0.25)]:
+            with pytest.raises(InputError, match=REFUSED):
+                send(*other)
 
     @pytest.mark.parametrize("name", [name for name in selectors() if chained(name).noise(0) is not None])
     def test_noise_of_items(self, name, store):

@@ -271,7 +271,7 @@ def chained(name):
     [*itertools.product(PROGRAMS, (1, 32)), *((name, 3) for name in selectors())],
 )
 def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path, monkeypatch):
-    """And binds every draw: as many places as there are shards and hubs with noise, whatever the program."""
+    """And binds blocks and draws: as many places as there are blocks, and shards and hubs with noise."""
     program, out, bound = chained(name), str(tmp_path / "out"), []
     bind = RunStore.bind
     monkeypatch.setattr(
@@ -283,7 +283,8 @@ def test_a_chain_of_jobs_gives_the_same_result(name, trips_per_job, tmp_path, mo
     assert eval(Path(out).read_text()) == in_process(program, PAIRS)
     noisy = [trip for trip in range(program.trips) if program.noise(trip) is not None]
     met = [trip for trip in range(program.trips) if program.meets(trip) is not None]
-    places = {f"shard-{shard}-trip-{trip}" for shard in range(2) for trip in noisy}
+    places = {f"block-{block}" for block in range(3)}
+    places |= {f"shard-{shard}-trip-{trip}" for shard in range(2) for trip in noisy}
     assert set(bound) == places | {f"hub-trip-{trip}" for trip in met} | {"program", "sizes"}
 
 

@@ -13,7 +13,9 @@ from dpbeam.engine.beam import messages, trips
 from dpbeam.engine.beam.blocks import PartitionByUser, SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import FILE_PREFIX, PAIRS_GONE, PAIRS_PREFIX, let_pairs_go, pairs_gone
+from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder
+from dpbeam.errors import InputError
 from dpbeam.kernels.shards import shard_slices
 from dpbeam.randomness import RunKey
 from tests.engine.beam.test_stages import KEY, batches_of, options, plan_of, sample_pairs
@@ -116,14 +118,19 @@ def test_pairs_that_are_missing_before_are_an_error(folder):
 
 
 def test_other_data_are_not_replaced_by_stored_blocks(folder):
-    """A folder that is opened again with other pairs: their sums are others, and the noise refuses them."""
+    """A step that runs again with other pairs builds other blocks, which are refused; stored ones are sent again."""
     store, parts = folder.store, partition(folder.store, 1)
     blocks = build(store, parts)
-    keep(store, blocks)
+    weigh = made(trips._FirstWeights(StoredProgram.put(store, plan_of("mad2r").program), 0, False))
+    sent = [len(list(weigh.process(block))) for block in blocks.items()]
     let_pairs_go(store)
+    assert [len(list(weigh.process(block))) for block in build(store, parts).items()] == sent
     other = build(store, partition(store, 1, seed=2))
     with pytest.raises(AssertionError):
         assert_same(other, blocks)
+    for block in other.items():
+        with pytest.raises(InputError, match="belongs to other data or settings"):
+            list(weigh.process(block))
 
 
 @pytest.mark.parametrize(("name", "stored"), [("mad2r", True), ("basic", False)])
