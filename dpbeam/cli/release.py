@@ -194,11 +194,13 @@ class ProgramCommand(ReleaseCommand):
         )
 
     def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
+        from dpbeam.engine.program import check_trips
         from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_program
 
         program, (spec, summary) = self.program(plan, job, listed), job.reading
-        # Here it refuses names of columns, before anything is charged.
+        # Here both refuse what they cannot do, before anything is charged.
+        check_trips(program)
         writer = self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
 
         def made(folder: RunFolder) -> ProgramRun:

@@ -303,7 +303,8 @@ class Program(ABC):
     def meets(self, trip: int) -> str | None:
         """Whose summaries meet at the hub after this trip: "blocks", "shards", or None for nobody's.
 
-        Shards meet after their threshold and before they reply. Where a trip has no sums, blocks meet.
+        Shards meet after their threshold and before they reply. A trip on which blocks meet reaches no shard: it has no
+        sums, noise of items or replies, and it is not the first one of a program that reaches shards later.
         """
         return None
 
@@ -380,7 +381,8 @@ class Program(ABC):
 
 def check_trips(program: Program) -> None:
     """Refuse a program that does not say all that is asked, or whose blocks would not hear from a trip: they take part
-    in the next one only when they do.
+    in the next one only when they do. Nor may it run in one process alone, where blocks and shards share more than the
+    engine hands over.
 
     Raises:
       ValueError: naming what is missing, or the trip.
@@ -396,6 +398,27 @@ def check_trips(program: Program) -> None:
     ends = program.meets(program.trips - 1)
     if (program.output == "hub" and ends is None) or (program.output == "shards" and ends == "blocks"):
         raise ValueError(f"the last trip does not reach its {program.output}, who would give the result")
+    _check_reach(program)
+
+
+def _check_reach(program: Program) -> None:
+    """Blocks send either to the hub or to the shards, and the shards learn of their items on the first trip."""
+    name = type(program).__name__
+    for trip in range(program.trips):
+        sums, noise = program.sum_names(trip), program.noise(trip)
+        if noise is not None and not sums:
+            raise ValueError(f"trip {trip} of {name} has noise, and no sums that it could be added to")
+        if program.meets(trip) == "blocks":
+            if sums or trip in program.reply_columns:
+                raise ValueError(
+                    f"trip {trip} of {name}, where blocks meet, reaches no shard: it has sums or replies"
+                )
+        elif not program.reads_block(trip):
+            raise ValueError(f"trip {trip} of {name} reaches the shards of blocks that it does not read")
+        elif program.meets(0) == "blocks":
+            raise ValueError(
+                f"trip {trip} of {name} reaches shards, which learn of their items on trip 0 alone"
+            )
 
 
 def _check_attributes(program: Program) -> None:

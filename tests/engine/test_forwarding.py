@@ -83,14 +83,12 @@ def test_a_night_says_all_that_its_series_says():
 
 
 class HubSelection(UniformProgram):
-    """Two rounds; after the first, parts of `who` meet, and users with an even total of released items, or of users,
+    """Two rounds; after the first, shards meet, and users with an even total of released items, or of users,
     weigh half in the second round.
     """
 
-    who = "shards"
-
     def meets(self, trip):
-        return self.who if trip == 0 else None
+        return "shards" if trip == 0 else None
 
     def summarise(self, trip, part, keys):
         if isinstance(part, Block):
@@ -108,7 +106,31 @@ class HubSelection(UniformProgram):
 
 
 class BlocksMeet(HubSelection):
-    who = "blocks"
+    """The same rounds, and a trip between them on which blocks meet."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.trips = 3
+
+    def sum_names(self, trip):
+        return () if trip == 1 else super().sum_names(trip)
+
+    def noise(self, trip):
+        return None if trip == 1 else super().noise(trip // 2)
+
+    def meets(self, trip):
+        return "blocks" if trip == 1 else None
+
+    def block_state_trip(self, trip):
+        return 1 if trip == 2 else None
+
+    def weigh(self, trip, block, reply, keys):
+        if trip == 1:
+            return {}, {"released": reply["released"]}
+        return super().weigh(trip // 2, block, block.state if trip else reply, keys)
+
+    def threshold(self, trip, shard):
+        return super().threshold(trip // 2, shard)
 
 
 def selection(kind=HubSelection, thresholds=(7.0, 1.0)):

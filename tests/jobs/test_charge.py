@@ -14,7 +14,7 @@ import pytest
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.account import Charge
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
-from dpbeam.cli import COMMANDS, main
+from dpbeam.cli import COMMANDS, main, select
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.io import output
@@ -31,6 +31,7 @@ from tests.jobs.conftest import (
     release,
     when_run,
 )
+from tests.support.hub_programs import Tally
 
 BY = Actor("ann", "host", "test", "dpbeam")
 DEAD = {"host": Owner.this_process().host, "pid": 2**22 + 1, "started": "1", "run": "x"}
@@ -98,6 +99,13 @@ class TestRun:
         pathlib.Path("pairs.csv").write_text("u,i\nSECRETUSER,SECRETITEM\n")
         assert main(flags()) == 0
         assert b"SECRET" not in pathlib.Path("b.db").read_bytes()
+
+    def test_a_program_that_the_engine_cannot_run_is_not_charged(self, place, monkeypatch):
+        """Where a plan does not look at it, the command does."""
+        made = Tally(("blocks", "shards"), {1}, {})
+        monkeypatch.setattr(type(select.COMMAND), "program", lambda *_: made)
+        assert main(flags()) == 1
+        assert kinds() == [] and left() == 1.0
 
     def test_past_the_limit_nothing_starts(self, place, monkeypatch, capsys):
         assert main(flags()) == 0

@@ -1,4 +1,4 @@
-"""Programs whose parts meet: a greedy cover of users (blocks and hub), and a vote of shards with answers to users."""
+"""Programs whose parts meet: a greedy cover of users (blocks and hub), a vote of shards with answers, and numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.engine.program import Program, ReplyColumn, with_state
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import UNITS
+from dpbeam.kernels.pairs import Block
 
 FULL = (1 << 31) - 1
 
@@ -137,3 +138,47 @@ class Applause(Program):
         fans = rows.row_sums(self._is_best(block)[rows.links].astype(np.int64)) > 0
         columns = [pa.array([int(fans.sum())]), pa.array([len(fans)])]
         return pa.record_batch(columns, ["fans", "users"])
+
+
+class Tally(Program):
+    """Numbers of users, where blocks meet, and of pairs, where shards do.
+
+    Args:
+      meets: who meets on each trip; sums: the trips with sums; replies: those after which shards reply.
+    """
+
+    norm, cap, weight_grid, output = "none", FULL, 1.0, "hub"
+
+    def __init__(self, meets, sums, replies):
+        self.trips, self._meets, self._sums = len(meets), meets, sums
+        self.reply_columns = {trip: {"held": ReplyColumn(np.uint8, 0)} for trip in replies}
+
+    def sum_names(self, trip):
+        return ("pairs",) if trip in self._sums else ()
+
+    def noise(self, trip):
+        return None
+
+    def meets(self, trip):
+        return self._meets[trip]
+
+    def weigh(self, trip, block, reply, keys):
+        return (
+            {"pairs": np.bincount(block.links, minlength=block.num_items)} if trip in self._sums else {}
+        ), None
+
+    def reply(self, trip, shard):
+        return shard, {"held": (shard.sums["pairs"] > 0).astype(np.uint8)}
+
+    def summarise(self, trip, part, keys):
+        number = len(part.user_fp) if isinstance(part, Block) else part.sums["pairs"].sum()
+        return {"number": np.array([number])}
+
+    def decide(self, trip, state, summaries, draw):
+        numbers = {
+            f"{trip} {self._meets[trip]}": sum((s["number"] for s in summaries), np.zeros(1, np.int64))
+        }
+        return {**state, **numbers}, numbers
+
+    def hub_output(self, state):
+        return pa.record_batch([pa.array(state[name]) for name in sorted(state)], sorted(state))

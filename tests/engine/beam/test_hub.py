@@ -29,7 +29,7 @@ from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.registry import selectors
-from tests.support.hub_programs import Applause, GreedyCover
+from tests.support.hub_programs import Applause, GreedyCover, Tally
 from tests.support.instances import batches, random_pairs
 from tests.support.pipelines import kept, outcome
 from tests.support.running import key
@@ -38,6 +38,20 @@ ROOT = Path(__file__).resolve().parents[3]
 KEY = "hub"
 PAIRS = random_pairs(3, users=150)
 PROGRAMS = {"blocks and hub": GreedyCover(6, 2.0), "shards, hub and blocks": Applause()}
+
+
+class Loud(Tally):
+    """With noise on every trip."""
+
+    def noise(self, trip):
+        return NoiseSpec("gaussian", 1.0, trip + 1)
+
+
+class Blind(Tally):
+    """Reads its blocks on the first trip alone."""
+
+    def reads_block(self, trip):
+        return trip == 0
 
 
 def options():
@@ -189,6 +203,53 @@ def test_trips_that_do_not_hang_together_are_refused(change, message, tmp_path):
         in_process(program, PAIRS)
     with RunFolder(str(tmp_path), key(KEY)) as run, pytest.raises(ValueError, match=message):
         StoredProgram.put(run.store, program)
+
+
+IN_PROCESS = "in one process"
+WAYS = {IN_PROCESS: {}, "one step": {"one_step": True}, "three shards": {"num_shards": 3}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestBlocksThatMeet:
+    """Whatever way a program is run: it gives the same, or is refused before anything runs."""
+
+    def run(self, way, program, folder) -> list:
+        return (
+            in_process(program, PAIRS) if way == IN_PROCESS else on_beam(program, PAIRS, folder, **WAYS[way])
+        )
+
+    def test_between_trips_to_the_shards(self, way, tmp_path):
+        program = Tally(("shards", "blocks", "shards"), {0, 2}, {0})
+        ((*numbers,),) = self.run(way, program, str(tmp_path))
+        pairs, users = len(set(PAIRS)), len({user for user, _ in PAIRS})
+        assert numbers == [("0 shards", pairs), ("1 blocks", users), ("2 shards", pairs)]
+
+    @pytest.mark.parametrize(
+        ("program", "message"),
+        [
+            (
+                Tally(("blocks", "shards"), {0, 1}, {0}),
+                "trip 0 of Tally, where blocks meet, reaches no shard",
+            ),
+            (Tally(("blocks", "shards"), {0, 1}, {}), "trip 0 of Tally, where blocks meet, reaches no shard"),
+            (
+                Tally(("shards", "blocks"), {0}, {0, 1}),
+                "trip 1 of Tally, where blocks meet, reaches no shard",
+            ),
+            (
+                Tally(("blocks", "shards"), {1}, {}),
+                "trip 1 of Tally reaches shards, which learn of their items",
+            ),
+            (Loud(("shards", "shards"), {0}, {0}), "trip 1 of Loud has noise, and no sums"),
+            (
+                Blind(("shards", "shards"), {0, 1}, {0}),
+                "trip 1 of Blind reaches the shards of blocks that it",
+            ),
+        ],
+    )
+    def test_where_the_engine_would_not_follow_they_are_refused(self, program, message, way, tmp_path):
+        with pytest.raises(ValueError, match=message):
+            self.run(way, program, str(tmp_path))
 
 
 def test_a_missing_part_is_noticed(tmp_path):
