@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpbeam.accounting.discrete import threshold_surcharge
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.kernels.grid import UNITS
+from dpbeam.kernels.shards import Shard
 from dpbeam.randomness.discrete.gaussian import gaussian_parts, half_width
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
@@ -53,6 +55,30 @@ def test_crossing_probability_is_within_the_allowance_of_every_degree(setting):
     assert crossing[-1] > 0.99 * allowed[-1]  # nothing is given away at full degree
     assert np.allclose(crossing, crossing_bound(p.thresholds, p.drifts, deviations, caps), rtol=1e-9)
     assert (np.diff(caps) <= 0).all() and caps.max() <= 1
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_an_item_is_released_from_its_threshold_on(setting):
+    """Step 2 asks of every checkpoint that nothing below rho_k is released; the rounding of integers adds few units.
+
+    The statistic of three items ends below, below and above, whatever they weighed in the rounds before.
+    """
+    p, rng = program(*setting), np.random.default_rng(12)
+    gains = np.multiply(p.coefficients, p.fractions)
+    tested = [k for k in range(p.trips) if math.isfinite(p.thresholds[k])]
+    assert tested[-1] == p.trips - 1
+    for k in tested:
+        rounding = (threshold_surcharge(gains[: k + 1]) + 3) / UNITS
+        wanted = p.thresholds[k] + np.array([-p.sigma / 4, -4 / UNITS, rounding])
+        before = -rng.uniform(0, p.sigma, (k, 3))
+        last = (wanted - gains[:k] @ before) / gains[k]
+        shard = Shard(0, np.zeros((3, 2), np.uint64), *[np.zeros(0, np.int64)] * 3)
+        for trip, weight in enumerate([*before, last]):
+            noisy = np.rint(weight * UNITS).astype(np.int64)
+            shard = p.threshold(trip, p.observe(trip, shard, noisy, np.ones(3, bool)))
+            assert shard.state["released"].tolist() == [False, False, trip == k]
+            if trip < k:
+                shard, _ = p.reply(trip, shard)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
