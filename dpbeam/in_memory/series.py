@@ -47,7 +47,8 @@ class Series:
     whoever sees all releases and chooses data and erasures by them (docs/explanation/series.md). Nothing else of a
     series may be shown before it is closed: not its key, its folder, or how many items are open.
 
-    Runs in one thread, on users' open pairs that fit memory; `dpbeam.SeriesNight` makes a night on an engine.
+    Runs in one thread, on users' open pairs that fit memory; `dpbeam.SeriesNight` makes a night on an engine. Without a
+    folder it belongs to the process that opened it: a forked one is refused.
 
     Args:
       epsilon, delta: the budget of the whole window.
@@ -156,8 +157,9 @@ class Series:
           on_null, not_private_counts: as of `dpbeam.select`.
 
         Raises:
-          InputError: as `dpbeam.select`; or the night is not the next one, or is out and was made from other pairs.
-          UnavailableError: another process makes a night of this series.
+          InputError: as `dpbeam.select`; or the night is not the next one, or is out and was made from other pairs; or
+            the series is in the memory of another process.
+          UnavailableError: another process or thread makes a night of this series.
         """
         window, names = self._window, tuple(self._window.settings["item"])
         pairs = input_pairs(

@@ -1,6 +1,7 @@
 """Keyed randomness: fingerprints, pseudo-random bits, variates, exact noise. No Beam here."""
 
 from dpbeam.randomness.discrete import DiscreteGaussian, DiscreteLaplace, KeyedBits
+from dpbeam.randomness.once import Once
 from dpbeam.randomness.prf import KEY_BYTES, RunKey, fingerprints, pair_bits, prf_bits
 from dpbeam.randomness.variates import exponential, gaussian, gumbel
 
@@ -13,6 +14,7 @@ __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
     "KeyedBits",
+    "Once",
     "RunKey",
     "exponential",
     "fingerprints",

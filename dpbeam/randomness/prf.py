@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from dpbeam.randomness.once import Once
+
 KEY_BYTES = 32
 # Longer strings go through keyed BLAKE2b, one by one: a single huge string would otherwise cost one
 # vectorised step per 16 bytes.
@@ -53,20 +55,20 @@ class RunKey:
       ValueError: another number of bytes.
     """
 
-    __slots__ = ("_secret", "_spent", "insecure")
+    __slots__ = ("_once", "_secret", "insecure")
 
     def __init__(self, secret: bytes, *, insecure: bool = False):
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a run key has {KEY_BYTES} bytes, got {len(secret)}")
         self._secret = bytes(secret)
-        self._spent = True
+        self._once = Once(taken=True)
         self.insecure = insecure
 
     @classmethod
     def fresh(cls) -> RunKey:
         """A new key from the operating system's entropy."""
         key = cls(secrets.token_bytes(KEY_BYTES))
-        key._spent = False
+        key._once = Once()
         return key
 
     @classmethod
@@ -78,14 +80,14 @@ class RunKey:
         """Take the key for a run; every run needs one of its own, or two would draw the same noise.
 
         Raises:
-          ValueError: a run has it already, or may have. Fixed keys of tests may serve several.
+          ValueError: a run has it already, or may have: also one of the process that this one was forked from. Fixed
+            keys of tests may serve several.
         """
-        if self._spent and not self.insecure:
+        if not self._once.take() and not self.insecure:
             raise ValueError(
-                "this key has served a run, or was made from bytes that may have: a second run would draw the same "
-                "noise; take RunKey.fresh()"
+                "this key has served a run, or was made from bytes that may have, or before this process was forked: a "
+                "second run would draw the same noise; take RunKey.fresh()"
             )
-        self._spent = True
 
     def derive(self, label: str) -> bytes:
         """An independent 256-bit key for `label` (HMAC-SHA-256 of the label under the run key)."""

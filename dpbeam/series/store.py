@@ -24,7 +24,9 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -59,7 +61,7 @@ class SeriesStore:
         self.encrypted = encrypted
         self._seal = Seal(key) if encrypted else None
         self._digest_key = key.derive("series/file")
-        self._held = False
+        self._holder: tuple[int, int] | None = None
 
     @classmethod
     def create(
@@ -151,21 +153,25 @@ class SeriesStore:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the series alone, without what killed processes have left; who holds it may do so again.
+        """Hold the series alone, without what killed processes have left; the thread that holds it may do so again.
 
         Raises:
-          UnavailableError: another process does.
+          UnavailableError: another process or thread does.
         """
-        if self._held:
+        own = (
+            os.getpid(),
+            threading.get_ident(),
+        )  # a forked process has this object too, and may have the same ident
+        if self._holder == own:
             yield
             return
         with self.folder.alone():
-            self._held = True
+            self._holder = own
             try:
                 self.tidy()
                 yield
             finally:
-                self._held = False
+                self._holder = None
 
     @property
     def number(self) -> int:

@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import secrets
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +25,7 @@ from dpbeam.accounting.events import event_to_dict
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import versions
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, UnavailableError, param
 from dpbeam.kernels import canonical
 from dpbeam.kernels.columns import decode, encode_map
 from dpbeam.randomness import RunKey, fingerprints
@@ -86,6 +88,48 @@ class Made:
         return cls(SeriesState.from_columns(columns), digests, closed, number, parts)
 
 
+class _Memory:
+    """What a series without a folder keeps, and who may change it: one thread at a time, of the process that opened it.
+
+    Another process has nothing but a copy from when it was forked, key included, and would make the same night from
+    other data.
+    """
+
+    def __init__(self) -> None:
+        self.made = Made()
+        self._process, self._busy = os.getpid(), threading.Lock()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """As `SeriesStore.locked`, but held once.
+
+        Raises:
+          InputError: this is another process.
+          UnavailableError: another thread holds it.
+        """
+        if os.getpid() != self._process:
+            raise InputError(
+                "a series in memory stays in the process that opened it, and this one was forked; "
+                f"give {param('folder')}"
+            )
+        if not self._busy.acquire(blocking=False):
+            raise UnavailableError(
+                "another thread is at work on this series; the same call goes on from there"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def commit(self, made: Made) -> None:
+        """As `SeriesWindow.commit`. For who holds it."""
+        if made.number != self.made.number:
+            raise UnavailableError(
+                "another change of this series was faster; the same call goes on from there"
+            )
+        self.made = replace(made, number=made.number + 1)
+
+
 class SeriesWindow:
     """One series.
 
@@ -117,7 +161,7 @@ class SeriesWindow:
         self.known = known
         self.settings = dict(settings)
         self.store = store
-        self._in_memory = Made()
+        self._memory = _Memory()
 
     @classmethod
     def open(
@@ -187,7 +231,7 @@ class SeriesWindow:
     def made(self) -> Made:
         """What stands."""
         if self.store is None:
-            return self._in_memory
+            return self._memory.made
         number, data = self.store.read()
         return Made.from_bytes(data, number) if data else Made()
 
@@ -224,18 +268,19 @@ class SeriesWindow:
         """Hold the series alone, for several steps.
 
         Raises:
-          UnavailableError: another process changes it.
+          InputError: it is in the memory of another process.
+          UnavailableError: another process or thread changes it.
         """
-        return contextlib.nullcontext() if self.store is None else self.store.locked()
+        return (self._memory if self.store is None else self.store).locked()
 
     def commit(self, made: Made) -> None:
         """The change that follows those that `made.number` counts, and no other one.
 
         Raises:
-          UnavailableError: another process has made it.
+          UnavailableError: another process, or another call, has made it.
         """
         if self.store is None:
-            self._in_memory = made
+            self._memory.commit(made)
         else:
             parts = names_of(made.parts)
             self.store.check_there(parts)
@@ -254,8 +299,9 @@ class SeriesWindow:
           The state that stands; what the night has released is in it.
 
         Raises:
-          InputError: the night is not the next one, was made from other pairs, or holds ids of other types.
-          UnavailableError: another process makes a night of this series.
+          InputError: the night is not the next one, was made from other pairs, or holds ids of other types; or the
+            series is in the memory of another process.
+          UnavailableError: another process or thread makes a night of this series.
         """
         with self.alone():
             made, keys, cap = (

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbeam.randomness import KEY_BYTES, RunKey, fingerprints, pair_bits, prf_bits
+from tests.support.forks import in_fork
 from tests.support.statistics import FALSE_ALARM, binomial_p
 
 KEY = bytes(range(32))
@@ -173,6 +174,21 @@ def test_key_never_shows_and_never_travels():
             with pytest.raises(TypeError, match="must not be pickled"):
                 travel(run)
         assert not hasattr(run, "__dict__")
+
+
+class TestSpending:
+    def test_a_forked_process_gets_none_that_was_made_before(self):
+        key = RunKey.fresh()
+        assert "or was made from bytes that may have, or before this process was forked" in in_fork(key.spend)
+        key.spend()
+        with pytest.raises(ValueError, match="this key has served a run"):
+            key.spend()
+        assert in_fork(lambda: RunKey.fresh().spend()) == ""
+
+    def test_fixed_keys_of_tests_serve_whoever_asks(self):
+        key = RunKey.insecure_fixed("x")
+        key.spend(), key.spend()
+        assert in_fork(key.spend) == ""
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])

@@ -26,6 +26,7 @@ from dpbeam.selection.plan import make_plan
 from dpbeam.selection.transforms import ReleasedItem, SelectPartitions
 from dpbeam.topk.config import TopKConfig
 from dpbeam.topk.transforms import TopKItems
+from tests.support.forks import in_fork
 from tests.support.pipelines import kept, outcome
 
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-3, method="basic", max_items_per_user=5)
@@ -156,13 +157,21 @@ def test_noisy_weights_lie_on_the_public_grid(tmp_path):
 def test_a_folder_serves_one_transform(tmp_path):
     """Two would draw the same noise: the difference of their weights would be the exact difference of the data."""
     with RunFolder(str(tmp_path)) as folder:
-        for _ in range(2):
+        for first in (True, False):
             pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
             rows = pipeline | beam.Create([("u", "a")])
-            if not folder._claimed:
+            if first:
                 _ = rows | "One" >> SelectPartitions(CONFIG, run=folder)
             with pytest.raises(ValueError, match="this RunFolder serves a transform already"):
                 _ = rows | "Two" >> SelectPartitions(CONFIG, run=folder)
+
+
+def test_a_forked_process_has_no_use_of_a_folder(tmp_path):
+    with RunFolder(str(tmp_path)) as folder:
+        assert "ValueError: this RunFolder serves a transform already, or was made before" in in_fork(
+            folder.claim
+        )
+        assert folder.claim() is folder.store
 
 
 def test_a_key_serves_one_run(tmp_path):

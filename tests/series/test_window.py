@@ -1,8 +1,11 @@
 """A series is made once: again, otherwise, at once, killed, erased, closed."""
 
+import contextlib
 import json
 import os
+import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from dpbeam.series.config import SeriesConfig
 from dpbeam.series.schedule import Schedule
 from dpbeam.series.window import SeriesWindow
 from tests.series.streams import arrays, random_nights, released
+from tests.support.forks import in_fork, in_thread
 
 CONFIG = SeriesConfig(
     4.0,
@@ -97,6 +101,60 @@ def test_of_two_runs_at_once_one_wins(tmp_path):
     with pytest.raises(UnavailableError, match="was faster"):
         other.store.commit(number, b"something else")
     assert released(run(other, 1)) == released(window.made.state)
+
+
+def in_the_middle(monkeypatch, call) -> list:
+    """What another thread gets of a call while the next night is made; filled in by then."""
+    ends, run_kept = [], window_module.run_kept
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(window_module, "run_kept", run_kept)
+        ends.append(in_thread(call))
+        return run_kept(*arguments)
+
+    monkeypatch.setattr(window_module, "run_kept", meanwhile)
+    return ends
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_of_two_threads_one_makes_the_night(tmp_path, monkeypatch, stored):
+    """Two would draw one noise for two sets of data."""
+    window = opened(tmp_path / "s" if stored else None)
+    ends = in_the_middle(monkeypatch, lambda: run(window, 1, NIGHTS[1]))
+    state = run(window, 1)
+    assert [type(end) for end in ends] == [UnavailableError]
+    assert re.search(
+        "another (thread is at work on this series|run of the series .* is under way)", str(ends[0])
+    )
+    assert window.made.to_bytes() == replace(window.made, state=state).to_bytes()
+    run(window, 2)  # the other thread holds nothing
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_forked_process_makes_no_night_beside_this_one(tmp_path, stored):
+    window = opened(tmp_path / "s" if stored else None)
+    calls = [
+        lambda: run(window, 1),
+        lambda: window.erase(pa.array([b"user 1"], pa.large_binary())),
+        window.close,
+    ]
+    with window.alone() if stored else contextlib.nullcontext():
+        told = [in_fork(call) for call in calls]
+    expected = (
+        "is under way" if stored else "InputError: a series in memory stays in the process that opened it"
+    )
+    assert [expected in text for text in told] == [True] * 3, told
+    run(window, 1)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_change_follows_the_one_that_it_knows(tmp_path, stored):
+    window = opened(tmp_path / "s" if stored else None)
+    before = window.made
+    run(window, 1)
+    with pytest.raises(UnavailableError, match="was faster"):
+        window.commit(before)
+    assert window.made.state.night == window.made.number == 1
 
 
 class KilledError(BaseException):

@@ -27,7 +27,7 @@ from dpbeam.engine.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
-from dpbeam.randomness import RunKey
+from dpbeam.randomness import Once, RunKey
 from dpbeam.storage import FileSystems
 from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
 
@@ -359,7 +359,7 @@ class RunFolder:
         self._make(temp_location, owner.RUN_FOLDER, key, encrypt)
 
     def _make(self, place: str, stem: str, key: RunKey, encrypt: bool) -> None:
-        self._claimed = False
+        self._once = Once()
         self.insecure_key = key.insecure
         name = f"{stem}{uuid.uuid4().hex}"
         kept = self._key_bytes(key)
@@ -405,7 +405,7 @@ class RunFolder:
         if owner.state_of(path) == "alive":
             raise InputError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
-        folder._claimed = False
+        folder._once = Once()
         folder.path, folder.store = path, RunStore(path, encrypted=encrypted)
         try:
             folder.insecure_key = folder.store.run_key().insecure
@@ -424,12 +424,14 @@ class RunFolder:
         """The store, for the one transform that this folder serves.
 
         Raises:
-          ValueError: it serves another already; both would draw the same noise, and the difference of their weights
-            would be exact.
+          ValueError: it serves another already, or may: in the process that this one was forked from; both would draw
+            the same noise, and the difference of their weights would be exact.
         """
-        if self._claimed:
-            raise ValueError("this RunFolder serves a transform already: take one RunFolder for each")
-        self._claimed = True
+        if not self._once.take():
+            raise ValueError(
+                "this RunFolder serves a transform already, or was made before this process was forked: take one "
+                "RunFolder for each"
+            )
         return self.store
 
     @staticmethod
