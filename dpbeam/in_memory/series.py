@@ -171,7 +171,9 @@ class Series:
             not_private_counts,
             _added(window.plan.counts is not None),
         )
-        kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY]
+        # Users of a column without a type and a value fit any type of other nights.
+        declared = pairs.user_kind is not None
+        kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY] if declared else b""
         with naming_arguments():
             number = self.nights_made + 1 if night is None else window.plan.config.number_of(str(night))
             state = window.run(number, pairs.users, pairs.items, kinds)

@@ -114,13 +114,16 @@ class PartFiles:
 
     def write_users(self, number: int, users: Users) -> str:
         """Write a block, and return its name; "" for one without users."""
-        return self._write(self.block_name(number), users.users_columns()) if len(users.user_fp) else ""
+        name = self._write(self.block_name(number), users.users_columns())
+        return name if len(users.user_fp) else ""
 
     def write_items(self, number: int, items: OpenItems) -> str:
         """Write a shard, and return its name; "" for one without items."""
-        return self._write(self.shard_name(number), items.to_columns()) if len(items.fp) else ""
+        name = self._write(self.shard_name(number), items.to_columns())
+        return name if len(items.fp) else ""
 
     def _write(self, name: str, columns: Columns) -> str:
+        """Write a part, also one of nothing, which no state names: another try of the step compares its own with it."""
         try:
             self.store.write_file(name, encode_map(columns))
         except FileExistsError:

@@ -201,7 +201,7 @@ class SeriesState(Users):
       accumulators: name -> (items,).
       released_fp: (released, 2), ascending; released: canonical bytes; released_night: (released,) int32;
         released_count: (released,) int64 noisy counts, 0 in a series without them.
-      kinds: what canonical bytes of users and items stand for; empty before the first pairs.
+      kinds: what canonical bytes of users and items stand for; empty before the first schema.
     """
 
     night: int

@@ -36,7 +36,7 @@ from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind
 from dpbeam.kernels.shards import Shard, shard_slices
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.sizes import Sizes, choose_sizes
-from dpbeam.selection.transforms import check_batch_input, to_batches
+from dpbeam.selection.transforms import canonical_batch, check_batch_input, to_batches
 from dpbeam.series.folder import WORK, Folder
 from dpbeam.series.night_program import ARRIVAL, NightProgram, gathered_block
 from dpbeam.series.parts import PartFiles, Parts, grown
@@ -46,6 +46,7 @@ from dpbeam.series.window import OTHER_KINDS, Made, SeriesWindow
 
 _OUT = "out"
 _KINDS = "kinds-"
+_ANY_PAIRS = "any-pairs"
 _YOUR_TURN = b""
 
 
@@ -59,27 +60,38 @@ class _SeriesFiles:
         return PartFiles(SeriesStore.load(self.folder), self.attempt)
 
 
+def _typed_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As `canonical_batch`, and where a column has no type, and so no row, without kinds."""
+    canonical = canonical_batch(batch)
+    return canonical.replace_schema_metadata(None) if pa.null() in batch.schema.types else canonical
+
+
 class _LeaveOut(RunDoFn):
     """Record batches (user, item) -> those without items that are known or were released before."""
 
     def __init__(self, store: RunStore, kinds: bytes):
         super().__init__(store)
-        self._before, self._seen = kinds, b""
+        self._before, self._seen, self._came = kinds, b"", False
 
     def setup(self) -> None:
         super().setup()
         self._out = self._store.read(_OUT)["fp"]
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._see((batch.schema.metadata or {}).get(METADATA_KEY, b""))
         if not batch.num_rows:
             return
-        self._see((batch.schema.metadata or {}).get(METADATA_KEY, b""))
+        if not self._came:
+            self._store.write(_ANY_PAIRS, {})
+            self._came = True
         index, dictionary = encode_dictionary(batch.column("item"))
         out = among(fingerprints(self._keys.pairs.item, dictionary), self._out)
         yield batch.filter(pa.array(~out[index])) if out.any() else batch
 
     def _see(self, kinds: bytes) -> None:
-        """Remember of what type ids are; nothing to be kept from the launcher."""
+        """Remember of what type ids are, by the schema; nothing to be kept from the launcher."""
+        if not kinds:
+            return
         if self._before and kinds != self._before:
             raise InputError(OTHER_KINDS)
         if kinds != self._seen:
@@ -313,7 +325,7 @@ class SeriesNight(beam.PTransform):
         bind_settings(store, "night", (self._number, self._sizes))
         if isinstance(pcoll, PCollection):
             check_batch_input(pcoll)
-            batches = to_batches(pcoll)
+            batches = to_batches(pcoll, _typed_batch)
         else:
             batches = pipeline | "Nothing" >> beam.Create([]).with_output_types(pa.RecordBatch)
         files, sizes, plan = self._files, self._sizes, self._window.plan
@@ -411,11 +423,11 @@ class SeriesNight(beam.PTransform):
     @property
     def any_pairs(self) -> bool:
         """Whether a pair has come, once the pipeline has run."""
-        return self._folder is not None and bool(self._folder.store.names(_KINDS))
+        return self._folder is not None and self._folder.store.exists(_ANY_PAIRS)
 
     @staticmethod
     def _kinds(store: RunStore) -> bytes:
-        """Of the night's ids; empty where nothing came."""
+        """Of the night's ids; empty where nothing says so."""
         return one_kind(store.read(name)["kinds"][0].as_py() for name in store.names(_KINDS))
 
     def _reached(self, store: RunStore, told: list[Columns]) -> set[int]:

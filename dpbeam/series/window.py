@@ -293,7 +293,8 @@ class SeriesWindow:
         Args:
           night: its number, from 1.
           users, items: (n,) canonical bytes of the pairs that came with it, without nulls; they may repeat.
-          kinds: what the canonical bytes stand for; the same for all nights.
+          kinds: what the canonical bytes stand for, by the schema, so also where no pair came: the same for all nights;
+            empty where nothing says so.
 
         Returns:
           The state that stands; what the night has released is in it.
@@ -304,11 +305,7 @@ class SeriesWindow:
           UnavailableError: another process or thread makes a night of this series.
         """
         with self.alone():
-            made, keys, cap = (
-                self.begin(night, kinds if len(users) else b""),
-                Keys(self.key),
-                self.plan.program.cap,
-            )
+            made, keys, cap = self.begin(night, kinds), Keys(self.key), self.plan.program.cap
             fresh = pc.invert(canonical.is_listed(items, self.known))
             kept = made.state.kept(users.filter(fresh), items.filter(fresh), keys.pairs, cap, night)
             digest = self.digest(night, pairs_digest(self.pairs_key, kept), kinds)
@@ -317,7 +314,7 @@ class SeriesWindow:
                     digest = self._first_digest(night, users, items, kinds, keys)
                 self.check_same(made, night, digest)
                 return made.state
-            state = replace(self.whole(made), kinds=kinds if len(users) else made.state.kinds)
+            state = replace(self.whole(made), kinds=kinds or made.state.kinds)
             state = run_kept(self.plan.program, state, kept, keys, self.plan.counts)
             self.commit(replace(made, state=state, parts=None, digests=(*made.digests, digest)))
             return state
@@ -336,7 +333,7 @@ class SeriesWindow:
         """Refuse a night that is neither made nor the next one, or ids of other types.
 
         Args:
-          kinds: what the canonical bytes of the night's pairs stand for; empty where there are none.
+          kinds: as of `run`.
 
         Raises:
           InputError: as `run`, but for the pairs.

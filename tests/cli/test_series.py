@@ -595,4 +595,5 @@ def test_what_an_engine_cannot_make_is_refused(place, capsys):
     assert "2026-11-01 comes next" in refused(
         capsys, "run", "--folder=f", "--night=2026-11-02", *other, *ON_ENGINE
     )
-    assert files_of("f") == before and not Path("out/items-2026-11-01.ledger.json").exists()
+    left = {name: data for name, data in files_of("f").items() if not name.startswith("part-")}
+    assert left == before and not Path("out/items-2026-11-01.ledger.json").exists()

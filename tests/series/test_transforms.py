@@ -16,9 +16,10 @@ from dpbeam.randomness import RunKey
 from dpbeam.series import transforms
 from dpbeam.series.config import SeriesConfig
 from dpbeam.series.folder import Folder
-from dpbeam.series.parts import PartFiles
+from dpbeam.series.parts import OpenItems, PartFiles
 from dpbeam.series.remote import RemoteFolder
 from dpbeam.series.schedule import Schedule
+from dpbeam.series.state import SeriesState
 from dpbeam.series.store import SeriesStore
 from dpbeam.series.transforms import SeriesNight
 from dpbeam.series.window import SeriesWindow
@@ -259,6 +260,28 @@ def test_ids_of_other_types_and_a_place_out_of_reach_are_refused(tmp_path):
     assert SeriesWindow.load(str(folder)).made.state.night == 1
 
 
+def night_of(folder, *came: pa.RecordBatch) -> bool:
+    """The next night of these batches; whether a pair has come."""
+    with SeriesNight(str(folder)) as night:
+        with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+            _ = pipeline | beam.Create(came) | night
+        any_pairs = night.any_pairs
+        night.commit()
+    return any_pairs
+
+
+def test_types_are_those_of_the_schema_whether_or_not_a_user_came(tmp_path):
+    folder = tmp_path / "f"
+    SeriesWindow.open(config(), RunKey.insecure_fixed("i"), folder=str(folder))
+    integers = pa.RecordBatch.from_pydict({"user": pa.array([1]), "item": pa.array([1])})
+    no_type = pa.RecordBatch.from_pydict({"user": pa.nulls(0), "item": pa.nulls(0)})
+    assert not night_of(folder, no_type) and not night_of(folder, integers[:0])
+    assert SeriesWindow.load(str(folder)).made.state.kinds == Kinds("int", ("int",)).metadata()[METADATA_KEY]
+    with pytest.raises(Exception, match="other types than on earlier nights"):
+        night_of(folder, batches([("user 1", "item 1")])[0][:0])
+    assert night_of(folder, integers, no_type)
+
+
 def test_a_part_that_was_changed_is_refused(tmp_path):
     nights, folder = random_nights(9), tmp_path / "f"
     SeriesWindow.open(config(), RunKey.insecure_fixed("j"), folder=str(folder))
@@ -318,3 +341,23 @@ def test_a_part_of_other_pairs_under_the_same_name_is_refused(tmp_path):
     assert files.split(one, 1, 1) == parts  # a step that runs again
     with pytest.raises(InputError, match="its input has changed since"):
         files.split(other, 1, 1)
+
+
+@pytest.mark.parametrize("nothing_first", [True, False])
+@pytest.mark.parametrize("write", [PartFiles.write_users, PartFiles.write_items])
+def test_a_part_that_one_try_found_empty_is_empty_for_the_other(tmp_path, write, nothing_first):
+    window = SeriesWindow.open(config(), RunKey.insecure_fixed("n"), folder=str(tmp_path / "f"))
+    state = in_process(SeriesWindow.open(config(), RunKey.insecure_fixed("n")), 1, random_nights(2)[0])
+    files = PartFiles(window.store, PartFiles.new_attempt())
+    contents = (
+        (state, SeriesState.empty())
+        if write is PartFiles.write_users
+        else map(OpenItems.of, (state, SeriesState.empty()))
+    )
+    first, then = reversed([*contents]) if nothing_first else contents
+    name = write(files, 3, first)
+    assert write(files, 3, first) == name and (name == "") == nothing_first
+    with pytest.raises(InputError, match="its input has changed since"):
+        write(files, 3, then)
+    window.store.sweep((), 0)
+    assert not any(name.startswith("part-") for name in os.listdir(tmp_path / "f"))

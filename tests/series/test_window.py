@@ -440,6 +440,33 @@ def test_a_user_keeps_its_type(series):
     assert one.nights_made == 1
 
 
+NO_STRINGS = {"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}
+INTEGERS = {"user": pa.array([1, 2]), "item": pa.array([1, 2])}
+NO_INTEGERS = {name: values[:0] for name, values in INTEGERS.items()}
+NO_TYPE = {"user": [], "item": []}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "refused"),
+    [
+        (NO_STRINGS, INTEGERS, True),
+        (NO_STRINGS, NO_INTEGERS, True),
+        (INTEGERS, NO_STRINGS, True),
+        (NO_INTEGERS, INTEGERS, False),
+        (NO_TYPE, INTEGERS, False),
+        (INTEGERS, NO_TYPE, False),
+    ],
+)
+def test_types_are_those_of_the_schema_whether_or_not_a_user_came(series, first, then, refused):
+    """With types by the first pair one user alone decided whether the next night was refused."""
+    one = series()
+    one.run(first)
+    with pytest.raises(InputError, match="other types") if refused else contextlib.nullcontext():
+        one.run(then)
+    assert one.nights_made == (1 if refused else 2)
+    assert one.run(first, night=1).items == []
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
