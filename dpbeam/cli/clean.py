@@ -34,6 +34,7 @@ def main(options: CleanOptions) -> int:
     output = None if options.output is None else local_path(options.output, "--output")
     with importing():  # Beam, now that its log is quiet
         from dpbeam.engine.beam import owner
+        from dpbeam.io.lock import remove_stale
         from dpbeam.jobs.leftovers import leftovers
         from dpbeam.storage.reasons import missing_filesystem
     for name, path in (("temp_location", options.temp_location), ("output", output)):
@@ -54,6 +55,8 @@ def main(options: CleanOptions) -> int:
             failed += 1
             line += "; cannot be removed"
         options.say(line)
+    if output is not None and not options.dry_run:
+        remove_stale(output)
     options.say(f"{removed} folders removed")
     return 1 if failed else 0
 

@@ -97,8 +97,7 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
         check_names(window, came.names)
         if window.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
-        with window.alone():
-            target = output_of_night(window, name)
+        with window.alone(), output_of_night(window, name) as target:
             target.overwrite |= published(target.prefix, window, name) is not None
             target.check(came.files, result)
             if target.overwrite and window.made.state.night < number:

@@ -195,7 +195,7 @@ def _publish_window(
     options: SeriesOptions, window: SeriesWindow, charge: Uncharged, target: OutputTarget, ledger: str
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
-    with window.alone():
+    with window.alone(), target.alone():
         go_on(target, window)
         if published(target.prefix, window) is None:
             target.check()

@@ -6,8 +6,9 @@ next one, which holds the series alone: a whole staging is put in place as it is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -66,18 +67,21 @@ def load_window(options: SeriesOptions) -> SeriesWindow:
     return window
 
 
-def output_of_night(window: SeriesWindow, night: str) -> OutputTarget:
-    """Where a night goes; it may go on from what a killed run has left of it.
+@contextlib.contextmanager
+def output_of_night(window: SeriesWindow, night: str) -> Iterator[OutputTarget]:
+    """Where a night goes, held alone; it may go on from what a killed run has left of it.
 
     Raises:
       InputError: naming `--output`.
+      UnavailableError: another run, as of a copy of the folder, writes to the same place.
     """
     from dpbeam.io.output import OutputTarget
 
     settings = window.settings
     target = OutputTarget(f"{settings['output']}-{night}", settings["format"], extras=(SO_FAR,))
-    go_on(target, window, night)
-    return target
+    with target.alone():
+        go_on(target, window, night)
+        yield target
 
 
 def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterable, Sequence
 
 from dpbeam.errors import InputError, UnavailableError
+from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.io.paths import STDIN, is_local, is_pipe, is_wild, local_path
 
 LEDGER_SUFFIX = ".ledger.json"
@@ -181,7 +182,7 @@ def check_not_output(flag: str, path: str, prefix: str, extras: Sequence[str] = 
     if not is_local(prefix):
         return
     rest = os.path.realpath(path).removeprefix(os.path.realpath(prefix))
-    ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, *(f".{name}" for name in extras))
+    ours = (LEDGER_SUFFIX, COMMIT_SUFFIX, LOCK_SUFFIX, *(f".{name}" for name in extras))
     if rest in ours or ((shard := _SHARD.fullmatch(rest)) and shard[1] in ("", NOT_PUBLIC)):
         raise InputError(f"{flag}: '{path}' is a file of --output; name another one")
 

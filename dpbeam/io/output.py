@@ -15,6 +15,7 @@ error, also with `--overwrite`, and so is a file that the run reads, whatever na
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -40,6 +41,7 @@ from dpbeam.io.files import (
     write_atomically,
 )
 from dpbeam.io.flush import flush, flush_folders
+from dpbeam.io.lock import hold
 from dpbeam.io.new_files import COMMIT_SUFFIX, LEDGER_SUFFIX, NOT_PUBLIC, check_not_output, check_prefix
 from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
@@ -136,6 +138,10 @@ class OutputTarget:
         """The files that the run reads, whatever names they have (`identity`)."""
         return {identity(name) for name in self._inputs} - {None}
 
+    def check_again(self) -> None:
+        """Refuse files that have appeared since `check` and must not be replaced. Raises InputError."""
+        self._check_free(self.existing(), "has appeared during the run")
+
     def _check_free(self, existing: list[str], how: str) -> None:
         """Refuse files that must not be replaced."""
         if not existing:
@@ -205,6 +211,15 @@ class OutputTarget:
         """Where the run puts a further file."""
         return FileSystems.join(self.staging, f"extra-{name}")
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the prefix against other runs on this machine, from before a run looks at what is there to its end.
+
+        Raises:
+          UnavailableError: another run holds it.
+          InputError: nothing can be written there.
+        """
+        return hold(self.prefix)
+
     def prepare(self) -> str:
         """Make the staging folder, for its owner alone, with the name of this process in it, and return it.
 
@@ -236,7 +251,7 @@ class OutputTarget:
         power cut. Raises as `commit`.
         """
         staged = self.staged_shards()
-        self._check_free(self.existing(), "has appeared during the run")
+        self.check_again()
         # What can run out of space comes first: older output is still whole if it does.
         ledger = self._with_output(ledger_json, len(staged))
         if not self.public and is_local(self.staging):

@@ -262,6 +262,7 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
 
     Raises:
       StillRunningError: its process lives.
+      UnavailableError: another run writes to the same place.
       InputError: neither its output nor what it staged is there.
     """
     if lives(release.holder):
@@ -274,17 +275,18 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     )
     target.staging = output["staging"]
     mark = _mark(store, dataset, release.id, release.attempt)
-    ledger = read_ledger(target.prefix)
-    if ledger is None or _marked(ledger) != mark or not target.has_all(ledger):
-        if not target.can_finish:
+    with target.alone():
+        ledger = read_ledger(target.prefix)
+        if ledger is not None and _marked(ledger) == mark and target.has_all(ledger):
+            target.tidy()
+        elif target.can_finish:
+            target.finish()
+        else:
             raise InputError(
                 f"--release_id: '{release.id}' was cut short while {holder_text(release)} published it, and neither "
                 f"its output '{target.prefix}' nor what it staged is here: part of it may have been seen, so its "
                 "budget stays spent; try where those files are, or take another release id"
             )
-        target.finish()
-    else:
-        target.tidy()
     store.change(dataset, lambda account: account.commit(release.id, release.attempt), by)
 
 

@@ -138,6 +138,8 @@ def _publish(
             job.input_digest = digest_input(job.input_paths(), key)
         with contextlib.ExitStack() as private:
             folder = private.enter_context(folder_of_run)
+            private.enter_context(job.target.alone())
+            job.target.check_again()  # one that held it before may have ended
             job.target.prepare()
             with executor(job.beam_arguments, progress, verbose=job.options.verbose) as execute:
                 work(folder, execute)

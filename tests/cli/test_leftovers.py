@@ -275,14 +275,14 @@ def test_a_killed_run_is_named_and_cleaned(large_pairs, tmp_path, capsys):
 
     def are_marked():
         """Each says whose it is, which it does not in the moment after it is made."""
-        states = [owner.state_of(str(folder)) for folder in out.glob("*")]
+        states = [owner.state_of(str(folder)) for folder in out.glob("*.staging-*")]
         return glob.glob(f"{temp}/dpbeam-run-*/key") and states == ["alive"]
 
     wait_until(are_marked, 60, "its folders")
     process.send_signal(signal.SIGKILL)
     process.wait()
     [folder] = glob.glob(f"{temp}/dpbeam-run-*")
-    assert os.path.exists(f"{folder}/key") and len(os.listdir(out)) == 1
+    assert os.path.exists(f"{folder}/key") and sorted(os.listdir(out))[0] == "x.dpbeam.lock"
     assert main(["select", *select_flags(small_pairs(tmp_path), out / "x", temp)]) == 0
     warning = "dpbeam select: warning: a killed run left "
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]

@@ -12,7 +12,7 @@ import pytest
 import dpbeam
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.store import BudgetStore
-from dpbeam.cli import main, series_open, series_output
+from dpbeam.cli import main, series, series_open, series_output
 from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError
 
@@ -597,3 +597,25 @@ def test_what_an_engine_cannot_make_is_refused(place, capsys):
     )
     left = {name: data for name, data in files_of("f").items() if not name.startswith("part-")}
     assert left == before and not Path("out/items-2026-11-01.ledger.json").exists()
+
+
+def test_a_copy_of_the_folder_at_the_same_moment(place, monkeypatch, capsys):
+    """One of both publishes its night; the other one draws nothing, then or later."""
+    assert main(["series", *OPEN]) == 0
+    shutil.copytree("f", "copy")
+    copy = ["series", "run", "--folder=copy", "--night=2026-11-01", "--input=n2.csv", *COLUMNS, "--quiet"]
+    codes, publish = [], series.publish_night
+
+    def copy_comes(*arguments):
+        monkeypatch.setattr(series, "publish_night", publish)
+        codes.append(main(copy))
+        return publish(*arguments)
+
+    monkeypatch.setattr(series, "publish_night", copy_comes)
+    assert run(1) == 0 and codes == [1]
+    assert "--output: another run is under way that writes '" in capsys.readouterr().err
+    assert main(["verify", "--contents", "out/items-2026-11-01.ledger.json"]) == 0
+    states = [name for name in os.listdir("copy") if name.startswith("state-")]
+    assert main(copy) == 2 and "an older copy of a folder" in capsys.readouterr().err
+    assert [name for name in os.listdir("copy") if name.startswith("state-")] == states
+    assert len(states) <= 1 and run(2) == 0

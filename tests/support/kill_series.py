@@ -28,6 +28,7 @@ from typing import Any
 
 from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main
+from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.series import window as window_module
 from tests.support.kill_at import in_child
 
@@ -132,7 +133,8 @@ def look() -> dict[str, Any]:
     files: dict[str, Any] = {}
     for folder in ("f", "out"):
         for path in sorted(pathlib.Path(folder).rglob("*")):
-            if path.name.startswith(".tmp-"):  # of the note of a commit, which has names alone
+            # Of the note of a commit, which has names alone; and the empty file of a lock.
+            if path.name.startswith(".tmp-") or path.name.endswith(LOCK_SUFFIX):
                 continue
             if path.suffix == ".json" and folder == "out" and "staging" not in str(path):
                 ledger = json.loads(path.read_text())
