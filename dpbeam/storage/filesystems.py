@@ -30,6 +30,13 @@ _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
+def _private(path: str, flags: int) -> int:
+    """A new file for its owner alone, which nobody else may read even for a moment."""
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)  # whatever the umask
+    return descriptor
+
+
 class FileSystems:
     """As Beam's class of this name, for files of plain bytes."""
 
@@ -90,6 +97,7 @@ class FileSystems:
         if private and FileSystems.is_local(path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)  # whatever the umask
             return
         if private and (ours := FileSystems._ours(path)):
             ours.mkdirs_private(path)
@@ -133,15 +141,16 @@ class FileSystems:
             FileSystems.delete([everything])
 
     @staticmethod
-    def create(path: str, *, make_folder: bool = True) -> BinaryIO:
+    def create(path: str, *, make_folder: bool = True, private: bool = False) -> BinaryIO:
         """A new file.
 
         Args:
           make_folder: on this machine, make a folder that is missing; otherwise that is an error, and so is a file that
             is there.
+          private: for its owner alone, whatever the umask, where `make_folder` is false and on this machine.
         """
         if not make_folder and FileSystems.is_local(path):
-            return open(path, "xb")
+            return open(path, "xb", opener=_private if private else None)
         return FileSystems.get_filesystem(path).create(path, _MIME, _PLAIN)
 
     @staticmethod

@@ -87,7 +87,10 @@ def unmark(folder: str) -> None:
 def _write(folder: str, owner: Owner) -> None:
     text = json.dumps(asdict(owner))
     if FileSystems.is_local(folder):
-        Path(folder, FILE).write_text(text, encoding="utf-8")
+        own = Path(folder, FILE)
+        own.touch(0o600)
+        own.chmod(0o600)  # whatever the umask
+        own.write_text(text, encoding="utf-8")
         return
     path = FileSystems.join(folder, FILE)
     if not FileSystems.appears_whole(path) and FileSystems.exists(path):

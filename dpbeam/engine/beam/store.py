@@ -297,7 +297,7 @@ class NewFile:
     def write(self, data: bytes) -> tuple[int, int]:
         """Append; returns where the data lie: their offset, and how many bytes of the file they take."""
         if self._file is None:
-            self._file = FileSystems.create(self.path, make_folder=False)
+            self._file = FileSystems.create(self.path, make_folder=False, private=True)
         begin = self._size
         pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
         for piece in pieces:
@@ -475,6 +475,5 @@ def _rename(temporary: str, final: str) -> None:
 
 
 def _write_private(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as sink:
+    with FileSystems.create(path, make_folder=False, private=True) as sink:
         sink.write(data)
