@@ -4,11 +4,15 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
+from base64 import b64encode
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +105,73 @@ def test_damaged_parquet(tmp_path, write_file, refused):
     assert path.endswith("a.parquet")
 
 
+def test_checksums_of_parquet_pages(tmp_path, write_file, read, refused):
+    """A page that is not compressed may rot into another value; writers may add a checksum, and need not."""
+    table = pa.table({"user": ["ann", "ben"], "item": ["tea", "tea"]})
+    written = {}
+    for checksum in (True, False):
+        path = str(tmp_path / "a.parquet")
+        plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+        pq.write_table(table, path, write_page_checksum=checksum, **plain)
+        written[checksum] = (tmp_path / "a.parquet").read_bytes()
+        assert read(pairs_spec(path)) == ({("ann", "tea"): 1, ("ben", "tea"): 1}, {})
+    rotten = written[True].replace(b"ben", b"ann", 1)
+    assert refused(write_file("a.parquet", rotten)) == "FILE: damaged Parquet file"
+    rotten = written[False].replace(b"ben", b"ann", 1)
+    assert read(pairs_spec(write_file("a.parquet", rotten))) == ({("ann", "tea"): 2}, {})
+
+
+class _Keys(encryption.KmsClient):
+    """Keeps every key in the file, in the clear."""
+
+    def __init__(self, _):
+        super().__init__()
+
+    def wrap_key(self, key_bytes, master_key_identifier):
+        return b64encode(key_bytes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "footer", "named"),
+    [
+        (["user", "item"], True, "column 'user' is encrypted; "),
+        (["item"], True, "column 'item' is encrypted; "),
+        (["items.list.element"], True, "column 'items.list.element' is encrypted; "),
+        (["first"], True, "column 'first' is encrypted; "),
+        ([], True, ""),  # the footer too
+        (["other"], True, None),
+        (["user"], False, ""),
+    ],
+)
+def test_encrypted_parquet(tmp_path, columns, footer, named):
+    """In a process of its own: asked what is stored of such a column, Arrow ends it."""
+    path = str(tmp_path / "a.parquet")
+    text = [f"{n % 3}" for n in range(9)]
+    table = pa.table({name: text for name in ("first", "user", "item", "other")} | {"items": [text] * 9})
+    config = encryption.EncryptionConfiguration(
+        footer_key="a",
+        column_keys={"b": columns} if columns else {},
+        uniform_encryption=not columns,
+        plaintext_footer=footer,
+    )
+    factory = encryption.CryptoFactory(_Keys)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), config)
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    item, layout = ("items", "grouped") if "items" in "".join(columns) else ("item", "pairs")
+    flags = [f"--item_column={item}", f"--input_layout={layout}", "--epsilon=1", "--delta=1e-6"]
+    command = [sys.executable, "-m", "dpbeam.cli", "select", f"--input={path}", *flags]
+    command += ["--user_column=user", f"--output={tmp_path}/out", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if named is None:
+        assert done.returncode == 0
+        return
+    assert done.stderr == (
+        f"dpbeam select: error: {path}: {named}encrypted Parquet is not read; write the file anew without encryption\n"
+    )
+    assert done.returncode == 2
+
+
 def test_wrong_format(tmp_path, write_file, refused):
     path = parquet(tmp_path, user=["u"], item=["i"])
     for format in ("csv", "tsv", "jsonl"):
@@ -169,6 +240,18 @@ def test_repeated_parquet_column(tmp_path, refused):
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table([["u"], ["i"], ["j"]], names=["user", "item", "item"]), path)
     assert refused(path) == "--item_column: FILE has several columns 'item'"
+
+
+def test_other_columns_of_one_name(tmp_path, write_file, read):
+    names, values = ["x", "user", "x", "item", "x"], [["a"], ["u"], ["b"], ["i"], ["c"]]
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table(values, names=names), path)
+    assert read(pairs_spec(path)) == ({("u", "i"): 1}, {})
+    for name, mark in (("a.csv", ","), ("a.tsv", "\t")):
+        rows = [mark.join(names), mark.join(value for (value,) in values)]
+        assert read(pairs_spec(write_file(name, "\n".join(rows)))) == ({("u", "i"): 1}, {})
+    text = '{"x": 1, "user": "u", "x": 2, "item": "i"}'
+    assert read(pairs_spec(write_file("a.jsonl", text))) == ({("u", "i"): 1}, {})
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])

@@ -328,6 +328,19 @@ def test_parquet_without_rows(read, tmp_path):
     assert read(pairs_spec(path)) == (Counter(), {})
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+@pytest.mark.parametrize("split", [None, 50])
+def test_parquet_strings_that_take_little_without_a_dictionary(read, tmp_path, encoding, split):
+    """Two bytes a value and less: no sign of a dictionary."""
+    users, items = [f"a user {i // 9:06}" for i in range(900)], [f"{i % 9}" for i in range(900)]
+    columns = {"user": users, "item": items, "items": [[item, "x"] for item in items]}
+    leaves = dict.fromkeys(("user", "item", "items.list.element"), encoding)
+    path = write_parquet(tmp_path, columns, rows=300, use_dictionary=False, column_encoding=leaves)
+    assert read(pairs_spec(path), split) == (Counter(zip(users, items)), {})
+    grouped = InputSpec.create([path], item_columns=["items"], layout="grouped")
+    assert read(grouped, split)[0] == [sorted([item, "x"]) for item in items]
+
+
 def test_dictionary_items_reach_the_output(tmp_path):
     """What makes Parquet fast: items that are stored as a dictionary are decoded once per row group."""
     pairs = [(f"u{i % 7}", f"a long and frequent item {i % 3}") for i in range(1000)]

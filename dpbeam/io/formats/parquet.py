@@ -8,6 +8,7 @@ cost once per row group, where decoding and hashing every row would cost most of
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -23,7 +24,10 @@ from dpbeam.kernels.canonical import Kinds
 
 _MAGIC = b"PAR1"
 _BYTES_PER_BATCH = 64 << 20
-_LENGTH_BYTES = 4  # before each plain value
+_LENGTH_BYTES = 4  # before each plain value; of the footer
+_FOOTER_END = 8  # the length of the footer, and the mark
+_ENCRYPTED = b"PARE"  # in place of the mark, where the footer is encrypted too
+_DECRYPT = "encrypted Parquet is not read; write the file anew without encryption"
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -84,8 +88,12 @@ class ParquetInput:
             raise InputError(f"{path}: {complaint(file, error)}") from None
         self.num_rows = self._file.metadata.num_rows
         self._stored = self._stored_names(schema)
+        self._check_no_encryption()
         self._others = {name: self._other_type(name) for name in spec.columns if name not in self._stored}
-        columns = [(name, schema.field(stored).type) for name, stored in self._stored.items()]
+        if spec.table:
+            columns = [(name, schema.field(stored).type) for name, stored in self._stored.items()]
+        else:  # all, for messages
+            columns = [(column.name, column.type) for column in schema]
         columns += [(name, kind) for name, kind in self._others.items() if kind is not None]
         self.kinds = schema_kinds(spec, pa.schema(columns), path)
 
@@ -97,11 +105,31 @@ class ParquetInput:
         columns = self._spec.table.columns if self._spec.table else ()
         ids = {column.name: column.field_id for column in columns if column.field_id is not None}
         if not ids:
-            return {name: name for name in schema.names if name in wanted or not self._spec.table}
+            return {name: name for name in wanted if name in schema.names}
         names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in schema}
         if -1 in names:
             raise InputError(f"{self._path}: a column has no field id: such files of a table are not read")
         return {name: names[ids[name]] for name in wanted if ids.get(name) in names}
+
+    def _check_no_encryption(self) -> None:
+        """Refuse encrypted columns behind a footer that is not: Arrow ends the process when it is asked what is stored of
+        one, but not when it is to read one. Of the first column it is always asked where a row group begins.
+
+        Raises:
+          InputError: one that is needed is encrypted.
+        """
+        metadata = self._file.metadata
+        self._source.seek(-_FOOTER_END, os.SEEK_END)
+        size = int.from_bytes(self._source.read(_LENGTH_BYTES), "little")
+        if size == metadata.serialized_size or not metadata.num_row_groups:
+            return
+        # A signature follows the footer.
+        for leaf in dict.fromkeys([self._file.schema.column(0).path, *self._leaves()]):
+            try:
+                for _ in self._file.iter_batches(1, row_groups=[0], columns=[leaf], use_threads=False):
+                    break
+            except (pa.ArrowException, OSError):
+                raise InputError(f"{self._path}: column '{leaf}' is encrypted; {_DECRYPT}") from None
 
     def _other_type(self, name: str) -> pa.DataType | None:
         """The type of a column that is not in the file; None where there is no such column."""
@@ -141,7 +169,10 @@ class ParquetInput:
         size, leaves = self._batch_rows(groups), self._leaves()
         try:
             file = pq.ParquetFile(
-                self._source, metadata=self._file.metadata, read_dictionary=self._dictionary_columns
+                self._source,
+                metadata=self._file.metadata,
+                read_dictionary=self._dictionary_columns,
+                page_checksum_verification=True,
             )
             if size >= self._num_rows(groups):
                 yield file.read_row_groups(groups, columns=leaves, use_threads=False)
@@ -210,8 +241,11 @@ class ParquetInput:
         ]
 
     def _mostly_indices(self, name: str) -> bool:
-        """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length."""
+        """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length, one of
+        another encoding may take less."""
         chunks = [chunk for leaf in self._chunks([name]) for chunk in leaf]
+        if any(encoding.startswith("DELTA") for chunk in chunks for encoding in chunk.encodings):
+            return False
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         return size < _LENGTH_BYTES * sum(chunk.num_values for chunk in chunks)
 
@@ -267,6 +301,8 @@ def complaint(file: BinaryIO, error: BaseException) -> str:
         tail = file.read(4)
     except (OSError, ValueError):
         return f"cannot be read: {type(error).__name__}"
+    if head == tail == _ENCRYPTED:
+        return _DECRYPT
     if head != _MAGIC:
         return "not a Parquet file" + advice("; pass the right --input_format")
     if tail != _MAGIC:
