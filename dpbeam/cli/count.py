@@ -56,7 +56,9 @@ class CountCommand(ProgramCommand):
         return plan.program(public_domain(job, listed))
 
     def writer(self, plan: CountPlan, job: Job[CountOptions], columns: OutputColumns) -> beam.PTransform:
-        return write_released(job, replace(columns, noisy_count=True))
+        from dpbeam.io.sinks import COUNT
+
+        return write_released(job, replace(columns, numbers=COUNT))
 
     def how(self, plan: CountPlan) -> str:
         return "gaussian composition"

@@ -176,6 +176,9 @@ class PackCommand(ReleaseCommand):
             raise
         return plan, job
 
+    def check_columns(self, plan: PackingPlan, job: Job[PackOptions]) -> None:
+        _writer(plan, job)
+
     def ledger(self, plan: PackingPlan, job: Job[PackOptions], listed: Any) -> Ledger:
         columns = job.reading[0].item_columns
         named = {
@@ -316,10 +319,20 @@ def agent_spec(options: PackOptions, resources: Sequence[Resource]) -> AgentSpec
     )
 
 
+def _writer(plan: PackingPlan, job: Job[PackOptions]) -> beam.PTransform:
+    """Writes allocations. Raises InputError for an agent column that has the name of a column of the output."""
+    from dpbeam.io.agents import WriteAllocations
+
+    spec, summary = job.reading
+    files = job.options.num_output_shards or -(-plan.market.num_agents // _ROWS_PER_SHARD)
+    column = spec.user_column or "agent"
+    return WriteAllocations(job.target.staging, column, summary.kinds, job.target.format, files)
+
+
 def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) -> ProgramRun:
     """Read agents, run the rounds, write allocations."""
     from dpbeam.engine.beam.driver import ProgramRun
-    from dpbeam.io.agents import AgentSpec, ReadAgents, WriteAllocations
+    from dpbeam.io.agents import AgentSpec, ReadAgents
     from dpbeam.packing.program import PackingProgram
     from dpbeam.packing.transforms import AgentBlocks, packing_sizes
 
@@ -332,13 +345,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) ->
         return agents | "AgentBlocks" >> AgentBlocks(folder.store, plan, sizes, spec.user_column or "agent")
 
     def write(allocated: PCollection) -> None:
-        _ = allocated | "WriteAllocations" >> WriteAllocations(
-            job.target.staging,
-            spec.user_column or "agent",
-            summary.kinds,
-            job.target.format,
-            job.options.num_output_shards or -(-plan.market.num_agents // _ROWS_PER_SHARD),
-        )
+        _ = allocated | "WriteAllocations" >> _writer(plan, job)
 
     return ProgramRun(PackingProgram(plan), read, write, one_step=sizes.one_step)
 

@@ -114,6 +114,7 @@ class ReleaseCommand(PlannedCommand):
             import_module(self.settings)
         plan, job = self.prepare(options, beam_arguments)
         with job.reading_ends():
+            self.check_columns(plan, job)
             listed = self.read_list(plan, job)
             ledger = self.ledger(plan, job, listed).to_json()
             warn_of_budget(options)
@@ -127,6 +128,9 @@ class ReleaseCommand(PlannedCommand):
     @abstractmethod
     def prepare(self, options: Any, beam_arguments: list[str]) -> tuple[Any, Job[Any]]:
         """Plan and job: settings first, so that what is wrong with them is said first."""
+
+    def check_columns(self, plan: Any, job: Job[Any]) -> None:
+        """Refuse a column of the input that has the name of a column of the output. Raises InputError."""
 
     def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Lists of items that take part in the run."""
@@ -173,6 +177,15 @@ class ProgramCommand(ReleaseCommand):
             from dpbeam.selection.transforms import UserBlocks  # noqa: F401
         return plan, Job.create(self.family.name, options, beam_arguments, spec)
 
+    def check_columns(self, plan: Any, job: Job[Any]) -> None:
+        self._writer(plan, job)
+
+    def _writer(self, plan: Any, job: Job[Any]) -> beam.PTransform:
+        from dpbeam.io.sinks import OutputColumns
+
+        spec, summary = job.reading
+        return self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
+
     def read_list(self, plan: Any, job: Job[Any]) -> Any:
         """Canonical bytes of the public list, None without."""
         from dpbeam.io.item_lists import read_items
@@ -195,13 +208,10 @@ class ProgramCommand(ReleaseCommand):
 
     def execute(self, plan: Any, job: Job[Any], listed: Any, ledger: str) -> int:
         from dpbeam.engine.program import check_trips
-        from dpbeam.io.sinks import OutputColumns
         from dpbeam.jobs.running import run_program
 
-        program, (spec, summary) = self.program(plan, job, listed), job.reading
-        # Here both refuse what they cannot do, before anything is charged.
-        check_trips(program)
-        writer = self.writer(plan, job, OutputColumns.of(spec, summary.kinds))
+        program, writer = self.program(plan, job, listed), self._writer(plan, job)
+        check_trips(program)  # before anything is charged
 
         def made(folder: RunFolder) -> ProgramRun:
             return self.program_run(folder, program, writer, job, listed)

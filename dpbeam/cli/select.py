@@ -177,11 +177,13 @@ class SelectCommand(ProgramCommand):
             job.say(line)
 
     def writer(self, plan: SelectionPlan, job: Job[SelectOptions], columns: OutputColumns) -> beam.PTransform:
-        config, new = plan.config, job.options.known is not None
-        return write_released(
-            job,
-            replace(columns, noisy_weight=config.noisy_weights, noisy_count=config.noisy_counts, new=new),
-        )
+        from dpbeam.io.sinks import COUNT, WEIGHT
+        from dpbeam.selection.known import NEW
+
+        config = plan.config
+        numbers = COUNT if config.noisy_counts else (WEIGHT,) if config.noisy_weights else ()
+        new = () if job.options.known is None else (NEW,)
+        return write_released(job, replace(columns, numbers=(*numbers, *new)))
 
     def selection(self, plan: SelectionPlan) -> SelectionPlan:
         return plan

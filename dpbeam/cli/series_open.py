@@ -46,8 +46,10 @@ def open_series(options: SeriesOptions) -> int:
     from dpbeam.io.item_lists import read_items
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import absolute
+    from dpbeam.io.sinks import COUNT
     from dpbeam.series.config import plan_series, series_ledger
     from dpbeam.series.store import check_folder_key
+    from dpbeam.series.window import NIGHT
 
     with within_arithmetic(options):
         config = config_of(options)
@@ -62,6 +64,7 @@ def open_series(options: SeriesOptions) -> int:
         "format": target.format,
     }
     columns = _columns(options.item_column, options.item_type)
+    columns.check_free((NIGHT, *(() if plan.counts is None else COUNT)))
     known = None if options.known is None else read_items(options.known, columns, "--known")
     settings["known_kinds"] = None if known is None else list(columns.kinds)
     warn_of_budget(options)

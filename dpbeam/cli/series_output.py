@@ -90,10 +90,12 @@ def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:
     Raises:
       InputError: naming `--item_column`.
     """
-    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.io.sinks import COUNT, OutputColumns
     from dpbeam.kernels.canonical import STRING
+    from dpbeam.series.window import NIGHT
 
-    OutputColumns(names, (STRING,) * len(names), noisy_count=window.plan.counts is not None)
+    counts = () if window.plan.counts is None else COUNT
+    OutputColumns(names, (STRING,) * len(names), (NIGHT, *counts))
 
 
 def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
@@ -187,7 +189,7 @@ def _write_night(
 ) -> None:
     import numpy as np
 
-    from dpbeam.io.sinks import OutputColumns
+    from dpbeam.io.sinks import COUNT, OutputColumns
     from dpbeam.kernels.canonical import STRING
     from dpbeam.series.state import kinds_of
 
@@ -195,7 +197,7 @@ def _write_night(
     if len(names) != len(kinds):
         names = tuple(f"item_{n}" for n in range(1, len(kinds) + 1)) if len(kinds) > 1 else ("item",)
     counts = window.plan.counts
-    columns = OutputColumns(names, kinds, noisy_count=counts is not None)
+    columns = OutputColumns(names, kinds, () if counts is None else COUNT)
     numbers = {}
     if counts is not None:
         noisy = state.released_count[state.released_night == number]

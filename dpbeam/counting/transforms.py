@@ -19,6 +19,8 @@ class CountItems(ProgramTransform):
     bytes, noisy_count, noisy_count_sd) with the kinds in its metadata, none where the list is empty; see
     `SelectPartitions` for input and `run`. Items that nobody holds are counted like all others.
 
+    `beam.io.WriteToParquet(path, schema)` takes dictionaries; for a record batch it writes nulls.
+
     Guarantee: add/remove one user; users may hold any number of items.
 
     Memory per worker: one block or one shard, and in one worker 24 bytes and the item itself per item of the list.

@@ -33,7 +33,7 @@ from dpbeam.series.counts import count_share
 from dpbeam.series.folder import Folder
 from dpbeam.series.schedule import DEFAULT_PRESET
 from dpbeam.series.state import kinds_of
-from dpbeam.series.window import SeriesWindow
+from dpbeam.series.window import NIGHT, SeriesWindow
 
 
 class Series:
@@ -102,7 +102,7 @@ class Series:
                 first_night=first_night,
                 noisy_count_share=count_share(noisy_counts, noisy_count_share),
             )
-            check_names(names, _added(config.noisy_count_share is not None))
+            check_names(names, {NIGHT: "released", **_added(config.noisy_count_share is not None)})
             kinds = tuple(kind or STRING for kind in declared_types(item_type, names))
             listed = None if known is None else listed_items(known, names, kinds, "known")
             declared = None if item_type is None and known is None else list(kinds)

@@ -276,9 +276,7 @@ class WriteAllocations(beam.PTransform):
         super().__init__()
         if column == ALLOCATION:
             raise InputError(f"--agent_column: '{ALLOCATION}' is a column of the output; rename yours")
-        columns = OutputColumns(
-            (column,), kinds.item, noisy_weight=True, weight_name=ALLOCATION, note=ROW_NOTE
-        )
+        columns = OutputColumns((column,), kinds.item, (ALLOCATION,), ROW_NOTE)
         self._write = WriteReleased(folder, columns, format, num_output_shards)
 
     def expand(self, allocated: PCollection) -> PCollection:

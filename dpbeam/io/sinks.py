@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import apache_beam as beam
@@ -28,7 +28,6 @@ from dpbeam.kernels.columns import decode, encode, rows_within
 from dpbeam.kernels.pairs import range_bucket
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.columns import COLUMN_TYPES, released_columns
-from dpbeam.selection.known import NEW
 from dpbeam.storage import FileSystems
 
 ITEMS_PER_SHARD = 5_000_000
@@ -36,7 +35,7 @@ BYTES_PER_SHARD = 256_000_000  # of items as written: a worker sorts a shard in 
 MAX_SHARDS = 99_999
 WEIGHT = "noisy_weight"
 COUNT = (NOISY_COUNT, DEVIATION)
-_ADDED_BY = {WEIGHT: "--noisy_weights", **dict.fromkeys(COUNT, "--noisy_counts"), NEW: "--known"}
+_RANKING = ("rank", NOISY_COUNT)  # a column of a ranking is reserved whether it is asked for or not
 
 _BYTES_PER_MESSAGE = 1_000_000  # engines hold many messages at once
 # A public constant: the shard of an item needs a stable spread, not a secret.
@@ -45,36 +44,29 @@ _PUBLIC_KEY = bytes(32)
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """Columns of the output: item column names, their kinds, and whether noisy weights or counts follow.
+    """Columns of the output.
 
     Attributes:
-      weight_name: of the column of weights.
-      new: whether a column says which items are new.
-      note: what whoever opens a Parquet file should know, in its metadata.
+      names, kinds: of the item columns.
+      numbers: names of the columns of numbers that follow them.
+      note: what a reader of a Parquet file should know, in its metadata.
     """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    noisy_weight: bool = False
-    noisy_count: bool = False
-    weight_name: str = WEIGHT
+    numbers: tuple[str, ...] = ()
     note: str = ""
-    new: bool = False
 
     def __post_init__(self):
         if len(self.names) != len(self.kinds):
             raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
-        for name in self.numbers:
-            if name in self.names and name in _ADDED_BY:
-                raise InputError(
-                    f"--item_column: '{name}' is the column that {_ADDED_BY[name]} adds; rename yours"
-                )
+        self.check_free(self.numbers)
 
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Names of the columns beside the items."""
-        numbers = COUNT if self.noisy_count else (self.weight_name,) if self.noisy_weight else ()
-        return (*numbers, NEW) if self.new else numbers
+    def check_free(self, added: Iterable[str]) -> None:
+        """Refuse an item column that has the name of a column of the output. Raises InputError."""
+        for name in added:
+            if name in self.names:
+                raise InputError(f"--item_column: '{name}' is a column of the output; rename yours")
 
     @classmethod
     def of(cls, spec: InputSpec, kinds: Kinds) -> OutputColumns:
@@ -140,13 +132,26 @@ def write_shard(
     write_columns(file, released_columns(items, numbers, columns.kinds), columns.schema(), format)
 
 
+def _check_declared(batch: pa.RecordBatch, names: Iterable[str]) -> None:
+    """Refuse a released column that the output does not declare. Raises ValueError.
+
+    Every program may show its noisy weights; the output leaves them out where nobody asked for them.
+    """
+    undeclared = set(batch.schema.names) - {*names, WEIGHT}
+    if undeclared:
+        raise ValueError(
+            f"the output declares no column '{min(undeclared)}', which is released: add it to `OutputColumns.numbers`"
+        )
+
+
 def _route(
-    batch: pa.RecordBatch, released: tuple[int, int], requested: int | None
+    batch: pa.RecordBatch, released: tuple[int, int], columns: OutputColumns, requested: int | None
 ) -> Iterator[tuple[int, bytes]]:
     """RecordBatch -> (output shard, encoded items)."""
     num_shards = num_output_shards(released, requested)
     items = canonical.plain(batch.column("item")).cast(pa.large_binary())
-    numbers = {name: batch.column(name).to_numpy() for name in batch.schema.names if name != "item"}
+    _check_declared(batch, ("item", *columns.numbers))
+    numbers = {name: batch.column(name).to_numpy() for name in columns.numbers}
     shard = output_shard(items, num_shards)
     order = np.argsort(shard, kind="stable")
     bounds = np.searchsorted(shard[order], np.arange(num_shards + 1))
@@ -243,7 +248,9 @@ class WriteReleased(beam.PTransform):
             | "SumReleased" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
         )
         count = beam.pvalue.AsSingleton(released)
-        route = beam.FlatMap(_route, count, self._requested).with_output_types(tuple[int, bytes])
+        route = beam.FlatMap(_route, count, self._columns, self._requested).with_output_types(
+            tuple[int, bytes]
+        )
         messages = batches | "RouteToShards" >> route
         # (output shard, b""): shards without items are files too
         shards = released | "EveryShard" >> beam.FlatMap(_every_shard, self._requested).with_output_types(
@@ -268,8 +275,7 @@ def _write_ranked(
     rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
     items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
     arrays = [rank, *canonical.decode(items, columns.kinds)]
-    schema = replace(columns, noisy_weight=False).schema()
-    schema = schema.insert(0, pa.field("rank", pa.int64(), nullable=False))
+    schema = columns.schema().insert(0, pa.field("rank", pa.int64(), nullable=False))
     if noisy_counts:
         arrays.append(pa.array(parts[0]["noisy_count"] if parts else [], pa.int64()))
         schema = schema.append(pa.field("noisy_count", pa.int64(), nullable=False))
@@ -277,6 +283,7 @@ def _write_ranked(
 
 
 def _encode_ranked(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    _check_declared(batch, ("item", *_RANKING))
     columns = {name: batch.column(name) for name in batch.schema.names}
     if "noisy_count" in columns and columns["noisy_count"].null_count:
         del columns["noisy_count"]
@@ -298,9 +305,7 @@ class WriteRanked(beam.PTransform):
 
     def __init__(self, folder: str, columns: OutputColumns, format: str, *, noisy_counts: bool):
         super().__init__()
-        for name in ("rank", "noisy_count"):
-            if name in columns.names:
-                raise InputError(f"--item_column: '{name}' is a column of the ranking; rename yours")
+        columns.check_free(_RANKING)
         self._write = beam.Map(_write_ranked, folder, columns, format, noisy_counts).with_output_types(str)
 
     def expand(self, ranking):

@@ -25,7 +25,7 @@ from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.selection.transforms import check_batch_input, own_folder, to_batches
+from dpbeam.selection.transforms import check_batch_input, no_mapping, own_folder, to_batches
 
 # Agents times (resources + 1): a block of 32 MB, which a worker reads again for every round.
 CELLS_PER_BLOCK = 8_000_000
@@ -38,6 +38,9 @@ class Allocated(NamedTuple):
 
     agent: Any
     allocation: float
+
+    def __contains__(self, value: object) -> bool:
+        return no_mapping(self, value)
 
 
 @dataclass(frozen=True)

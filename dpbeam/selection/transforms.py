@@ -40,11 +40,31 @@ PairsOrBatches = tuple[_Id, _Id] | list[_Id] | pa.RecordBatch
 CompleteBatches = tuple[int, pa.RecordBatch]
 
 
+def no_mapping(row: Any, value: object) -> bool:
+    """The `in` of a row: refused for a string.
+
+    `beam.io.WriteToParquet(path, schema)` takes dictionaries and asks `name in row`; where that is false it writes a
+    null, after the budget is spent.
+
+    Raises:
+      TypeError: `value` is a string.
+    """
+    if isinstance(value, str):
+        raise TypeError(
+            f"{type(row).__name__} has the fields {', '.join(row._fields)} and is no dictionary; where one is needed "
+            "pass it through beam.Map(lambda row: row._asdict())"
+        )
+    return value in tuple(row)
+
+
 class ReleasedItem(NamedTuple):
     """A released item, a tuple if it has several parts, and, where asked for, the noisy weight that released it."""
 
     item: str | int | bytes | tuple[str | int | bytes, ...]
     noisy_weight: float | None
+
+    def __contains__(self, value: object) -> bool:
+        return no_mapping(self, value)
 
 
 class CountedItem(NamedTuple):
@@ -53,6 +73,9 @@ class CountedItem(NamedTuple):
     item: str | int | bytes | tuple[str | int | bytes, ...]
     noisy_count: int
     noisy_count_sd: float
+
+    def __contains__(self, value: object) -> bool:
+        return no_mapping(self, value)
 
 
 class _ToBatches(beam.DoFn):

@@ -38,6 +38,8 @@ from dpbeam.series.state import SeriesState, input_fingerprint, kinds_of, pairs_
 from dpbeam.series.store import SeriesStore, unreadable
 
 _KNOWN = "known"
+#: Column of what is released so far, beside the items.
+NIGHT = "night"
 OTHER_KINDS = (
     "user or item ids have other types than on earlier nights; convert them: the same user must have "
     "the same id on all nights"
@@ -261,7 +263,7 @@ class SeriesWindow:
         """
         items, nights, noisy = state.released_until(night)
         days = pa.array([self.plan.config.name_of(int(one)) for one in nights], pa.string())
-        table = pa.Table.from_arrays([*canonical.decode(items, kinds), days], names=[*names, "night"])
+        table = pa.Table.from_arrays([*canonical.decode(items, kinds), days], names=[*names, NIGHT])
         return with_counts(table, noisy, self.plan.counts)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:

@@ -21,6 +21,8 @@ class TopKItems(ProgramTransform):
     PCollection of (user, item) tuples or record batches -> PCollection of one `pyarrow.RecordBatch` (rank, item:
     canonical bytes, noisy_count) with the kinds in its metadata; see `SelectPartitions` for input and `run`.
 
+    `beam.io.WriteToParquet(path, schema)` takes dictionaries; for a record batch it writes nulls.
+
     Guarantee: add/remove one user; users may hold any number of items, of which all count. Replacing a user costs
     2 epsilon and (1 + e^epsilon) delta.
 

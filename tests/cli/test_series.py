@@ -411,7 +411,7 @@ def test_an_item_column_that_counts_need_is_refused_before_the_night_is_made(pla
     main(["series", *OPEN, "--noisy_counts"])
     words = ["--input=pairs.csv", "--user_column=user", "--item_column=a", "--item_column=noisy_count"]
     said = refused(capsys, "run", "--folder=f", "--night=2026-11-01", *words)
-    assert said == "--item_column: 'noisy_count' is the column that --noisy_counts adds; rename yours"
+    assert said == "--item_column: 'noisy_count' is a column of the output; rename yours"
     assert shown(capsys)["nights_made"] == 0
 
 

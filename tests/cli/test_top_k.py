@@ -310,5 +310,5 @@ class TestBadInput:
         path = tmp_path / "wide.parquet"
         pq.write_table(pa.table({"user": ["u"], "host": ["a"], "rank": ["b"]}), path)
         columns = ["--user_column=user", "--item_column=host", "--item_column=rank", "--k=3"]
-        message = r"--item_column: 'rank' is a column of the ranking; rename yours"
+        message = r"--item_column: 'rank' is a column of the output; rename yours"
         fails(capsys, message, "--input", str(path), *columns, *BUDGET, output=tmp_path / "x")

@@ -96,4 +96,4 @@ def test_names_of_the_rankings_own_columns(name):
     columns = OutputColumns(("host", name), ("string", "string"))
     with pytest.raises(InputError) as caught:
         WriteRanked("folder", columns, "parquet", noisy_counts=False)
-    assert str(caught.value) == f"--item_column: '{name}' is a column of the ranking; rename yours"
+    assert str(caught.value) == f"--item_column: '{name}' is a column of the output; rename yours"

@@ -1,12 +1,14 @@
 """`SelectPartitions` as library users call it."""
 
 import glob
+import pickle
 import tempfile
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
@@ -369,3 +371,32 @@ def test_the_ledger_states_public_items_and_who_a_user_is():
     assert SelectPartitions(CONFIG, public_items=listed).ledger.public_items
     whole = SelectPartitions(CONFIG, complete=True).ledger
     assert whole.privacy_unit == "one user: one value of the user column of one batch"
+
+
+@pytest.mark.parametrize("settings", [{}, {"noisy_counts": True}])
+def test_rows_are_no_dictionaries(settings, tmp_path):
+    """Beam asks `name in row` of what it writes to Parquet, and writes a null where that is false."""
+    config = SelectionConfig(2.0, 1e-3, "basic", **settings)
+    names = ["item", "noisy_count"] if settings else ["item"]
+    types = dict(zip(names, (pa.string(), pa.int64())))
+    schema = pa.schema(types.items())
+
+    def write(prefix, *before):
+        with RunFolder(str(tmp_path)) as folder, beam.Pipeline(runner="FnApiRunner") as pipeline:
+            rows = pipeline | beam.Create(pairs()) | SelectPartitions(config, run=folder)
+            for step in before:
+                rows = rows | step
+            _ = rows | beam.io.WriteToParquet(str(tmp_path / prefix), schema)
+
+    with pytest.raises(TypeError, match=r"has the fields item, noisy_.* and is no dictionary"):
+        write("rows")
+    assert not list(tmp_path.glob("rows*"))
+    write("dictionaries", beam.Map(lambda row: {name: row._asdict()[name] for name in names}))
+    [path] = tmp_path.glob("dictionaries*")
+    table = pq.read_table(path)
+    assert table.num_rows >= 2 and not any(column.null_count for column in table.columns)
+
+
+def test_a_row_is_still_a_tuple():
+    row = ReleasedItem(3, None)
+    assert row == (3, None) and 3 in row and 4 not in row and pickle.loads(pickle.dumps(row)) == row
