@@ -24,7 +24,7 @@ from dpbeam.cli.series_output import (
 )
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import emit, warn
-from dpbeam.jobs.result import files_of, run_release
+from dpbeam.jobs.result import file_of, run_release
 
 if TYPE_CHECKING:
     from dpbeam.io.sources import InputSummary
@@ -90,23 +90,23 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
     config = window.plan.config
     number = config.number_of(options.night)
     name = config.name_of(number)
-    result = {file.flag: file for file in files_of(options.said)}
-    for file in result.values():
-        file.claim({**options.said, **place_of_night(options.said)}, (SO_FAR,))
+    result = file_of(options.said)
+    if result is not None:
+        result.claim({**options.said, **place_of_night(options.said)}, (SO_FAR,))
     with _came(options, beam_arguments) as came:
         check_names(window, came.names)
         if window.key.insecure:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
         with window.alone(), output_of_night(window, name) as target:
             target.overwrite |= published(target.prefix, window, name) is not None
-            target.check(came.files, result)
+            target.check(came.files, {} if result is None else {result.flag: result})
             if target.overwrite and window.made.state.night < number:
                 raise InputError(
                     f"--folder: night {name} is out, and the folder does not know of it: an older copy of a folder "
                     "would draw its noise again on other data; close this series and open another"
                 )
-            for file in result.values():
-                file.clear()
+            if result is not None:
+                result.clear()
             state = came.make(window, number)
             made_now = publish_night(options, window, state, target, number, came.names)
             write_result(options, target, made_now=made_now)

@@ -39,7 +39,7 @@ VERBS = {
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
     "run": (
-        ("night", "empty", "num_shards", "result_file", "lineage_file", "overwrite", *_INPUT),
+        ("night", "empty", "num_shards", "result_file", "overwrite", *_INPUT),
         "make one night: release what is new",
     ),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
@@ -106,12 +106,7 @@ class NightOptions(Options):
     result_file: NewFile | None = flag(
         "FILE", "how the night ended and what it has released, as JSON", type=WRITTEN
     )
-    lineage_file: NewFile | None = flag(
-        "FILE", "the night as events of OpenLineage, one JSON a line", type=WRITTEN
-    )
-    overwrite: bool = switch(
-        "replace a --result_file or --lineage_file of anything else; what is released never is"
-    )
+    overwrite: bool = switch("replace a --result_file of anything else; what is released never is")
 
 
 class EraseOptions(Options):

@@ -16,7 +16,7 @@ from dpbeam.cli.series_options import SeriesOptions
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, files_of, of_release
+from dpbeam.jobs.result import OUT_ALREADY, RELEASED, describe, file_of, of_release
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,9 +158,9 @@ def publish_night(
 
 
 def write_result(options: SeriesOptions, target: OutputTarget, *, made_now: bool) -> None:
-    """`--result_file` and `--lineage_file` of a night that is out; trouble is a warning."""
-    files = files_of(options.said)
-    if not files:
+    """`--result_file` of a night that is out; trouble is a warning."""
+    file = file_of(options.said)
+    if file is None:
         return
     from dpbeam.io.output import count_released, read_ledger, shards_named
 
@@ -171,11 +171,10 @@ def write_result(options: SeriesOptions, target: OutputTarget, *, made_now: bool
         shards = shards_named(target.prefix, ledger)
         known = of_release(ledger, target.ledger_path, shards, count_released(shards))
     except Exception as error:
-        warn(f"the output is complete, but {files[0].flag} cannot be written: {error}")
+        warn(f"the output is complete, but {file.flag} cannot be written: {error}")
         return
     status = RELEASED if made_now else OUT_ALREADY
-    for file in files:
-        file.tell(describe("series", options.said, status, ExitCode.DONE, **known))
+    file.tell(describe("series", options.said, status, ExitCode.DONE, **known))
 
 
 def _write_night(

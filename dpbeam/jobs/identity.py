@@ -10,7 +10,6 @@ from typing import Any
 #: Flags that change nothing of what is released, or only how a run is done. Any other flag is part of what a run is.
 OPERATIONAL = (
     *("quiet", "verbose", "config", "dry_run", "overwrite", "result_file", "not_private_counts"),
-    "lineage_file",
     *("checkpoint", "passes_per_job", "num_shards", "users_at_least", "budget", "charge_test_key"),
     *("input_names", "input_digests", "encrypt_intermediates", "allow_empty"),
 )

@@ -26,7 +26,7 @@ from dpbeam.jobs import files
 from dpbeam.jobs.charge import open_charge
 from dpbeam.jobs.engine import check_runner, is_local, local_threads, threads, use_stores
 from dpbeam.jobs.options import ReleaseOptions
-from dpbeam.jobs.result import files_of
+from dpbeam.jobs.result import file_of
 from dpbeam.jobs.uncharged import Uncharged
 from dpbeam.randomness import RunKey
 from dpbeam.room import available_memory
@@ -282,7 +282,8 @@ def _last_part(path: str) -> str:
 
 def _claim_result_file(options: ReleaseOptions, target: OutputTarget) -> None:
     """First of all, so that whatever comes next can be told there."""
-    for file in files_of(options.said):
+    file = file_of(options.said)
+    if file is not None:
         file.claim(options.said, target.extras)
 
 

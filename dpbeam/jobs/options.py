@@ -265,9 +265,6 @@ class OutputOptions(JobOptions):
     result_file: NewFile | None = flag(
         "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN
     )
-    lineage_file: NewFile | None = flag(
-        "FILE", "the run as events of OpenLineage, one JSON a line", type=WRITTEN
-    )
     input_names: str = flag(
         "HOW",
         "how the ledger names --input: base, the last part of what is given (default), full, or none",

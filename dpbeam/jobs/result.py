@@ -1,7 +1,6 @@
 """`--result_file FILE`: how a run ended and what it released, for programs, in public values alone.
 
-`--lineage_file FILE` tells the same as events (`lineage.py`); `result_file.py` says when a file is written. A release
-that is out already gets a file of the same form.
+`result_file.py` says when it is written. A release that is out already gets a file of the same form.
 
 An error goes into the file only where it is public: of data files it says no more than the flag, and of an unexpected
 fault no more than its kind, for what a library says of one may hold anything.
@@ -16,18 +15,15 @@ from typing import Any, TypeVar
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import NothingToDo, failure_in_own_words, find_input_error, run_command, warn
 from dpbeam.jobs.exit_codes import ExitCode
-from dpbeam.jobs.lineage import LineageFile
 from dpbeam.jobs.options import Options
 from dpbeam.jobs.result_file import FAILED, OUT_ALREADY, REFUSED, RELEASED, ResultFile
 from dpbeam.version import __version__
 
-__all__ = ["OUT_ALREADY", "RELEASED", "describe", "files_of", "of_release", "run_release"]
+__all__ = ["OUT_ALREADY", "RELEASED", "describe", "file_of", "of_release", "run_release"]
 
 O = TypeVar("O", bound=Options)
 FORM = 1
 _STATUS = {ExitCode.REFUSED: REFUSED, ExitCode.FAILED: FAILED}
-#: Flags of files that tell of the end.
-_FILES: dict[str, type[ResultFile]] = {"result_file": ResultFile, "lineage_file": LineageFile}
 #: Flags whose errors may name files that a pattern matches, or lines of them: these may follow the data.
 _OF_DATA = {
     *("--input", "--agents", "--domain", "--public_items", "--supplies"),
@@ -35,14 +31,14 @@ _OF_DATA = {
     *("--user_column", "--item_column", "--agent_column", "--value_column", "--demand_column"),
 }
 #: What is looked for on a command line that cannot be parsed.
-_GUESSED = (*_FILES, "output", "dataset", "release_id", "folder", "night")
+_GUESSED = ("result_file", "output", "dataset", "release_id", "folder", "night")
 #: What a result says of a release, by the names of the ledger.
 _OF_LEDGER = ("method", "accounting", "epsilon", "delta", "parameters")
 
 
-def files_of(said: Mapping[str, Any]) -> list[ResultFile]:
-    """Those that are to tell how the run has ended."""
-    return [said[name] for name in _FILES if name in said]
+def file_of(said: Mapping[str, Any]) -> ResultFile | None:
+    """The file that is to tell how the run has ended."""
+    return said.get("result_file")
 
 
 def describe(
@@ -117,47 +113,40 @@ def run_release(
     def run() -> int:
         options, beam_arguments = parse()
         said = options.said
-        for name, kind in _FILES.items():
-            if name in said:
-                said[name] = kind(said[name], said[name].flag, said[name].reads)
-                said[name].begin(command)
+        if "result_file" in said:
+            file = said["result_file"]
+            said["result_file"] = ResultFile(file, file.flag, file.reads)
         known.update(said)
         return body(options, beam_arguments)
 
     def ended(code: ExitCode, error: BaseException | None) -> None:
-        said = known or _guess(command, argv)
+        said = known or _guess(argv)
         said |= place(said)
-        files = files_of(said)
-        if not files or error is None or said.get("dry_run", False):
+        file = file_of(said)
+        if file is None or error is None or said.get("dry_run", False):
             return
         if isinstance(error, NothingToDo):
-            result = _existing(command, said, error.charge)
-            for file in files:
-                file.tell(result)
+            file.tell(_existing(command, said, error.charge))
             return
         told = _told(error, parsed=bool(known))
-        result = describe(command, said, _STATUS[code], code, error=told)
-        for file in files:
-            file.tell_end(said, result)
+        file.tell_end(said, describe(command, said, _STATUS[code], code, error=told))
 
     return run_command(command, run, verbose="--verbose" in argv, ended=ended)
 
 
-def _guess(command: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Of a command line that cannot be parsed: the files, and whether the run was to write any."""
+def _guess(argv: Sequence[str]) -> dict[str, Any]:
+    """Of a command line that cannot be parsed: the file, and whether the run was to write any."""
     said: dict[str, Any] = {name: True for name in ("dry_run", "overwrite") if f"--{name}" in argv}
     for number, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--")
         if name in _GUESSED and (equals or number + 1 < len(argv)):
             said[name] = value if equals else argv[number + 1]
-    for name, kind in _FILES.items():
-        if name in said:
-            try:
-                said[name] = kind(said[name], f"--{name}")
-                said[name].begin(command)
-            except InputError:  # which the command line has told
-                del said[name]
+    if "result_file" in said:
+        try:
+            said["result_file"] = ResultFile(said["result_file"], "--result_file")
+        except InputError:  # which the command line has told
+            del said["result_file"]
     return said
 
 
@@ -190,5 +179,5 @@ def _existing(command: str, said: Mapping[str, Any], charge: Mapping[str, float]
             shards = shards_named(prefix, ledger)
             released = of_release(ledger, ledger_path(prefix), shards, count_released(shards))
     except (OSError, ValueError) as error:
-        warn(f"{files_of(said)[0].flag}: the output '{prefix}' cannot be read: {error}")
+        warn(f"--result_file: the output '{prefix}' cannot be read: {error}")
     return describe(command, said, OUT_ALREADY, ExitCode.DONE, charge=charge, **released)

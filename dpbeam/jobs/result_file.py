@@ -13,55 +13,22 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import IO, Any, ClassVar
+from typing import Any
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.new_files import NewFile, check_not_output
 from dpbeam.jobs.console import warn
 
 _LARGEST = 64 << 20
+#: What every result of any version has.
+_MARKS = frozenset({"command", "outputs", "items_released"})
 RELEASED, OUT_ALREADY, REFUSED, FAILED = "released", "already_released", "refused", "failed"
 
 
 class ResultFile(NewFile):
-    """The file, and whether this run may write it.
+    """The file, and whether this run may write it."""
 
-    Attributes:
-      command, began: of the run, in UTC.
-      about: what its output is known by: `output` and, of a series, `night`.
-    """
-
-    #: What every result of any version has.
-    MARKS: ClassVar[frozenset[str]] = frozenset({"command", "outputs", "items_released"})
-    command: str
-    began: datetime
-    about: Mapping[str, Any]
     _ready = _replaces = False
-
-    def begin(self, command: str) -> None:
-        """A run of this command begins, whose file it is."""
-        self.command, self.began, self.about = command, datetime.now(timezone.utc), {}
-
-    def read(self, file: IO[str]) -> Any:
-        """What an earlier run has written, as `MARKS` has it. Raises ValueError on anything else."""
-        return json.load(file)
-
-    def replaceable(self, earlier: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
-        """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
-        if said.get("overwrite", False) or earlier.get("status", RELEASED) in (REFUSED, FAILED):
-            return True
-        for marks, names in (
-            (earlier.get("budget") or earlier, ("dataset", "release_id")),
-            (earlier.get("parameters") or {}, ("series", "night")),
-        ):
-            if all(name in said and marks.get(name) == said[name] for name in names):
-                return True
-        return False
-
-    def text(self, result: Mapping[str, Any]) -> str:
-        """What the file says of a result."""
-        return f"{json.dumps(result, indent=2)}\n"
 
     def claim(self, said: Mapping[str, Any], extras: Sequence[str] = ()) -> None:
         """Refuse a file that could not be written at the end, or that stands in the way.
@@ -73,10 +40,9 @@ class ResultFile(NewFile):
         Raises:
           InputError: naming the flag.
         """
-        self._know(said)
         check_not_output(self.flag, self, said["output"], extras)
         earlier = self._earlier()
-        if earlier is not None and not self.replaceable(earlier, said):
+        if earlier is not None and not _replaceable(earlier, said):
             raise InputError(
                 f"{self.flag}: '{self}' exists and tells of another release; pass --overwrite to replace it, "
                 "or another name"
@@ -98,7 +64,7 @@ class ResultFile(NewFile):
     def tell(self, result: Mapping[str, Any]) -> None:
         """The run has ended, and its output is as it is: trouble is a warning, and leaves no earlier result."""
         try:
-            self.write(self.text(result).encode(), overwrite=True)
+            self.write(f"{json.dumps(result, indent=2)}\n".encode(), overwrite=True)
         except (InputError, UnavailableError, OSError, ValueError) as error:
             warn(str(error) if isinstance(error, (InputError, UnavailableError)) else f"{self.flag}: {error}")
             with contextlib.suppress(OSError):
@@ -106,16 +72,12 @@ class ResultFile(NewFile):
 
     def tell_end(self, said: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """A run has released nothing, perhaps before the file was claimed."""
-        self._know(said)
         with contextlib.suppress(InputError):
             if not self._ready and "output" in said:
                 self.claim(said)
         earlier = self._earlier()
-        if self._ready if earlier is None else self.replaceable(earlier, said):
+        if self._ready if earlier is None else _replaceable(earlier, said):
             self.tell(result)
-
-    def _know(self, said: Mapping[str, Any]) -> None:
-        self.about = {name: said[name] for name in ("output", "night") if name in said}
 
     def _earlier(self) -> dict[str, Any] | None:
         """An earlier result; None where there is none, or something else."""
@@ -123,7 +85,20 @@ class ResultFile(NewFile):
             if not stat.S_ISREG(os.lstat(self).st_mode) or os.path.getsize(self) > _LARGEST:
                 return None
             with open(self, encoding="utf-8") as file:
-                values = self.read(file)
+                values = json.load(file)
         except (OSError, ValueError, RecursionError):
             return None
-        return values if isinstance(values, dict) and set(values) >= self.MARKS else None
+        return values if isinstance(values, dict) and set(values) >= _MARKS else None
+
+
+def _replaceable(earlier: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+    """Whether nobody misses an earlier result: it tells of no release, or of the same one."""
+    if said.get("overwrite", False) or earlier.get("status", RELEASED) in (REFUSED, FAILED):
+        return True
+    for marks, names in (
+        (earlier.get("budget") or earlier, ("dataset", "release_id")),
+        (earlier.get("parameters") or {}, ("series", "night")),
+    ):
+        if all(name in said and marks.get(name) == said[name] for name in names):
+            return True
+    return False

@@ -23,7 +23,7 @@ from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.jobs.job import COUNTS, Job
 from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
-from dpbeam.jobs.result import RELEASED, describe, files_of, of_release
+from dpbeam.jobs.result import RELEASED, describe, file_of, of_release
 from dpbeam.runners.allocator import give_back, keep_freed_memory
 from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
@@ -179,8 +179,9 @@ def _finish(job: Job[Any], paths: list[str], report: Report) -> None:
     """Say what was released; trouble here is a warning."""
     try:
         released = count_released(paths[:-1])
-        if files_of(job.options.said):
-            _write_result(job, paths, released)
+        file = file_of(job.options.said)
+        if file is not None:
+            file.tell(_result(job, paths, released))
         report(paths, released)
         job.say(f"ledger: {paths[-1]} (noise, thresholds and the proof of what was spent)")
         job.say(f"elapsed: {_duration(elapsed())}")
@@ -188,15 +189,13 @@ def _finish(job: Job[Any], paths: list[str], report: Report) -> None:
         warn(f"the output is complete, but its summary failed: {type(error).__name__}: {error}")
 
 
-def _write_result(job: Job[Any], paths: list[str], released: int) -> None:
+def _result(job: Job[Any], paths: list[str], released: int) -> dict[str, Any]:
     ledger = read_ledger(job.target.prefix)
     if ledger is None:
         raise ValueError(f"no ledger at '{job.target.prefix}'")
     released_now = of_release(ledger, paths[-1], paths[:-1], released)
     charge = job.charge.charged
-    result = describe(job.command, job.options.said, RELEASED, ExitCode.DONE, charge=charge, **released_now)
-    for file in files_of(job.options.said):
-        file.tell(result)
+    return describe(job.command, job.options.said, RELEASED, ExitCode.DONE, charge=charge, **released_now)
 
 
 def _progress(job: Job[Any], passes: int, rounds: int) -> Progress:

@@ -230,6 +230,7 @@ REFUSALS = [
     (["select", *JOB, "--insecure_test_key="], "--insecure_test_key must be hexadecimal"),
     (["top-k", *JOB, "--k=3", "--frobnicate"], "unknown flag"),
     (["select", *JOB, "--histogram=x"], "unknown flag --histogram"),
+    (["select", *JOB, "--lineage_file=x"], "unknown flag --lineage_file"),
     (["top-k", *JOB, "--k=3", "--histogram=x"], "unknown flag --histogram"),
     (["top-k", *JOB, "--k=3", "--public_domain"], "unknown flag --public_domain"),
     (

@@ -38,7 +38,6 @@ GOOD = {
     "synth": ["--users=5", "--items=5"],
     "evaluate run": ["experiment.yaml"],
     "series": ["open", "--folder=series", "--nights=2", *BUDGET],
-    "series lineage_file": ["run", "--folder=opened", "--night=1", "--input=pairs.csv", *JOB[1:3]],
     "series result_file": ["run", "--folder=opened", "--night=1", "--input=pairs.csv", *JOB[1:3]],
 }
 #: Prefixes that nothing is written to.
