@@ -19,8 +19,7 @@ from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
 from dpbeam.cli import COMMANDS
-from dpbeam.review.pdf import find_chromium
-from tests.support.chromium import DESK, PHONE, Chromium
+from tests.support.chromium import DESK, PHONE, Chromium, find_chromium
 from tests.support.examples import ROOT
 
 PAGES = runpy.run_path(str(ROOT / "scripts" / "_site" / "pages.py"))

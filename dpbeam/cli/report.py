@@ -17,7 +17,6 @@ class ReportOptions(Options):
 
     ledger: str | None = flag("LEDGER", "PREFIX.ledger.json of a run", type=READ, nargs="?", positional=True)
     output: NewFile | None = flag("FILE", "the page (default: PREFIX.report.html)", type=WRITTEN)
-    pdf: NewFile | None = flag("FILE", "the page as PDF too; needs Chromium", type=WRITTEN)
     prepared_by: str = flag("NAME", "who prepares the report; beside the first signature", value="")
     contents: bool = switch("read the output too: digests and number of rows")
     ledger_alone: bool = switch("do not look for the output")
@@ -42,7 +41,6 @@ def main(options: ReportOptions) -> int:
     from dpbeam.io.paths import is_local, local_path
     from dpbeam.io.released import check_outputs, read_and_check, refutation
     from dpbeam.review.page import render
-    from dpbeam.review.pdf import print_to_pdf
 
     prefix = local_path(path, "LEDGER").removesuffix(LEDGER_SUFFIX)
     if options.output is None and not is_local(prefix):
@@ -51,12 +49,7 @@ def main(options: ReportOptions) -> int:
     page_file = (
         options.output if options.output is not None else NewFile(f"{prefix}.report.html", "--output", [path])
     )
-    pdf_file = options.pdf
-    files = [page_file] if pdf_file is None else [page_file, pdf_file]
-    for file in files:
-        file.check(overwrite=overwrite)
-    if pdf_file is not None:
-        pdf_file.check_apart(page_file)
+    page_file.check(overwrite=overwrite)
     text, ledger, statements = read_and_check(path)
     if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=options.contents)
@@ -65,11 +58,8 @@ def main(options: ReportOptions) -> int:
         return ExitCode.FAILED
     name = os.path.basename(prefix)
     page = render(text, ledger, statements, name=name, prepared_by=options.prepared_by)
-    printed = None if pdf_file is None else print_to_pdf(page)
     page_file.write(page.encode("utf-8"), overwrite=overwrite)
-    if pdf_file is not None and printed is not None:
-        pdf_file.write(printed, overwrite=overwrite)
     if not ledger.private:
         warn("NOT PRIVATE: the run had a fixed key, and the report says so")
-    options.say("report: " + ", ".join(files))
+    options.say(f"report: {page_file}")
     return 0

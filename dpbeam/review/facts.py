@@ -1,4 +1,4 @@
-"""A ledger as the facts of a report: what it says in words, tables and figures, of any kind of ledger.
+"""A ledger as the facts of a report: what it says in words and tables, of any kind of ledger.
 
 Events describe themselves: their name, fields and docstring make their row, so a new kind of event needs no change
 here. Nothing is added that is not in the ledger or a function of it.
@@ -15,9 +15,7 @@ from typing import Any
 
 from dpbeam.accounting.events import ComposedEvent, Event, leaves
 from dpbeam.accounting.ledger import ADD_REMOVE_ONE_USER, REPLACE_ONE_AGENT, Ledger
-from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.families.registry import family_of
-from dpbeam.review.chart import Curve, draw, key
 from dpbeam.review.families import calibrated_anew
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selection.report import PROBABILITIES, plan_report
@@ -63,14 +61,10 @@ class Keeping:
     """Keep probabilities of a selection beside the limit of any algorithm.
 
     Attributes:
-      chart: an SVG element.
-      legend: (SVG element, name) of every line.
-      head, rows: the same as a table, users needed for each probability.
+      head, rows: a table of the users needed for each probability.
       epsilon, delta: of the selection.
     """
 
-    chart: str
-    legend: tuple[tuple[str, str], ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     epsilon: str
@@ -160,19 +154,7 @@ def keeping(ledger: Ledger) -> Keeping | None:
 
 def _keeping(plan: SelectionPlan) -> Keeping:
     report = plan_report(plan)
-    epsilon, delta = report["epsilon"], report["delta"]
     limit = report["limit_of_any_algorithm"]
-    curves = [
-        Curve(_of_items(row["items_per_user"]), _chance(plan, row["items_per_user"]), f"line{index}")
-        for index, row in enumerate(report["users_needed"])
-    ]
-    curves.append(
-        Curve(
-            "limit of any algorithm",
-            lambda users: float(release_probability_limit(users, epsilon, delta)),
-            "limit",
-        )
-    )
     columns = [f"users_{p:g}" for p in PROBABILITIES]
     needed = [
         ("limit of any algorithm", *(f"{limit[name]:,}" for name in columns)),
@@ -181,27 +163,8 @@ def _keeping(plan: SelectionPlan) -> Keeping:
             for row in report["users_needed"]
         ),
     ]
-    reached = [row[columns[-1]] for row in report["users_needed"] if row[columns[-1]] is not None]
-    most = max(10, 2 * max([*reached, limit[columns[-1]]]))
-    half = columns[PROBABILITIES.index(0.5)]
-    description = (
-        "Probability that an item is released, by the number of users that hold it. In half of all runs: "
-        + (
-            "; ".join(
-                f"{_of_items(r['items_per_user'])}, {_users(r[half])}{'' if r[half] is None else ' users'}"
-                for r in report["users_needed"]
-            )
-            + f"; no algorithm with fewer than {limit[half]:,}. The table below has the numbers."
-        )
-    )
-    chart = draw(curves, most, title="Probability of release", description=description)
     head = ("held by", *(f"{100 * p:g} %" for p in PROBABILITIES))
-    legend = tuple((key(curve.style), curve.name) for curve in curves)
-    return Keeping(chart, legend, head, tuple(needed), number(epsilon), number(delta))
-
-
-def _chance(plan: SelectionPlan, degree: int) -> Any:
-    return lambda users: plan.keep_probability(users, degree)
+    return Keeping(head, tuple(needed), number(report["epsilon"]), number(report["delta"]))
 
 
 def _of_items(count: int) -> str:

@@ -38,7 +38,6 @@ def render(
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
     )
-    keeping = facts.keeping(ledger)
     contents = any(statement.name == "contents" and statement.holds for statement in statements)
     values: dict[str, Any] = {
         "name": name,
@@ -53,9 +52,7 @@ def render(
         "rounds": facts.rounds(ledger.events),
         "stages": facts.stages(ledger.events),
         "glossary": facts.glossary(ledger.events),
-        "keeping": keeping,
-        "chart": Markup("" if keeping is None else keeping.chart),
-        "legend": [] if keeping is None else [(Markup(svg), label) for svg, label in keeping.legend],
+        "keeping": facts.keeping(ledger),
         "settings": facts.settings(ledger.parameters),
         "weaknesses": [_inline(text) for text in known_weaknesses()],
         "version": __version__,

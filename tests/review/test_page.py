@@ -97,14 +97,6 @@ class TestStructure:
             for row in table.find("tbody"):
                 assert row[0].tag == "th" and row[0].get("scope") == "row" and len(row) == width
 
-    def test_the_chart_speaks(self, root):
-        (chart,) = [n for n in root.iter("svg") if n.get("role") == "img"]
-        title, text = chart[0], chart[1]
-        assert (title.tag, text.tag) == ("title", "desc")
-        assert chart.get("aria-labelledby") == f"{title.get('id')} {text.get('id')}"
-        assert "no algorithm with fewer than" in text.text
-        assert all(n.get("aria-hidden") for n in root.iter("svg") if n is not chart)
-
     def test_nothing_is_loaded_or_run(self, page, root):
         tags = {node.tag for node in root.iter()}
         assert not tags & {"script", "img", "link", "iframe", "object", "form", "input", "video", "audio"}
@@ -147,7 +139,7 @@ class TestColours:
         for behind in ("page", "panel"):
             for name in ("text", "soft", "link", "good", "bad", "open"):
                 assert contrast(name, behind) >= 4.5, (name, behind)
-        for name in ("rule", "line0", "line1", "line2", "limit"):
+        for name in ("rule",):
             assert contrast(name, "page") >= 3, name
 
 
@@ -172,9 +164,7 @@ class TestHostile:
     def test_strings_stay_text(self):
         page = page_of(self.hostile(), name=HOSTILE, prepared_by=HOSTILE)
         root = tree(page)
-        assert {n.tag for n in root.iter()} == {n.tag for n in tree(page_of(ledger_of())).iter()} - {
-            *("figure", "figcaption", "svg", "path", "desc", "text")
-        }
+        assert {n.tag for n in root.iter()} == {n.tag for n in tree(page_of(ledger_of())).iter()}
         assert "<script" not in page and "<img" not in page and "49" not in text_of(root.find("body/header"))
         assert page.count("&lt;script&gt;alert(1)") >= 12
         assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ud800]", page)
@@ -275,10 +265,9 @@ class TestContents:
         assert len(list(root.iter("table"))) >= 5
 
     @pytest.mark.parametrize("method", selectors())
-    def test_every_selector_has_its_curve(self, method, monkeypatch):
-        monkeypatch.setattr("dpbeam.review.chart._POINTS", 12)
+    def test_every_selector_says_what_is_released(self, method):
         page = page_of(ledger_of(method, max_items=8))
-        assert 'role="img"' in page and len(tree(page)) == 2
+        assert 'id="keeping"' in page and len(tree(page)) == 2
 
     def test_top_k(self):
         plan = plan_topk(TopKConfig(1.0, 1e-6, 10, mechanism="cdp-peel", noisy_counts=True))
@@ -297,9 +286,9 @@ class TestContents:
         ledger = replace(ledger_of(), method="top-k", events=plan.event, parameters=parameters)
         page = page_of(ledger)
         verdicts = {s.name: s.holds for s in check_ledger(ledger.to_json())[1]}
-        assert all(verdicts.values()) and 'role="img"' in page and "Peeling" in page
+        assert all(verdicts.values()) and 'id="keeping"' in page and "Peeling" in page
         other = replace(ledger, parameters={**parameters, "k": 11})
-        assert 'role="img"' not in page_of(other), "a curve of other noise than the ledger's"
+        assert 'id="keeping"' not in page_of(other), "probabilities of other noise than the ledger's"
 
 
 def test_pages_of_a_series_say_what_has_the_budget():

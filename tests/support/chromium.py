@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -12,10 +13,33 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dpbeam.review.pdf import chromium_flags, find_chromium
-
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
 DESK = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+_NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "chromium-headless-shell",
+)
+
+
+def find_chromium() -> str | None:
+    """The first Chromium on the PATH; the environment's DPBEAM_CHROMIUM goes before."""
+    named = os.environ.get("DPBEAM_CHROMIUM")
+    return next((path for name in filter(None, (named, *_NAMES)) if (path := shutil.which(name))), None)
+
+
+def chromium_flags(folder: str) -> list[str]:
+    """For a run that leaves nothing behind and asks nothing of the network.
+
+    The superuser has no sandbox of Chromium's to be in; the page runs no script, and its policy loads nothing.
+    """
+    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    quiet = ["--disable-gpu", "--disable-extensions", "--disable-background-networking", "--no-first-run"]
+    return [*sandbox, *quiet, "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile"]
 
 
 class Chromium:
