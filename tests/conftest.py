@@ -70,7 +70,6 @@ LONGEST = [
     "test_resume",
     "test_matrix",
     "test_image",
-    "test_kubernetes",
 ]
 
 

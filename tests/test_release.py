@@ -11,7 +11,6 @@ from dpbeam import __version__
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = '__version__ = "2.3.4"\n'
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n{news}## [2.3.4] - {date}\n\n- News.\n"
-TAGS = "images:\n  - name: a\n    newTag: {}\n  - name: b\n    newTag: 2.3.4\n"
 
 
 def git(folder, *arguments):
@@ -35,7 +34,6 @@ def tree(tmp_path):
         "dpbeam/version.py": VERSION,
         "CITATION.cff": "cff-version: 1.2.0\nversion: 2.3.4\n",
         "CHANGELOG.md": CHANGELOG.format(news="", date="2026-11-23"),
-        "configs/kubernetes/a/kustomization.yaml": TAGS.format("2.3.4"),
         "scripts/lock": "#!/bin/sh\nexit 7\n",
         "scripts/release": (ROOT / "scripts" / "release").read_text(),
     }
@@ -72,11 +70,6 @@ def test_what_is_ready_goes_on_to_the_locks(tree):
         ("dpbeam/version.py", '__version__ = "2.4.0.dev1"\n', "dpbeam/version.py holds no version X.Y.Z"),
         ("dpbeam/version.py", '__version__ = "2.3.5"\n', "CITATION.cff is of another version than 2.3.5"),
         ("CITATION.cff", "version: 2.3.40\n", "CITATION.cff is of another version than 2.3.4"),
-        (
-            "configs/kubernetes/a/kustomization.yaml",
-            TAGS.format("2.3.3"),
-            "configs/kubernetes/a/kustomization.yaml is of another version than 2.3.4",
-        ),
         (
             "CHANGELOG.md",
             CHANGELOG.format(news="- More.\n\n", date="2026-11-23"),

@@ -6,8 +6,7 @@ is left of that contract: ask the engine's provision service for options and add
 (a pickled main session, for callers that use one), and run Beam's own SDK harness. Two rules keep machines clean:
 the worker ends when the engine that started it is gone, also after `kill -9`, and it removes its folder.
 
-An engine calls it with `--id=... --provision_endpoint=...` and, depending on its version, further addresses. With
-`--pool_port` it serves workers instead (`dpbeam.runners.pool`): a sidecar, for `--environment_type=EXTERNAL`.
+An engine calls it with `--id=... --provision_endpoint=...` and, depending on its version, further addresses.
 """
 
 from __future__ import annotations
@@ -55,10 +54,6 @@ _STAGED = "staged"  # the folder name that Beam's harness looks into
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker until the engine ends it; returns the exit code."""
     args = make_parser().parse_known_args(sys.argv[1:] if argv is None else argv)[0]
-    if args.pool_port is not None:
-        from dpbeam.runners.pool import serve
-
-        return serve(args.pool_port, [sys.executable, "-m", "dpbeam.runners"])
     if args.id is None or args.provision_endpoint is None:
         print("dpbeam worker: started by hand; an engine starts it with --id and --provision_endpoint")
         return 2
@@ -129,7 +124,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dpbeam-worker", description=__doc__.splitlines()[0])
     for flag in ("id", "provision_endpoint", "control_endpoint", "logging_endpoint", "artifact_endpoint"):
         parser.add_argument(f"--{flag}")
-    parser.add_argument("--pool_port", type=int, help="serve workers on this port of loopback")
     return parser
 
 

@@ -18,5 +18,3 @@ AIRFLOW_VERSION=3.3.2      # PyPI: apache-airflow-core; what goes with it: airfl
 DAGSTER_VERSION=1.13.29    # PyPI: dagster; dagster.txt
 OPENDP_VERSION=0.16.0      # PyPI: opendp[polars]; opendp.txt
 TUMULT_VERSION=0.21.0      # PyPI: tmlt.analytics; tumult.txt
-FLINK_OPERATOR_VERSION=1.10.0 # Maven: flink-kubernetes-operator-api
-KUSTOMIZE_VERSION=5.7.1    # Go module sigs.k8s.io/kustomize/kustomize/v5

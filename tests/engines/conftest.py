@@ -40,7 +40,6 @@ from tests.support.stores import (
     azurite,
     free_port,
     hadoop,
-    operator_schema,
     quiet_ports,
     running,
     s3_server,
@@ -81,7 +80,7 @@ _SPARK_OPENS = (
 
 
 _REAL = {"engine", "rounds_job", "flink_cluster", "spark_cluster", "pyspark_cluster"}
-_STORES = {"s3_store", "azure_store", "hdfs_store", "yarn_on_hdfs", "object_store", "kubernetes_tools"}
+_STORES = {"s3_store", "azure_store", "hdfs_store", "yarn_on_hdfs", "object_store"}
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -209,11 +208,10 @@ def _fetch(script: str) -> str:
             "spark": options.spark_jar,
             "hdfs": hadoop,
             "yarn": yarn,
-            "kubernetes": operator_schema,
         }
         made = fetched[script](cache)
         if not os.path.exists(made) and shutil.which("mvn") is None:
-            _refuse("needs Maven, to build the job servers and to fetch Hadoop and a schema once")
+            _refuse("needs Maven, to build the job servers and to fetch Hadoop once")
     argv = [str(ROOT / "scripts" / script), *([] if script == "prism" else ["fetch"])]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
     if done.returncode:
@@ -321,13 +319,6 @@ def yarn_on_hdfs(hdfs_store, tmp_path_factory) -> Iterator[Store]:
     store.finding = {"HADOOP_CONF_DIR": str(folder / "cache" / "run" / f"yarn-{port}" / "conf")}
     with running(store, options.cache_folder(), folder):
         yield store
-
-
-@pytest.fixture(scope="session")
-def kubernetes_tools() -> tuple[pathlib.Path, pathlib.Path]:
-    """The schema of a FlinkDeployment, and kustomize."""
-    schema, kustomize = _fetch("kubernetes").splitlines()
-    return pathlib.Path(schema), pathlib.Path(kustomize)
 
 
 @pytest.fixture(scope="session")

