@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -32,10 +32,10 @@ from dpbeam.accounting.coins import BitCurve, CoinCurve, CoinNoise, WeightCurve
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import FilteredNoise, NoiseSpec, NotStatedError, StatedNoise
+from dpbeam.accounting.noise import FilteredNoise, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.peeling_gdp import peeling_mu
-from dpbeam.accounting.threshold import NovelWeight, item_allowance, novel_threshold
+from dpbeam.accounting.threshold import NovelWeight, ReleaseTest, item_allowance, novel_threshold
 
 TOLERANCE = 1e-12  # relative, for rounding where a stated value is recomputed
 LARGEST_CAPS = "largest admitted"
@@ -164,6 +164,10 @@ class Event:
                 f"{describe(self)} does not say for how many items of a user it is calibrated"
             )
         return self.noise.admits(items, weight)
+
+    def release_tests(self) -> dict[int, ReleaseTest]:
+        """The tests that the event pays for, by the noisy round whose numbers they come after."""
+        return {}
 
     def check(self, noises: Mapping[int, StatedNoise]) -> None:
         """Recompute what the noise of the rounds requires.
@@ -513,6 +517,9 @@ class ThresholdEvent(_Threshold):
     def noisy_rounds(self) -> tuple[int, ...]:
         return (self.round,)
 
+    def release_tests(self) -> dict[int, ReleaseTest]:
+        return {self.round: ReleaseTest(self.threshold)}
+
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         return (items <= self.max_items) & (weight <= 1.0)
 
@@ -563,6 +570,9 @@ class _Checkpoints(_Threshold):
     @property
     def noisy_rounds(self) -> tuple[int, ...]:
         return tuple(range(1, len(self.coefficients) + 1))
+
+    def release_tests(self) -> dict[int, ReleaseTest]:
+        return dict(zip(self.noisy_rounds, map(ReleaseTest, self.thresholds, self.coefficients)))
 
     def crossing(self, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         """Union bound over the checkpoints, for one item that nobody else holds: float64 of the shape of `weight`."""
@@ -837,6 +847,43 @@ def leaves(event: Event | ComposedEvent) -> list[Event]:
     if type(event) is not ComposedEvent:
         return [event]
     return [leaf for part in event.parts for leaf in leaves(part)]
+
+
+def check_stated(event: ComposedEvent, mechanisms: Iterable[Event]) -> None:
+    """Hold what a program does against what its ledger will state.
+
+    Args:
+      mechanisms: each stands in the composition, and as often as here.
+
+    Raises:
+      NoiseMismatchError: one does not.
+    """
+    stated = leaves(event)
+    for mechanism in mechanisms:
+        if mechanism not in stated:
+            raise NoiseMismatchError(f"the events do not state {describe(mechanism)}")
+        stated.remove(mechanism)
+
+
+def check_choices(event: ComposedEvent, epsilon0: float, rounds: int, rate: float) -> None:
+    """Hold noisy choices of an item, of which a run makes one series, against what its ledger will state.
+
+    Args:
+      epsilon0: bounded range of one choice; rounds: their number.
+      rate: probability with which a user takes part in them.
+
+    Raises:
+      NoiseMismatchError: the composition states other choices, none, or two series of them.
+    """
+    stated = [
+        (leaf.epsilon0, getattr(leaf, "rounds", None), getattr(leaf, "rate", 1.0))
+        for leaf in leaves(event)
+        if hasattr(leaf, "epsilon0")
+    ]
+    if stated != [(epsilon0, rounds, rate)]:
+        raise NoiseMismatchError(
+            f"the events state choices (range, number, rate) {stated}, the plan makes {(epsilon0, rounds, rate)}"
+        )
 
 
 def event_to_dict(event) -> dict:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,6 +80,18 @@ def novel_threshold(
         t = np.arange(start, stop, dtype=np.float64)
         best = max(best, _chunk_maximum(noise, delta, t, novel_linf))
     return math.nextafter(best, math.inf)
+
+
+class ReleaseTest(NamedTuple):
+    """How items are released after a noisy round.
+
+    Attributes:
+      threshold: items are released whose number reaches it; None: the round adds to the number and tests nothing.
+      coefficient: the number grows by so much for each unit of the round's noisy weight.
+    """
+
+    threshold: float | None
+    coefficient: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
 from dpbeam.counts.listed import ListedCounts
-from dpbeam.counts.selection import CountNoises
+from dpbeam.counts.selection import COUNT_DEVIATION, CountNoises
 from dpbeam.kernels.columns import Columns
-from dpbeam.selection.ledger import COUNT_DEVIATION
 from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 
 

@@ -37,6 +37,8 @@ from dpbeam.kernels.shards import Shard
 NOISY_COUNT, DEVIATION = "noisy_count", "noisy_count_sd"
 NUMBER_TYPES = {NOISY_COUNT: pa.int64()}
 USERS_PER_WEIGHT = "users per weight"
+#: In the parameters of a ledger: what a noisy count's deviation is a multiple of.
+COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.accounting.noise import NotStatedError, StatedNoise
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.accounting.zcdp import ZCDPFilter
 from dpbeam.engine.binding import OTHER_DATA, Bind, digest_of
 from dpbeam.errors import InputError
@@ -290,6 +291,13 @@ class Program(ABC):
         program says less: a weight of 1 to every item that is kept of a user.
         """
         return Touches.of((self.cap, 1.0))
+
+    def release_test(self, trip: int) -> ReleaseTest | None:
+        """What decides on this trip which items are released, as its events state it; None: no sum of noisy weights.
+
+        A plan holds it against the events of the trip's round.
+        """
+        return None
 
     def noises(self) -> list[StatedNoise]:
         """The noise of all rounds, in their order: that of items, and that of the hub; a filter stands once."""

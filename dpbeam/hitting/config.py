@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.budget import Budget, check_share
-from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, leaves
+from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, check_choices
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import SelectionConfig
@@ -69,7 +69,7 @@ class HittingSetPlan:
       composition: the one in use: "first-hit", or one of `plan_topk`.
       ranges: composition -> the range that it leaves; for "first-hit" at `rate`, or at the best rate if not in use.
 
-    Raises: ValueError where the events do not state what is done.
+    Raises: NoiseMismatchError where the events do not state what is done.
     """
 
     config: HittingSetConfig
@@ -81,13 +81,7 @@ class HittingSetPlan:
     ranges: dict[str, float]
 
     def __post_init__(self) -> None:
-        choices = (event for event in leaves(self.event) if hasattr(event, "epsilon0"))
-        stated = [(e.epsilon0, getattr(e, "rounds", None), getattr(e, "rate", 1.0)) for e in choices]
-        made = (self.epsilon0, self.config.k, self.rate)
-        if stated != [made]:
-            raise ValueError(
-                f"the events state choices (range, number, rate) {stated}, the plan makes {made}"
-            )
+        check_choices(self.event, self.epsilon0, self.config.k, self.rate)
 
 
 def default_share(k: int, epsilon: float) -> float:

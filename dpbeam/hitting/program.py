@@ -16,15 +16,16 @@ trips is a function of settings alone, and a round chooses whether or not anybod
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting.events import check_choices, check_stated, leaves
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import Gathered, gather, histogram
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
-from dpbeam.hitting.config import HittingSetPlan
 from dpbeam.hitting.cover import Choose, Cover, next_item, peel
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns, narrow
@@ -34,6 +35,9 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import KeyedBits, RunKey, prf_bits
 from dpbeam.randomness.discrete import coins, gumbel_peel
 from dpbeam.topk.program import ITEM, RANK
+
+if TYPE_CHECKING:
+    from dpbeam.hitting.config import HittingSetPlan
 
 #: Pairs of which one worker holds what is left after restriction: 2 or 4 bytes each and 8 a set, 1 GB in all, which is
 #: what a worker with a shard needs.
@@ -71,6 +75,7 @@ class HittingSetProgram(Extended):
 
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be taken for public.
+      NoiseMismatchError: the plan's events do not state what is done.
     """
 
     output = "hub"
@@ -84,6 +89,8 @@ class HittingSetProgram(Extended):
         if plan.selection is not None:
             counting = CountedProgram(plan.selection.program)
         super().__init__(counting)
+        check_choices(plan.event, plan.epsilon0, plan.config.k, plan.rate)
+        check_stated(plan.event, [] if plan.selection is None else leaves(plan.selection.event))
         self.plan, self.domain, self.gather = plan, domain, gather
         self.trips = counting.trips + (1 if gather else plan.config.k)
         wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}

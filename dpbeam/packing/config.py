@@ -20,11 +20,10 @@ from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
 from dpbeam.errors import InputError, param, template_of
 from dpbeam.kernels.grid import UNITS
-from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WEIGHT_BITS
+from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WHOLE, sensitivity_of
 from dpbeam.packing.prices import price_bits
 
 #: The whole filter, in the unit of shares and of averaging weights.
-WHOLE = 1 << WEIGHT_BITS
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/explanation/noise.md, Proposition 4).
 _GRID_SLACK = 2.0**-24
 _LARGEST_DRAW = NOISE_KINDS["gaussian"].largest  # deviations
@@ -375,19 +374,6 @@ class PackingPlan:
         }
 
 
-def sensitivity_of(market: Market, max_resources: int | None) -> float:
-    """l2-sensitivity of the total demand when the row of one agent is replaced, rounded up.
-
-    Both rows lie in the box of the limits, so their difference is at most its diagonal; with at most K resources
-    each, the difference has at most 2 K entries.
-    """
-    limits = sorted((int(limit) for limit in market.limits), reverse=True)
-    if max_resources is not None:
-        limits = limits[: 2 * max_resources]
-    square = sum(limit * limit for limit in limits)
-    return math.nextafter(math.sqrt(square), math.inf) / (1 << GRID_BITS)
-
-
 def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     """Calibrate; `PackingPlan.check_supply` says whether the market can be served.
 
@@ -395,7 +381,7 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
       InputError: prices or noise would leave the fixed point: far too small a supply or budget.
     """
     sigma = gaussian_sigma(config.epsilon, config.delta)
-    noise = FilteredNoise(sigma, sensitivity_of(market, config.max_resources_per_agent))
+    noise = FilteredNoise(sigma, sensitivity_of(market.limits, config.max_resources_per_agent))
     plan = PackingPlan(config, market, noise)
     try:
         _ = plan.price_bits

@@ -33,12 +33,13 @@ class Pack(Family):
         return Recalibrated(plan.event, stated=plan.public_parameters())
 
     def sensitivity_needed(self, ledger: Ledger) -> float:
-        from dpbeam.packing.config import PackingConfig, sensitivity_of
+        from dpbeam.packing.config import PackingConfig
+        from dpbeam.packing.market import sensitivity_of
 
         most = ledger.parameters["max_resources_per_agent"]
         # The settings refuse what is no bound.
         config = PackingConfig(ledger.epsilon, ledger.delta, max_resources_per_agent=most)
-        return sensitivity_of(_market(ledger), config.max_resources_per_agent)
+        return sensitivity_of(_market(ledger).limits, config.max_resources_per_agent)
 
     def report(self, plan: PackingPlan) -> dict[str, Any]:
         from dpbeam.packing.report import packing_report

@@ -8,6 +8,7 @@ numbers in any order, on any machine, for any division of the agents into blocks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from dpbeam.randomness import fingerprints
 GRID_BITS = 22  # a float32 holds multiples of 2^-22 in [0, 1]
 #: Prices sum to at most 2^31 units, so that a bundle costs at most 2^53 of the product's.
 PRICE_BITS = 31
-WEIGHT_BITS = 40  # rounds are weighed by multiples of 2^-40 that add up to at most one
+WHOLE = 1 << 40  # what the weights of rounds add up to at most, in multiples of 2^-40
 MAX_AGENTS = 1 << 31  # of demand one each: a sum below 2^53
 MAX_RESOURCES = 1_000
 VALUE, DEMAND = "value", "demand"
@@ -31,6 +32,23 @@ VALUE, DEMAND = "value", "demand"
 _ONE = 1 << GRID_BITS
 _CELLS = 1 << 17  # of demands at work: a megabyte, which stays in the cache
 _ROUNDS = 256  # at once, in `allocate`
+
+
+def sensitivity_of(limits: np.ndarray, max_resources: int | None) -> float:
+    """l2-sensitivity of the total demand when the row of one agent is replaced, rounded up.
+
+    Both rows lie in the box of the limits, so their difference is at most its diagonal; with at most K resources
+    each, the difference has at most 2 K entries.
+
+    Args:
+      limits: (m,) int64, the largest demand of each resource, units of 2^-22.
+      max_resources: K; None: all.
+    """
+    largest = sorted(map(int, limits), reverse=True)
+    if max_resources is not None:
+        largest = largest[: 2 * max_resources]
+    square = sum(limit * limit for limit in largest)
+    return math.nextafter(math.sqrt(square), math.inf) / (1 << GRID_BITS)
 
 
 def demand_units(demands: np.ndarray, factors: np.ndarray, limits: np.ndarray | None = None) -> np.ndarray:
@@ -124,7 +142,7 @@ class Rows:
         shares = np.zeros(len(self))
         price = np.ascontiguousarray(prices.T.astype(np.float64))
         weight = weights.astype(np.float64)
-        factor = factors / float(1 << WEIGHT_BITS)
+        factor = factors / float(WHOLE)
         whole = float(weights.sum())
         for part, values, demands in self._parts(max(256, _CELLS * 8 // _ROUNDS) * self.demands.shape[1]):
             got = np.zeros(len(values))

@@ -16,8 +16,8 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import check_numbers
-from dpbeam.packing.config import WHOLE, Market, PackingPlan, Resource
-from dpbeam.packing.market import Rows, demand_units, value_units
+from dpbeam.packing.config import Market, PackingPlan, Resource
+from dpbeam.packing.market import WHOLE, Rows, demand_units, value_units
 from dpbeam.packing.program import FACTORS, ROUND_PRICES, ROUND_WEIGHTS, ROUNDS
 
 METADATA_KEY = b"dpbeam packing"

@@ -11,19 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.engine.program import Decided, Draw, Keys, Program
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNIT_BITS, UNITS
 from dpbeam.kernels.pairs import Block
-from dpbeam.packing.config import WHOLE, PackingPlan
-from dpbeam.packing.market import GRID_BITS, Rows, allocation_batch
+from dpbeam.packing.market import GRID_BITS, WHOLE, Rows, allocation_batch, sensitivity_of
 from dpbeam.packing.prices import prices_of, step
+
+if TYPE_CHECKING:
+    from dpbeam.packing.config import PackingPlan
 
 PRICES, ROUND_PRICES, ROUND_WEIGHTS, ROUNDS, FACTORS = (
     "prices",
@@ -40,6 +43,9 @@ class PackingProgram(Program):
 
     Broadcast of every round: the prices of the next one. Of the last: the prices and weights of the rounds that count,
     and the factors of the resources.
+
+    Raises:
+      NoiseMismatchError: the plan's noise is for a smaller sensitivity than the market's.
     """
 
     norm, cap, weight_grid, output = "l2", 1, 1.0, "blocks"
@@ -50,6 +56,8 @@ class PackingProgram(Program):
         self.trips = plan.rounds_limit
         self.reply_columns = {}
         config, market = plan.config, plan.market
+        if plan.noise.sensitivity < sensitivity_of(market.limits, config.max_resources_per_agent):
+            raise NoiseMismatchError("the noise does not protect the demand of one agent")
         self._largest, self._bits = plan.largest_price, plan.price_bits
         self._target = math.floor(plan.target * UNITS)
         self._supply = math.floor(market.supply * UNITS)

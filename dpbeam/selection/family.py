@@ -59,9 +59,10 @@ def config_of_ledger(
     Raises:
       InputError, TypeError: they are none.
     """
+    from dpbeam.counts.selection import COUNT_DEVIATION
     from dpbeam.selection.config import SelectionConfig
     from dpbeam.selection.known import KNOWN, ONLY_NEW
-    from dpbeam.selection.ledger import COUNT_DEVIATION, OTHERS_DEVIATION
+    from dpbeam.selection.ledger import OTHERS_DEVIATION
 
     apart = ("account", "input", "output", KNOWN, ONLY_NEW, COUNT_DEVIATION, OTHERS_DEVIATION)
     values = {name: value for name, value in parameters.items() if name not in apart}

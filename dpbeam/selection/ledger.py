@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, run_ledger
+from dpbeam.counts.selection import COUNT_DEVIATION
 from dpbeam.selection.known import known_parameters
 from dpbeam.selection.plan import SelectionPlan
 
-#: Of the parameters: what a noisy count's deviation is a multiple of.
-COUNT_DEVIATION = "noisy_count_sd_per_sqrt_item"
 #: Of the parameters: the deviation of the number of users that hold nothing of the output.
 OTHERS_DEVIATION = "others_sd"
 

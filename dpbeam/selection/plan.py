@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from dpbeam.accounting.accountant import account
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.release import Others
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountingSelection, CountNoises, count_noises
@@ -24,9 +26,11 @@ from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.grid import UNITS
-from dpbeam.selection.config import SelectionConfig
-from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
 from dpbeam.selectors.floor import Floored
+
+if TYPE_CHECKING:
+    from dpbeam.selection.config import SelectionConfig
+    from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
 LARGEST_DRAW = 2.0**62 / UNITS
@@ -68,6 +72,37 @@ def check_touches(program: Program, event: ComposedEvent) -> None:
                 )
 
 
+def check_tests(program: Program, event: ComposedEvent) -> None:
+    """Hold the numbers that a program compares with thresholds, and the thresholds, against the events that pay for it.
+
+    Raises:
+      NoiseMismatchError: on a trip no event pays for the test, or for one with a higher threshold.
+    """
+    stated = {round: test for leaf in leaves(event) for round, test in leaf.release_tests().items()}
+    for trip in range(program.trips):
+        noise = program.noise(trip)
+        if noise is None:
+            continue
+        paid, own = stated.pop(noise.round, None), program.release_test(trip)
+        if not _covers(paid, own):
+            raise NoiseMismatchError(
+                f"in round {noise.round} the events state {paid}, the program tests {own}"
+            )
+    if stated:
+        raise NoiseMismatchError(
+            f"the events state a test after round {min(stated)}, where the program has no noise"
+        )
+
+
+def _covers(paid: ReleaseTest | None, own: ReleaseTest | None) -> bool:
+    """Whether an event pays for a test: the same number is tested, and the threshold is as high at least."""
+    if paid is None or own is None:
+        return paid is own
+    if paid.threshold is None or own.threshold is None:
+        return own.threshold is None and paid.coefficient == own.coefficient
+    return paid.coefficient == own.coefficient and own.threshold >= paid.threshold
+
+
 @dataclass(frozen=True)
 class SelectionPlan:
     """A calibrated job.
@@ -79,7 +114,8 @@ class SelectionPlan:
 
     Raises:
       NoiseMismatchError: the events state other noise than the program draws, noise that does not protect the
-        program's norm, or are calibrated for fewer items of a user than the program touches.
+        program's norm, other tests than the program makes, or are calibrated for fewer items of a user than the
+        program touches.
       OverspentPlanError: the events cost more than the budget.
       InputError: noise beyond the range of the fixed point.
       ValueError: the program does not say all that is asked of one.
@@ -107,6 +143,7 @@ class SelectionPlan:
                 needed = f"noise of standard deviation {noise.deviation:.3g}, more"
                 raise overdrawn(self.config.epsilon, self.config.delta, needed)
         check_touches(self.program, self.event)
+        check_tests(self.calibration.program, self.event)
         spent = account(self.event, self.config.epsilon)
         for name in ("epsilon", "delta"):
             used, budget = getattr(spent, name), getattr(self.config, name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import ItemNoise, Keys, Program, Reply, ReplyColumn, Touches, Weighed
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block
@@ -55,6 +56,9 @@ class NightProgram(Program):
 
     def noise(self, trip: int) -> ItemNoise:
         return None if trip == ARRIVAL else self.series.noise(self.round_of(trip))
+
+    def release_test(self, trip: int) -> ReleaseTest | None:
+        return None if trip == ARRIVAL else self.series.release_test(self.round_of(trip))
 
     def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         nothing = np.zeros(block.num_items, np.int64)

@@ -9,6 +9,7 @@ The score stays a function of the item's own noisy history alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +18,12 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.gsu.kernels import RELEASED, SCORE_ONE, Checkpoint, fill_to, in_units, outlook_score
-from dpbeam.selectors.gsu.presets import ScoreConstants
 from dpbeam.selectors.gsu.program import GsuProgram
-from dpbeam.series.calibration import SeriesCalibration
-from dpbeam.series.schedule import Schedule
+
+if TYPE_CHECKING:
+    from dpbeam.selectors.gsu.presets import ScoreConstants
+    from dpbeam.series.calibration import SeriesCalibration
+    from dpbeam.series.schedule import Schedule
 
 RANK = "rank"
 

@@ -8,11 +8,12 @@ limited-domain needs only the largest counts of each shard, except with kbar = 0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.events import ComposedEvent
+from dpbeam.accounting.events import ComposedEvent, check_stated, leaves
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import WEIGHTS, Gathered, gather, histogram
@@ -25,10 +26,12 @@ from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block, kinds_column
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import RunKey
-from dpbeam.topk.config import TopKPlan
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.limited_domain import largest_needed
 from dpbeam.topk.mechanisms import LimitedDomain
+
+if TYPE_CHECKING:
+    from dpbeam.topk.config import TopKPlan
 
 RANK, ITEM, NOISY_COUNT = "rank", "item", "noisy_count"
 
@@ -87,6 +90,7 @@ class TopKProgram(Extended):
 
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be chosen as if public.
+      NoiseMismatchError: the plan's events do not state what is done.
     """
 
     output = "hub"
@@ -98,6 +102,9 @@ class TopKProgram(Extended):
             )
         super().__init__(counting_program(plan))
         self.plan, self.domain = plan, domain
+        selection = [] if plan.selection is None else leaves(plan.selection.event)
+        counts = [] if plan.counts is None else [plan.counts.event]
+        check_stated(plan.event, [*selection, *plan.mechanism.events, *counts])
 
     def meets(self, trip: int) -> str | None:
         return "shards" if trip == self.trips - 1 else super().meets(trip)

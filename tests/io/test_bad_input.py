@@ -147,7 +147,7 @@ def test_encrypted_parquet(tmp_path, columns, footer, named):
     """In a process of its own: asked what is stored of such a column, Arrow ends it."""
     path = str(tmp_path / "a.parquet")
     text = [f"{n % 3}" for n in range(9)]
-    table = pa.table({name: text for name in ("first", "user", "item", "other")} | {"items": [text] * 9})
+    table = pa.table(dict.fromkeys(("first", "user", "item", "other"), text) | {"items": [text] * 9})
     config = encryption.EncryptionConfiguration(
         footer_key="a",
         column_keys={"b": columns} if columns else {},

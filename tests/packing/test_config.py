@@ -12,8 +12,8 @@ from scipy import stats
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.errors import InputError
-from dpbeam.packing.config import WHOLE, Market, PackingConfig, Resource, make_plan, resources_of
-from dpbeam.packing.market import demand_units
+from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan, resources_of
+from dpbeam.packing.market import WHOLE, demand_units
 from dpbeam.packing.program import PackingProgram
 from dpbeam.packing.report import packing_ledger
 from tests.support.markets import market, plan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbeam.engine.program import Keys
-from dpbeam.packing.config import WHOLE
+from dpbeam.packing.market import WHOLE
 from dpbeam.packing.program import FACTORS, PRICES, PackingProgram
 from tests.support.markets import market, optimum, packed, plan, random_rows, slow_share
 from tests.support.running import key

@@ -1,6 +1,7 @@
 """Plans: noise and thresholds against an independent recomputation, ledgers, budgets, golden numbers."""
 
 import copy
+import functools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +19,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import LAWS, RunKey
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan
+from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, check_tests, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
 from dpbeam.selectors.multi_round import POOL
@@ -267,7 +268,9 @@ class TestTouches:
             r"ThresholdEvent does not count$",
         ):
             recalibrated(one, program)
-        recalibrated(hundred, plan(method="basic", max_items_per_user=99).program)  # fewer are safe
+        fewer = copy.copy(plan(method="basic", max_items_per_user=99).program)
+        fewer.thresholds = hundred.program.thresholds
+        recalibrated(hundred, fewer)  # safe
 
     @pytest.mark.parametrize("method", [m for m in selectors() if m not in ("laplace", "vote")])
     def test_no_method_takes_more_items_than_it_is_calibrated_for(self, method):
@@ -311,6 +314,68 @@ class TestTouches:
         monkeypatch.setattr(NoiseSpec, "admits", StatedNoise.admits)
         with pytest.raises(NotStatedError, match="'gaussian' does not say for how many items of a user"):
             recalibrated(made, made.program)
+
+
+def _with_threshold(program: Program, at: int, factor: float):
+    """The program with one of its thresholds multiplied."""
+    program = copy.copy(program)
+    thresholds = list(program.thresholds)
+    thresholds[at] *= factor
+    program.thresholds = tuple(thresholds)
+    return program
+
+
+class TestTests:
+    """What a program compares with thresholds, and the thresholds, are held against the events that pay for them."""
+
+    @pytest.mark.parametrize("method", ["basic", "dp-sips", "laplace", "gsu"])
+    def test_a_lower_threshold_of_one_round_is_refused(self, method):
+        made = plan(method=method)
+        for changed in [at for at, rho in enumerate(made.program.thresholds) if rho < math.inf]:
+            lower, higher = (_with_threshold(made.program, changed, factor) for factor in (1 - 1e-12, 1.01))
+            with pytest.raises(NoiseMismatchError, match=f"^in round {changed + 1} the events state Release"):
+                recalibrated(made, lower)
+            recalibrated(made, higher)  # safe
+
+    @pytest.mark.parametrize("method", ["mad", "mad2r"])
+    def test_a_lower_threshold_of_mad_is_refused(self, method):
+        made = plan(method=method)
+        names = ["round"] if method == "mad" else ["first", "second"]
+        for name in names:
+            program = copy.copy(made.program)
+            part = getattr(program, name)
+            setattr(program, name, replace(part, threshold=part.threshold * (1 - 1e-12)))
+            with pytest.raises(NoiseMismatchError, match="the program tests ReleaseTest"):
+                recalibrated(made, program)
+
+    def test_another_coefficient_is_refused(self):
+        made = plan(method="gsu")
+        program = copy.copy(made.program)
+        program.coefficients = (made.program.coefficients[0] * 1.001, *made.program.coefficients[1:])
+        with pytest.raises(NoiseMismatchError, match=r"^in round 1 the events state"):
+            recalibrated(made, program)
+
+    def test_a_test_where_none_is_paid_for_is_refused(self):
+        made = plan(method="gsu", gsu_final_spending=1.0)
+        assert made.program.thresholds[0] == math.inf
+        program = copy.copy(made.program)
+        program.thresholds = (1e9, *made.program.thresholds[1:])
+        with pytest.raises(NoiseMismatchError, match=r"threshold=None.*threshold=1000000000\.0"):
+            recalibrated(made, program)
+
+    @pytest.mark.parametrize("method", ["basic", "gsu"])
+    def test_what_a_program_does_not_say_is_refused(self, method):
+        made = plan(method=method)
+        program = copy.copy(made.program)
+        program.release_test = functools.partial(Program.release_test, program)
+        with pytest.raises(NoiseMismatchError, match="the program tests None"):
+            recalibrated(made, program)
+
+    def test_a_test_after_a_round_that_is_not_there_is_refused(self):
+        made = plan(method="basic")
+        more = replace(made.event.parts[1], round=2)
+        with pytest.raises(NoiseMismatchError, match="a test after round 2, where the program has no noise"):
+            check_tests(made.program, replace(made.event, parts=(*made.event.parts, more)))
 
 
 # Golden numbers: roots of Balle and Wang's equation and the closed form of the thresholds, computed with 40 digits.

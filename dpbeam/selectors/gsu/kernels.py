@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpbeam.kernels.csr import Csr, joined, running_sums, sums_at
 from dpbeam.kernels.grid import floor_to_unit_norm
 from dpbeam.kernels.weights import uniform_weights
-from dpbeam.selectors.gsu.presets import ScoreConstants
+
+if TYPE_CHECKING:
+    from dpbeam.selectors.gsu.presets import ScoreConstants
 
 SCORE_ONE = (1 << 16) - 1  # scores travel, and enter the state, as multiples of 1/65535
 RELEASED = 1  # travels in place of a score, of which the smallest is 66: the item takes part no more

@@ -7,12 +7,15 @@ guarantee: docs/explanation/gsu.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpbeam.accounting.discrete import threshold_surcharge
 from dpbeam.accounting.noise import L2, NoiseSpec
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import (
     Keys,
     Program,
@@ -36,7 +39,9 @@ from dpbeam.selectors.gsu.kernels import (
     item_weights,
     score_units,
 )
-from dpbeam.selectors.gsu.presets import ScoreConstants
+
+if TYPE_CHECKING:
+    from dpbeam.selectors.gsu.presets import ScoreConstants
 
 
 class GsuProgram(Program):
@@ -90,6 +95,11 @@ class GsuProgram(Program):
 
     def noise(self, trip: int) -> NoiseSpec:
         return NoiseSpec("gaussian", self.round_sigmas[trip], trip + 1)
+
+    def release_test(self, trip: int) -> ReleaseTest:
+        threshold = self.thresholds[trip]
+        tested = threshold if threshold < math.inf else None
+        return ReleaseTest(tested, self.coefficients[trip] * self.fractions[trip])
 
     def touches(self, trip: int) -> Touches:
         return Touches(np.arange(1, self.cap + 1), self.caps[1:])

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpbeam.accounting.noise import L2, NoiseSpec
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import Exact, Keys, Program, Reply, ReplyColumn, Touches, Weighed, with_state
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.csr import Csr
@@ -80,6 +81,9 @@ class MadProgram(Program):
     def noise(self, trip: int) -> NoiseSpec | None:
         return self.round.noise if trip == 1 else None
 
+    def release_test(self, trip: int) -> ReleaseTest | None:
+        return ReleaseTest(self.round.threshold) if trip == 1 else None
+
     def exact(self, trip: int, shard: Shard) -> Exact:
         return mad_exact(shard, self.round.tables)
 
@@ -141,6 +145,9 @@ class Mad2rProgram(Program):
 
     def noise(self, trip: int) -> NoiseSpec | None:
         return self._round(trip).noise if trip % 2 else None
+
+    def release_test(self, trip: int) -> ReleaseTest | None:
+        return ReleaseTest(self._round(trip).threshold) if trip % 2 else None
 
     def _round(self, trip: int) -> MadRound:
         return self.first if trip < 2 else self.second

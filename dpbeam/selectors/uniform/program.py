@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbeam.accounting.noise import L1, NoiseSpec
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import Keys, Program, Reply, ReplyColumn, Touches, Weighed, mark_released
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
@@ -53,6 +54,9 @@ class UniformProgram(Program):
 
     def noise(self, trip: int) -> NoiseSpec:
         return self._noises[trip]
+
+    def release_test(self, trip: int) -> ReleaseTest:
+        return ReleaseTest(self.thresholds[trip])
 
     def touches(self, trip: int) -> Touches:
         return Touches.of((self.max_items, 1.0))
