@@ -8,6 +8,7 @@ short anywhere, the same command goes on, and no night runs before the mark is t
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.series_options import WINDOW, SeriesOptions
@@ -71,7 +72,7 @@ def open_series(options: SeriesOptions) -> int:
     if options.encrypt_intermediates:
         check_folder_key()
     if options.dry_run:
-        target.check()
+        _check_free(options, target)
         ledger = series_ledger(
             plan,
             series_id="",
@@ -165,11 +166,30 @@ def _window(
                 "--known: this opening began with other known items; give those, or take another --folder and --output"
             )
         return window
-    target.check()
+    _check_free(options, target)
     key = RunKey.fresh()
     if options.insecure_test_key is not None:
         key = RunKey.insecure_fixed(options.insecure_test_key.lower())
     return SeriesWindow.open(config, key, known, folder, settings, encrypt=options.encrypt_intermediates)
+
+
+def _check_free(options: SeriesOptions, target: OutputTarget) -> None:
+    """Refuse an output that is there, or would lie in the private folder of its own series.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    from dpbeam.io.paths import is_local, local_path
+
+    target.check()
+    prefix, folder = (
+        os.path.realpath(path) if is_local(path) else path
+        for path in (target.prefix, local_path(options.folder, "--folder"))
+    )
+    if prefix.startswith(os.path.join(folder, "")):
+        raise InputError(
+            f"--output: '{options.output}' lies in --folder, which is private; name another place"
+        )
 
 
 def _charge(options: SeriesOptions, target: OutputTarget) -> Uncharged:

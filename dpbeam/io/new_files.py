@@ -2,6 +2,7 @@
 
 A file appears whole, by rename. Without `--overwrite` nothing that exists is touched; with it neither a link, a device
 or a folder, nor what the command reads, nor what a ledger stands for: that is a release, and only a run replaces it.
+None is made in the private folder of a series.
 Needs no Beam: a run that is stopped while Beam is imported still says how it ended.
 """
 
@@ -25,6 +26,8 @@ LEDGER_SUFFIX = ".ledger.json"
 COMMIT_SUFFIX = ".commit.json"
 #: After the prefix of shards that hold more than may be published.
 NOT_PUBLIC = ".not_for_publication"
+#: The first and the last file of `dpbeam.series.store`.
+_OF_SERIES = ("series.json", "key")
 _SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.[a-z]+", re.DOTALL)
 _LARGEST_LEDGER = 64 << 20
 #: What may go well a minute later.
@@ -74,6 +77,7 @@ class NewFile(str):
         if mode is not None:
             self._check_existing(mode, overwrite, inputs)
         self._check_release()
+        self._check_series()
         self._check_folder()
 
     def check_apart(self, other: NewFile) -> None:
@@ -112,6 +116,16 @@ class NewFile(str):
         ledger = ledger_that_names(self)
         if ledger is not None:
             raise InputError(f"{self.flag}: '{self}' belongs to the release of '{ledger}'; name another file")
+
+    def _check_series(self) -> None:
+        """Where one file is lost, a window that is paid for is."""
+        folder = os.path.dirname(os.path.realpath(self))
+        while folder != (above := os.path.dirname(folder)):
+            if all(os.path.lexists(os.path.join(folder, name)) for name in _OF_SERIES):
+                raise InputError(
+                    f"{self.flag}: '{self}' lies in '{folder}', the private folder of a series; name another place"
+                )
+            folder = above
 
     def _check_folder(self) -> None:
         """The folder, or the first above it that exists, must let files be made."""

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from abc import ABC, abstractmethod
@@ -20,6 +21,9 @@ _LOCK = "lock"
 _NEW = "new-"  # files that are being written
 #: How the folders below it begin where an engine works on a night.
 WORK = "work-"
+#: Their whole names, also while they are removed. Whatever else begins like them is somebody's own.
+OF_WORK = re.compile(rf"{WORK}[0-9a-f]{{32}}(\.removed)?")
+_HALF_WRITTEN = re.compile(rf"{_NEW}[0-9a-f]{{16}}")
 
 
 class Folder(ABC):
@@ -34,6 +38,10 @@ class Folder(ABC):
     @abstractmethod
     def make(self) -> None:
         """Make it, for its owner alone, where it is not there. Raises OSError, InputError, UnavailableError."""
+
+    @abstractmethod
+    def everything(self) -> list[str]:
+        """Names of all files and folders, but for the lock and what is half written."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -99,12 +107,19 @@ class LocalFolder(Folder):
     def make(self) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
 
-    def names(self) -> list[str]:
+    def everything(self) -> list[str]:
         try:
             names = os.listdir(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [name for name in names if name != _LOCK and not name.startswith((_NEW, WORK))]
+        return [name for name in names if not _HALF_WRITTEN.fullmatch(name) and not self._is_lock(name)]
+
+    def _is_lock(self, name: str) -> bool:
+        path = self._at(name)
+        return name == _LOCK and os.path.isfile(path) and not os.path.getsize(path)
+
+    def names(self) -> list[str]:
+        return [name for name in self.everything() if not OF_WORK.fullmatch(name)]
 
     def has(self, name: str) -> bool:
         return os.path.exists(self._at(name))
@@ -145,9 +160,9 @@ class LocalFolder(Folder):
 
     def tidy(self) -> None:
         for name in os.listdir(self.path):
-            if name.startswith(_NEW):
+            if _HALF_WRITTEN.fullmatch(name):
                 self.remove(name)
-            elif name.startswith(WORK):
+            elif OF_WORK.fullmatch(name):
                 shutil.rmtree(self._at(name), ignore_errors=True)
 
     @contextlib.contextmanager

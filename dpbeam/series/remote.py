@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 
@@ -16,12 +17,14 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import lease
 from dpbeam.errors import InputError, UnavailableError, param
-from dpbeam.series.folder import WORK, Folder
+from dpbeam.series.folder import OF_WORK, WORK, Folder
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import missing_filesystem, reason, refusal
 from dpbeam.storage.remote import BEING_WRITTEN
 
 _PROBE = "probe-"
+_IS_LOCK = re.compile(rf"{lease.LOCK}\d{{8}}")
+_PASSING = re.compile(rf"{_PROBE}[0-9a-f]{{32}}|.+{re.escape(BEING_WRITTEN)}[0-9a-f]{{32}}")
 
 
 class RemoteFolder(Folder):
@@ -80,6 +83,11 @@ class RemoteFolder(Folder):
                 with contextlib.suppress(OSError, BeamIOError):
                     FileSystems.delete([probe])
 
+    def everything(self) -> list[str]:
+        files = [name for name in self._sizes() if not _is_passing(name) and not _is_lock(name)]
+        with self._asked():
+            return [*files, *(FileSystems.split(path)[1] for path in FileSystems.folders(self.path, "", ""))]
+
     def names(self) -> list[str]:
         there = self._sizes()
         return [name for name, size in there.items() if size and not _is_passing(name) and not _is_lock(name)]
@@ -87,7 +95,9 @@ class RemoteFolder(Folder):
     def _sizes(self) -> dict[str, int]:
         with self._asked():
             sizes = FileSystems.sizes(self._at(""))
-        return {FileSystems.split(path)[1]: size for path, size in sizes.items()}
+        named = {FileSystems.split(path)[1]: size for path, size in sizes.items()}
+        named.pop("", None)  # by which consoles of stores show a folder
+        return named
 
     def has(self, name: str) -> bool:
         with self._asked():
@@ -121,7 +131,8 @@ class RemoteFolder(Folder):
         self.delete(name for name in self._sizes() if _is_passing(name))
         with self._asked():
             for path in FileSystems.folders(self.path, WORK, "key"):
-                FileSystems.remove_folder(path)
+                if OF_WORK.fullmatch(FileSystems.split(path)[1]):
+                    FileSystems.remove_folder(path)
 
     def delete(self, names: Iterable[str]) -> None:
         with self._asked():
@@ -139,9 +150,9 @@ class RemoteFolder(Folder):
 
 
 def _is_lock(name: str) -> bool:
-    return name.startswith(lease.LOCK)
+    return _IS_LOCK.fullmatch(name) is not None
 
 
 def _is_passing(name: str) -> bool:
     """What a killed process may have left."""
-    return name.startswith(_PROBE) or BEING_WRITTEN in name
+    return _PASSING.fullmatch(name) is not None

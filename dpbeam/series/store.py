@@ -1,7 +1,7 @@
 """What a series keeps between nights, in a private folder (`dpbeam.series.folder`), read by nobody but its owner.
 
-    series.json      what was fixed when the series was opened
-    key              the key of the window
+    series.json      what was fixed when the series was opened; the first file of an opening
+    key              the key of the window; the last
     known            items that were known then
     state-00000007   everything since, after seven changes; the highest number counts
     part-*           users in blocks and items in shards, where a state is in parts (`dpbeam.series.parts`)
@@ -93,13 +93,15 @@ class SeriesStore:
             with store.locked():
                 _check_free(folder, files)
                 folder.clear()
-                folder.write(_KEY, secret)
-                for name, data in files.items():
-                    store.write_file(name, data)
                 values |= {"format": _FORMAT, "version": _VERSION}
                 values |= {_ENCRYPTED: True} if encrypt else {}
                 text = json.dumps(values, sort_keys=True, indent=2) + "\n"
-                folder.write(_SETTINGS, text.encode())  # last: without it there is no series
+                folder.write(
+                    _SETTINGS, text.encode()
+                )  # first: they tell what an opening that is cut short leaves
+                for name, data in files.items():
+                    store.write_file(name, data)
+                folder.write(_KEY, secret)  # last: without it there is no series
         except OSError as error:
             raise InputError(f"{param('folder')}: cannot make '{folder.path}': {error.strerror}") from None
         return store
@@ -107,7 +109,7 @@ class SeriesStore:
     @staticmethod
     def exists(folder: Folder) -> bool:
         """Whether a series lies in a folder."""
-        return folder.has(_SETTINGS)
+        return folder.has(_SETTINGS) and folder.has(_KEY)
 
     @staticmethod
     def settings_of(folder: Folder) -> dict[str, Any]:
@@ -291,10 +293,15 @@ def check_folder_key() -> None:
 
 
 def _check_free(folder: Folder, files: Mapping[str, bytes]) -> None:
-    if set(folder.names()) - {_KEY, *files}:
-        raise InputError(
-            f"{param('folder')}: '{folder.path}' is not empty; a series needs a folder of its own"
-        )
+    """Refuse a folder in which anything lies but the beginning of an opening that was cut short."""
+    there = set(folder.everything())
+    if not there:
+        return
+    with contextlib.suppress(InputError):
+        SeriesStore.settings_of(folder)
+        if there <= {_SETTINGS, *files}:
+            return
+    raise InputError(f"{param('folder')}: '{folder.path}' is not empty; a series needs a folder of its own")
 
 
 def _bound_to(settings: Mapping[str, Any]) -> str:

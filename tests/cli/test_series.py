@@ -535,6 +535,39 @@ class TestResultFile:
 ON_ENGINE = ("--runner=FnApiRunner", "--num_shards=2")
 
 
+@pytest.mark.parametrize(
+    "name", ["key", "known", "series.json", "opened", "state-00000001", "new", "sub/new"]
+)
+@pytest.mark.parametrize("flag", ["--result_file", "--lineage_file"])
+def test_no_file_of_a_command_is_put_into_the_folder(place, capsys, flag, name):
+    main(["series", *OPEN])
+    assert run(1) == 0
+    os.symlink("f", "link")
+    before = files_of("f")
+    common = ["--folder=f", f"{flag}=link/{name}", "--overwrite", "--input=n2.csv", *COLUMNS]
+    for night in (
+        "2026-11-02",
+        "2026-11-09",
+    ):  # one that may be made, and one whose refusal the file would tell
+        said = refused(capsys, "run", f"--night={night}", *common)
+        assert night == "2026-11-09" or said.endswith("the private folder of a series; name another place")
+        assert files_of("f") == before and not Path("f/sub").exists()
+    capsys.readouterr()
+    other = ["--output=other", "--epsilon=1", "--delta=1e-3", "--method=basic"]
+    assert main(["select", *other, *common[1:]]) == 2
+    assert "lies in" in capsys.readouterr().err and files_of("f") == before
+    assert run(2) == 0
+
+
+@pytest.mark.parametrize("more", [[], ["--dry_run"]])
+def test_no_output_is_put_into_the_folder(place, capsys, more):
+    for prefix in ("f/items", "f/out/items", "out/../f/items"):
+        argv = [f"--output={prefix}" if word.startswith("--output") else word for word in OPEN]
+        assert refused(capsys, *argv, *more).startswith(f"--output: '{prefix}' lies in --folder")
+    assert not os.path.lexists("f") and not os.path.lexists("out")
+    assert main(["series", *OPEN, *more]) == 0
+
+
 def files_of(folder: str) -> dict[str, bytes]:
     """Files below a folder, less ledgers' times of runs."""
     return {

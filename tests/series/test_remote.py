@@ -55,6 +55,23 @@ def from_request(store, number: int, error: BaseException, *, on: bool = True):
     return left
 
 
+@pytest.mark.parametrize(
+    "name", ["notes", "key", "empty", "probe-x", "a.tmp-b", "lock-mine", "work-plan/notes"]
+)
+def test_a_prefix_that_is_not_empty_is_refused(store, name):
+    store.objects[f"{PLACE}/{name}"] = b"" if name == "empty" else bytes(32)
+    before = dict(store.objects)
+    with pytest.raises(InputError, match="is not empty"):
+        opened()
+    assert store.objects == before
+
+
+def test_the_mark_of_a_folder_is_no_file_in_it(store):
+    store.objects[f"{PLACE}/"] = b""
+    run(opened(), 1)
+    assert run(loaded(), 1).night == 1 and f"{PLACE}/" in store.objects
+
+
 def test_the_same_goes_out_as_from_memory(store):
     opened()
     for night in (1, 2, 3, 4):

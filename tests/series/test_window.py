@@ -342,11 +342,32 @@ class TestEncrypted:
             SeriesWindow.open(CONFIG, RunKey.insecure_fixed("1"), encrypt=True)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path):
-    (tmp_path / "notes").write_text("mine")
+OWN = ["notes", ".hidden", "key", "known", "opened", "series.json", "lock", "new-paper", "work-plan/notes"]
+OWN += [f"work-{32 * '0'}/notes", "state-00000001", f"new-{15 * '0'}"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_folder_that_is_not_empty_is_refused(tmp_path, name):
+    path = tmp_path / "mine" / name
+    path.parent.mkdir(parents=True)
+    path.write_text('{"mine": "of 32 bytes, as a key has"}'[:32])
+    (tmp_path / "mine").chmod(0o755)
     with pytest.raises(InputError, match="is not empty"):
-        opened(tmp_path)
-    assert os.listdir(tmp_path) == ["notes"] and (tmp_path / "notes").read_text() == "mine"
+        opened(tmp_path / "mine")
+    assert [file for file in (tmp_path / "mine").rglob("*") if file.is_file()] == [path]
+    assert path.read_text() == '{"mine": "of 32 bytes, as a key has"}'[:32]
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
+
+
+def test_of_what_lies_in_the_folder_of_a_series_it_removes_its_own_alone(tmp_path):
+    folder = tmp_path / "s"
+    opened(folder)
+    for name in ("work-plan/notes", "new-paper", f"work-{32 * '0'}/bound", f"new-{16 * '0'}"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    run(SeriesWindow.load(str(folder)), 1)
+    names = ["key", "known", "lock", "new-paper", "series.json", "state-00000001", "work-plan"]
+    assert sorted(os.listdir(folder)) == names and (folder / "work-plan" / "notes").read_text() == "mine"
 
 
 def test_a_closed_series_makes_no_night_and_holds_no_users(tmp_path):
