@@ -117,7 +117,7 @@ class _BlockDoFn(TripDoFn):
         if state is not None:
             if trip < program.trips - 1 or program.output == "blocks":  # somebody will read it
                 self._store.write(f"block-{block.id}-state-{trip}", state)
-            block.state = state
+            block = replace(block, state=state)  # another consumer of this one binds it as it was built
         if program.meets(trip) == "blocks":
             summary = program.summarise(trip, block, self._keys)
             yield from send(self._store, [(0, addressed(block.id, trip) | summary)])
