@@ -6,6 +6,7 @@ each part of it is told apart, for the person who reads. Nothing is looked at bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from dpbeam.accounting.events import (
 )
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.versions import MODIFIED, code_revision, versions
-from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity
+from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity, stated_alone
 from dpbeam.selection.known import known_cost
 from dpbeam.selection.ledger import OTHERS_DEVIATION
 
@@ -30,15 +31,19 @@ class Statement:
       name: one word.
       holds: None if it was not or cannot be checked.
       text: what was found.
+      stated: nothing that is recomputed depends on it.
     """
 
     name: str
     holds: bool | None
     text: str
+    stated: bool = False
 
     @property
     def verdict(self) -> str:
         """`holds` in words."""
+        if self.stated:
+            return "stated"
         return {True: "holds", False: "does not hold", None: "not checked"}[self.holds]
 
 
@@ -52,14 +57,15 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
     except InconsistentEventError as error:
         return None, [Statement("thresholds", False, str(error))]
     again = calibrated_anew(ledger)
+    stated = stated_alone(ledger) if again is not None and again.same else ()
     return ledger, [
         *_guarantee(ledger),
         *_sensitivity(ledger),
-        *_floor(ledger, again),
+        *_floor(ledger, again, stated),
         *_known(ledger),
         *_others(ledger),
         _key(ledger),
-        _settings(ledger, again),
+        *_settings(ledger, again, stated),
     ]
 
 
@@ -119,17 +125,21 @@ def _sensitivity(ledger: Ledger) -> list[Statement]:
     return [Statement("sensitivity", norm.covered, text)]
 
 
-def _floor(ledger: Ledger, again: Calibrated | None) -> list[Statement]:
+def _floor(ledger: Ledger, again: Calibrated | None, stated: Sequence[str]) -> list[Statement]:
     """What is taken off for a floor on users, from the settings; the events are those without one."""
-    stated = _min_users(ledger)
-    if stated is None:
+    name, users = _min_users(ledger)
+    if users is None:
         return []
-    text = f"no item of fewer than {stated} users is released, but public ones"
+    text = f"no item of fewer than {users} users is released, but public ones"
     if again is None or not again.same or again.selection is None:
-        return [Statement("floor", None, f"{text}: stated, and not recomputed without the plan")]
+        return [Statement("floor", None, f"{text}: stated, and not recomputed without the plan", stated=True)]
     weight = max(row.floor for row in again.selection.rounds)
-    how = f"{weight:.9g}, the most that {stated - 1} give, is taken off every weight before noise, recomputed"
-    return [Statement("floor", True, f"{text}: {how}")]
+    how = f"{weight:.9g}, the most that {users - 1} give, is taken off every weight before noise"
+    if name in stated:
+        return [
+            Statement("floor", None, f"{text}: stated, as no event depends on it; then {how}", stated=True)
+        ]
+    return [Statement("floor", True, f"{text}: {how}, recomputed")]
 
 
 def _known(ledger: Ledger) -> list[Statement]:
@@ -154,11 +164,12 @@ def _others(ledger: Ledger) -> list[Statement]:
     return [Statement("others", stated, text if stated else f"{text}, which the settings do not state")]
 
 
-def _min_users(ledger: Ledger) -> Any:
-    """K of a selection, or of that of a domain; None where none is stated."""
+def _min_users(ledger: Ledger) -> tuple[str, Any]:
+    """K of a selection, or of that of a domain, with its path among the settings; None where none is stated."""
     selection = ledger.parameters.get("selection")
-    values = selection if isinstance(selection, dict) else ledger.parameters
-    return values.get("min_users")
+    if isinstance(selection, dict):
+        return "selection.min_users", selection.get("min_users")
+    return "min_users", ledger.parameters.get("min_users")
 
 
 def _key(ledger: Ledger) -> Statement:
@@ -168,18 +179,23 @@ def _key(ledger: Ledger) -> Statement:
     return Statement("key", ledger.private, text)
 
 
-def _settings(ledger: Ledger, again: Calibrated | None) -> Statement:
+def _settings(ledger: Ledger, again: Calibrated | None, stated: Sequence[str]) -> list[Statement]:
     if again is None:
-        return Statement("settings", None, "no calibration is known for this kind of ledger")
+        return [Statement("settings", None, "no calibration is known for this kind of ledger")]
     if again.same:
-        return Statement(
-            "settings", True, "calibrated anew, they give the noise and thresholds of the ledger"
-        )
+        text = "calibrated anew, they give the noise and thresholds of the ledger"
+        if not stated:
+            return [Statement("settings", True, text)]
+        rest = f"stated, and not recomputed: {', '.join(stated)}; the ledger would hold with others too"
+        return [
+            Statement("settings", True, f"{text}, but for those that are stated"),
+            Statement("other settings", None, rest, stated=True),
+        ]
     if _is_ours(ledger):
         text = "they do not give the noise and thresholds of the ledger, at the very version that it names"
-        return Statement("settings", False, text)
+        return [Statement("settings", False, text)]
     text = "this version of dpbeam calibrates them otherwise; what is proved rests on the events alone"
-    return Statement("settings", None, text)
+    return [Statement("settings", None, text)]
 
 
 def _is_ours(ledger: Ledger) -> bool:

@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -133,6 +134,7 @@ class TestVerify:
         ledger = made / "out.ledger.json"
         asked = ["--contents", f"--input={made / 'pairs.parquet'}", f"--input_digests={made / 'key'}"]
         code, verdicts = verify(capsys, ledger, *asked)
+        assert verdicts.pop("other settings") is None
         assert code == 0 and set(verdicts.values()) == {True}
         assert set(verdicts) >= {
             "guarantee",
@@ -256,6 +258,28 @@ class TestVerify:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         assert done.stdout == "0 []\n", done.stderr
 
+    def test_a_floor_that_was_written_in_by_hand_is_stated(self, made, tmp_path, capsys):
+        """Ledger and page of a release without one: both say so."""
+        values = json.loads((made / "out.ledger.json").read_text())
+        values["parameters"]["min_users"] = 50
+        forged = Path(shutil.copytree(made, tmp_path / "copy")) / "out.ledger.json"
+        forged.write_text(json.dumps(values))
+        assert main(["verify", str(forged)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        (floor,) = [line for line in lines if "floor:" in line]
+        assert (
+            floor.startswith("  --     floor: no item of fewer than 50 users")
+            and "stated, as no event" in floor
+        )
+        (others,) = [line for line in lines if "other settings:" in line]
+        assert (
+            others.startswith("  --     other settings: stated, and not recomputed: ")
+            and "min_users" in others
+        )
+        assert main(["report", str(forged), "--quiet"]) == 0
+        page = (forged.parent / "out.report.html").read_text()
+        assert re.search(r'<th scope="row">floor</th><td class="open">stated</td>', page)
+
 
 class TestOtherFamilies:
     """Ledgers of another kind: the plan is found again from what the command wrote, and the page is made."""
@@ -269,6 +293,7 @@ class TestOtherFamilies:
         out = [f"--output={tmp_path / 'top'}", "--epsilon=2", "--delta=1e-3", "--quiet"]
         assert main([command, "--input", str(made / "pairs.parquet"), *flags, *out]) == 0
         code, verdicts = verify(capsys, tmp_path / "top.ledger.json", "--contents")
+        assert verdicts.pop("other settings") is None
         assert code == 0 and set(verdicts.values()) == {True} and "settings" in verdicts
         assert main(["report", str(tmp_path / "top.ledger.json"), "--quiet"]) == 0
         page = (tmp_path / "top.report.html").read_text()

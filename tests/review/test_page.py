@@ -286,6 +286,7 @@ class TestContents:
         ledger = replace(ledger_of(), method="top-k", events=plan.event, parameters=parameters)
         page = page_of(ledger)
         verdicts = {s.name: s.holds for s in check_ledger(ledger.to_json())[1]}
+        assert verdicts.pop("other settings") is None and '<td class="open">stated</td>' in page
         assert all(verdicts.values()) and 'id="keeping"' in page and "Peeling" in page
         other = replace(ledger, parameters={**parameters, "k": 11})
         assert 'id="keeping"' not in page_of(other), "probabilities of other noise than the ledger's"

@@ -11,7 +11,8 @@ from dpbeam.accounting.ledger import KEY_FIXED_TEST
 from dpbeam.accounting.versions import MODIFIED
 from dpbeam.review import verification
 from dpbeam.review.families import _alike as alike
-from dpbeam.review.verification import check_ledger, not_proved
+from dpbeam.review.families import calibrated_anew
+from dpbeam.review.verification import Statement, check_ledger, not_proved
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import selection_ledger
 from dpbeam.selection.plan import make_plan
@@ -29,6 +30,7 @@ def statements(values) -> dict[str, bool | None]:
 @pytest.mark.parametrize("method", selectors())
 def test_honest_ledgers_hold(method):
     verdicts = statements(ledger_of(method).to_json())
+    assert verdicts.pop("other settings") is None
     assert set(verdicts) >= {"guarantee", "noise", "key", "settings"} and all(verdicts.values())
     assert ("thresholds" in verdicts) == ("Threshold" in ledger_of(method).to_json())
 
@@ -56,17 +58,85 @@ def test_a_curve_that_another_processor_rounds_is_calibrated_the_same():
     assert statements(values)["settings"]
 
 
+def by_name(ledger) -> dict[str, Statement]:
+    return {statement.name: statement for statement in check_ledger(ledger.to_json())[1]}
+
+
+def stated_in(ledger) -> set[str]:
+    """The settings that nothing depends on, as `verify` names them."""
+    statement = by_name(ledger)["other settings"]
+    assert statement.verdict == "stated" and statement.holds is None
+    return set(statement.text.partition(": ")[2].partition(";")[0].split(", "))
+
+
+def floored(method, min_users=7):
+    plan = make_plan(SelectionConfig(1.0, 1e-6, method, min_users=min_users))
+    return selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+
+
 @pytest.mark.parametrize("method", selectors())
-def test_a_floor_on_users_is_recomputed(method):
-    plan = make_plan(SelectionConfig(1.0, 1e-6, method, min_users=7))
-    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
-    verdicts = {statement.name: statement for statement in check_ledger(ledger.to_json())[1]}
-    assert verdicts["floor"].holds and verdicts["settings"].holds
-    assert verdicts["floor"].text == (
-        "no item of fewer than 7 users is released, but public ones: 6, the most that 6 give, "
+def test_a_floor_on_users_is_stated(method):
+    """Whatever number stands in the ledger: no event depends on it, and nobody could tell."""
+    ledger = floored(method)
+    for users in (7, 9):
+        ledger.parameters["min_users"] = users
+        verdicts = by_name(ledger)
+        assert (verdicts["floor"].verdict, verdicts["floor"].holds) == ("stated", None) and verdicts[
+            "settings"
+        ].holds
+        assert verdicts["floor"].text == (
+            f"no item of fewer than {users} users is released, but public ones: stated, as no event depends on it; "
+            f"then {users - 1}, the most that {users - 1} give, is taken off every weight before noise"
+        )
+    assert "min_users" in stated_in(ledger)
+    assert "floor" not in statements(ledger_of(method).to_json())
+
+
+def test_a_floor_that_an_event_depends_on_is_recomputed(monkeypatch):
+    monkeypatch.setattr(verification, "stated_alone", lambda _: ())
+    verdicts = by_name(floored("basic"))
+    assert verdicts["floor"].holds and verdicts["floor"].text.endswith(
         "is taken off every weight before noise, recomputed"
     )
-    assert "floor" not in statements(ledger_of(method).to_json())
+    assert verdicts["settings"].text == "calibrated anew, they give the noise and thresholds of the ledger"
+    assert "other settings" not in verdicts
+
+
+@pytest.mark.parametrize("method", selectors())
+def test_what_no_statement_depends_on_is_stated(method):
+    """By other changes than those that `verify` tries: whatever leaves all as it was is no more than stated."""
+    ledger = floored(method)
+    stated, before = stated_in(ledger), statements(ledger.to_json())
+    numbers = {n: v for n, v in ledger.parameters.items() if isinstance(v, bool | int | float)}
+    assert "min_users" in stated and numbers.keys() >= {"min_users", "noisy_weights", "max_items_per_user"}
+    for name, value in numbers.items():
+        other = (
+            not value if isinstance(value, bool) else value + 3 if isinstance(value, int) else value * 1.03
+        )
+        changed = replace(ledger, parameters={**ledger.parameters, name: other})
+        again = calibrated_anew(changed)
+        assert again is not None and again.same == (name in stated), name
+        assert before["settings"] and (again.same or statements(changed.to_json())["settings"] is None)
+
+
+@pytest.mark.parametrize(
+    ("method", "stated", "recomputed"),
+    [
+        ("dp-sips", {"resample"}, {"accounting", "budget_split", "max_items_per_user"}),
+        ("gsu", {"gsu_score", "gsu_score_constants"}, {"rounds", "gsu_fractions", "gsu_cap"}),
+        ("mad2r", {"lower_confidence", "min_bias"}, {"accounting", "max_bias"}),
+        ("vote", {"max_items_per_user", "vote_quota"}, set()),
+    ],
+)
+def test_choices_and_lists(method, stated, recomputed):
+    names = stated_in(ledger_of(method))
+    assert names >= {"noisy_weights", "output", *stated} and not names & recomputed
+
+
+def test_a_preset_is_a_name():
+    plan = make_plan(SelectionConfig(1.0, 1e-6, "mad2r", preset="published"))
+    ledger = selection_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
+    assert "preset" in stated_in(ledger) and "accounting" not in stated_in(ledger)
 
 
 @pytest.mark.parametrize("stated", [0, "many", 1.5])
@@ -80,8 +150,10 @@ def test_the_floor_of_a_domain():
     selection = SelectionConfig(1.0, 1e-6, "basic", min_users=4)
     plan = plan_topk(TopKConfig(1.0, 1e-6, 5, selection=selection))
     ledger = topk_ledger(plan, input_parameters=None, fixed_key=False, privacy_unit="one user")
-    (floor,) = [s for s in check_ledger(ledger.to_json())[1] if s.name == "floor"]
-    assert floor.holds and floor.text.startswith("no item of fewer than 4 users")
+    floor = by_name(ledger)["floor"]
+    assert floor.verdict == "stated" and floor.text.startswith("no item of fewer than 4 users")
+    assert {"selection.min_users", "selection.noisy_weights"} <= stated_in(ledger)
+    assert "selection.max_items_per_user" not in stated_in(ledger)
 
 
 def events_of(values, name):
