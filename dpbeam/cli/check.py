@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _as_the_command(options: CheckOptions) -> list[Row]:
     """Input and output looked at as every command does, by the same code; of a table its files are its own."""
-    from dpbeam.io.files import match_files
+    from dpbeam.io.files import check_names, match_files
     from dpbeam.io.output import OutputTarget
     from dpbeam.io.paths import is_pipe, local_path, table_format
     from dpbeam.io.sources import preflight
@@ -59,7 +59,9 @@ def _as_the_command(options: CheckOptions) -> list[Row]:
             files.extend(file.path for file in preflight(input_spec(options)).files)
         else:
             files_of = [pattern for pattern in patterns if not table_format(pattern)]
-            files.extend(file.path for file in match_files(files_of, pipes=True))
+            matched = match_files(files_of, pipes=True)
+            check_names(matched, "--input")
+            files.extend(file.path for file in matched)
 
     def look() -> None:
         if options.output is not None:

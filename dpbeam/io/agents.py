@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import match_distinct
+from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import find, formats
 from dpbeam.io.formats.base import Piece
 from dpbeam.io.paths import infer_format, local_path
@@ -133,6 +133,7 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
     form.check_installed()
     with Spool(temp_location) as spool:
         files, again = match_distinct(spool.replace(spec.patterns, spec.format), "--agents")
+        check_names(files, "--agents")
         kinds: set[str] = set()
         rows = 0
         for file in files:

@@ -24,6 +24,7 @@ from dpbeam.io.paths import (
     absolute,
     check_no_device,
     check_no_folder,
+    check_text,
     is_data,
     is_local,
     is_pipe,
@@ -77,6 +78,12 @@ def match_distinct(
         if known is not file:
             again.append((file.path, known.path))
     return list(first.values()), again
+
+
+def check_names(files: Iterable[InputFile], flag: str) -> None:
+    """Refuse files whose names are no UTF-8, which no worker could be told. Raises InputError."""
+    for file in files:
+        check_text(file.path, flag, "; rename it")
 
 
 def identity(path: str) -> object:

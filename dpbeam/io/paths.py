@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, visible
 
 STDIN = "-"
 WILDCARDS = "*?["
@@ -77,6 +77,22 @@ def local_path(path: str, flag: str) -> str:
             raise InputError(f"{flag}: '{path}': a file URL names this machine: file:///folder/name")
         return unquote(url[2])
     return os.path.expanduser(path) if path.startswith("~") else path
+
+
+def check_text(text: str, flag: str, fix: str = "") -> None:
+    """Refuse what is no text, such as a file's name that is no UTF-8: workers and the ledger get it as one.
+
+    Args:
+      fix: what to do about it, for the message.
+
+    Raises:
+      InputError: showing such bytes as \\xNN.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = visible(text).replace(r"\udc", r"\x")  # of each byte that is none Python makes this
+        raise InputError(f"{flag}: '{shown}' is not valid UTF-8{fix}") from None
 
 
 def is_pipe(path: str) -> bool:

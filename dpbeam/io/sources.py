@@ -19,7 +19,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dpbeam.errors import InputError
-from dpbeam.io.files import InputFile, match_distinct
+from dpbeam.io.files import InputFile, check_names, match_distinct
 from dpbeam.io.formats.base import Piece
 from dpbeam.io.partitions import with_partitions
 from dpbeam.io.paths import compression_of
@@ -102,6 +102,7 @@ def _find_files(
         files = with_partitions(files, spec.columns, spec.partitions, of_table=True)
         return spec, files, (f"input: version {spec.table_version} of the table, {len(files)} files",)
     files, again = match_distinct(spool.replace(spec.patterns, spec.format), flag)
+    check_names(files, flag)
     return spec, with_partitions(files, spec.columns, spec.partitions), notes_on(again)
 
 

@@ -28,7 +28,7 @@ from dpbeam.errors import InputError, advice
 from dpbeam.io.formats import find, formats
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
-from dpbeam.io.paths import infer_format, local_path
+from dpbeam.io.paths import check_text, infer_format, local_path
 from dpbeam.io.tables import Table
 from dpbeam.kernels.canonical import ID_KINDS, STRING
 
@@ -252,6 +252,11 @@ class InputSpec:
     def validate(self) -> None:
         """Check all that needs no file. Raises InputError."""
         form = self.file_format
+        for pattern in self.patterns:
+            check_text(pattern, "--input", "; rename it")
+        for text in self.partitions:
+            check_text(text, "--partition")
+        check_text(self.token_pattern or "", "--token_pattern")
         _one_of("--input_layout", self.layout, LAYOUTS)
         _one_of("--text_layout", self.text_layout, TEXT_LAYOUTS)
         _one_of("--on_null", self.on_null, ("error", "drop"))

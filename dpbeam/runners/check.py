@@ -363,7 +363,8 @@ def _none(what: str, path: Path) -> Row:
 
 
 def _local_read(what: str, path: Path) -> Row:
-    files = FileSystems.match([path.value])[0].metadata_list
+    # Beam finds nothing by a pattern without a folder.
+    files = FileSystems.match([os.path.abspath(path.value)])[0].metadata_list
     if not files:
         return _none(what, path)
     closed = sum(not os.access(f.path, os.R_OK) for f in files)

@@ -166,6 +166,12 @@ class TestCheck:
         code, out, _ = run(capsys, "check", f"--folder={tmp_path / 'file' / 'f'}")
         assert code == 1 and "correct --folder" in out
 
+    def test_a_pattern_without_a_folder(self, tmp_path, capsys, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "a.csv").touch()
+        code, out, _ = run(capsys, "check", "--input=*.csv")
+        assert code == 0 and "1 files" in out
+
     def test_brackets_are_shown(self, tmp_path, capsys, monkeypatch):
         """In fixes such as dpbeam[gcs] and in names, which are no markup of the table."""
         find = importlib.util.find_spec

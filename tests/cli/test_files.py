@@ -160,3 +160,49 @@ def test_a_ranking_reads_back(format, pairs, compared, tmp_path, capsys):
     if format == "csv":
         (path,) = glob.glob(f"{out}-*")
         assert Path(path).read_text().splitlines()[0] == "rank,item,noisy_count"
+
+
+#: A name that the files of any system on which it is allowed may have: Latin-1.
+LATIN = os.fsdecode(b"caf\xe9")
+
+
+@pytest.mark.parametrize(
+    "command, flag",
+    [
+        (["select", *COLUMNS, *BUDGET, "--output=out"], "--input"),
+        (["check"], "--input"),
+        (["tune", *COLUMNS, "--epsilon=1", "--delta=1e-6"], "--input"),
+        (["pack", "--supplies=s.yaml", "--num_agents=5", *BUDGET, "--output=out"], "--agents"),
+    ],
+)
+@pytest.mark.parametrize("pattern", ["*.csv", "*/*.csv", f"{LATIN}.csv"])
+def test_a_name_that_is_no_utf_8(command, flag, pattern, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # of the table
+    for folder in (tmp_path, tmp_path / LATIN):
+        folder.mkdir(exist_ok=True)
+        (folder / ("a.csv" if "*/" in pattern else f"{LATIN}.csv")).write_text("user,item\nu,i\n")
+    (tmp_path / "s.yaml").write_text("r: 100\n")
+    code, out, err = run(capsys, *command, f"{flag}={pattern}")
+    shown = "caf\\xe9/a.csv" if "*/" in pattern else "caf\\xe9.csv"
+    message = f"{flag}: '{shown}' is not valid UTF-8; rename it"
+    if command == ["check"]:
+        assert code == 1 and message in out
+    else:
+        assert (code, err) == (2, f"dpbeam {command[0]}: error: {message}\n")
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    "flags", [["--tokenizer=regex", f"--token_pattern={LATIN}"], [f"--partition=day!={LATIN}"]]
+)
+def test_a_flag_that_is_no_utf_8(flags, tmp_path, capsys):
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "a.csv").write_text("user,item\nu,i\n")
+    argv = ["select", f"--input={tmp_path}/*/a.csv", *COLUMNS, *BUDGET, f"--output={tmp_path}/out"]
+    name, _, value = flags[-1].partition("=")
+    value = value.replace(LATIN, "caf\\xe9")
+    assert run(capsys, *argv, *flags) == (
+        *(2, ""),
+        f"dpbeam select: error: {name}: '{value}' is not valid UTF-8\n",
+    )

@@ -112,8 +112,8 @@ class ParquetInput:
         return {name: names[ids[name]] for name in wanted if ids.get(name) in names}
 
     def _check_no_encryption(self) -> None:
-        """Refuse encrypted columns behind a footer that is not: Arrow ends the process when it is asked what is stored of
-        one, but not when it is to read one. Of the first column it is always asked where a row group begins.
+        """Refuse encrypted columns behind a footer that is not: Arrow ends the process when it is asked what is stored
+        of one, but not when it is to read one. Of the first column it is always asked where a row group begins.
 
         Raises:
           InputError: one that is needed is encrypted.
@@ -241,8 +241,10 @@ class ParquetInput:
         ]
 
     def _mostly_indices(self, name: str) -> bool:
-        """Whether a column's values are stored as indices of dictionaries: a plain one takes at least its length, one of
-        another encoding may take less."""
+        """Whether a column's values are stored as indices of dictionaries.
+
+        A plain value takes at least its length; of other encodings no size tells.
+        """
         chunks = [chunk for leaf in self._chunks([name]) for chunk in leaf]
         if any(encoding.startswith("DELTA") for chunk in chunks for encoding in chunk.encodings):
             return False
