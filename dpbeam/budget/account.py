@@ -32,12 +32,14 @@ from fractions import Fraction
 from typing import Any
 
 from dpbeam.budget.amounts import Amounts, exact, text, total
-from dpbeam.budget.periods import ALWAYS, Days, window
+from dpbeam.budget.periods import ALWAYS, PERIODS, Days, window
 from dpbeam.errors import InputError
 
 #: Amounts that are held against the limit, by composition.
 COMPOSITIONS = {"basic": ("epsilon", "delta"), "zcdp": ("rho", "delta")}
 RESERVED, PUBLISHING, COMMITTED, RETURNED = "reserved", "publishing", "committed", "returned"
+#: What reading an entry raises that no version of dpbeam writes.
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class OverLimitError(InputError):
@@ -210,7 +212,7 @@ class Standing:
 class Account:
     """What the entries of a dataset say.
 
-    Raises: ValueError on entries that no version of dpbeam writes.
+    Raises: ValueError, or another error of `DAMAGED`, on entries that no version of dpbeam writes.
     """
 
     def __init__(self, dataset: str, entries: Iterable[Entry]):
@@ -230,28 +232,25 @@ class Account:
         match entry.kind:
             case "create":
                 self.composition = details["composition"]
+                if self.composition not in COMPOSITIONS:
+                    raise ValueError("unknown composition")
             case "limit":
-                self.limits.append(_limit(details))
+                self.limits.append(_limit(details, self.composition))
             case "reserve":
-                charge = Charge.from_details(details["charge"])
-                self.releases[str(entry.release_id)] = Release(
-                    str(entry.release_id),
-                    details["digest"],
-                    charge,
-                    RESERVED,
-                    entry.number,
-                    details["holder"],
-                    entry,
-                    entry,
-                )
+                name, digest = _text(entry.release_id), _text(details["digest"])
+                if name in self.releases and self.releases[name].counts:
+                    raise ValueError("reserved twice")
+                charge, holder = _charge(details["charge"], self.composition), _holder(details)
+                release = Release(name, digest, charge, RESERVED, entry.number, holder, entry, entry)
+                self.releases[name] = release
             case "takeover":
-                self._change(entry, attempt=entry.number, holder=details["holder"])
+                self._change(entry, RESERVED, attempt=entry.number, holder=_holder(details))
             case "publish":
-                self._change(entry, state=PUBLISHING, output=details["output"])
+                self._change(entry, RESERVED, state=PUBLISHING, output=dict(details["output"]))
             case "commit":
-                self._change(entry, state=COMMITTED)
+                self._change(entry, PUBLISHING, state=COMMITTED)
             case "return":
-                self._change(entry, state=RETURNED)
+                self._change(entry, RESERVED, state=RETURNED)
             case _:
                 raise ValueError(f"entry {entry.number} of account '{self.dataset}' is of unknown kind")
         self.entries.append(entry)
@@ -270,9 +269,11 @@ class Account:
         """All cohorts that ever had a limit; the empty one is that of the others."""
         return sorted({limit.cohort for limit in self.limits})
 
-    def _change(self, entry: Entry, **values: Any) -> None:
-        key = str(entry.release_id)
-        self.releases[key] = replace(self.releases[key], last=entry, **values)
+    def _change(self, entry: Entry, before: str, **values: Any) -> None:
+        release = self.releases[_text(entry.release_id)]
+        if release.state != before:
+            raise ValueError(f"'{release.state}' becomes '{entry.kind}'")
+        self.releases[release.id] = replace(release, last=entry, **values)
 
     # What is left.
 
@@ -464,11 +465,47 @@ def limit_draft(limit: Limit) -> Draft:
     )
 
 
-def _limit(details: Mapping[str, Any]) -> Limit:
-    stated = details["amounts"]
-    amounts = {name: exact(stated[name]) for name in ("epsilon", "rho", "delta") if name in stated}
+def _limit(details: Mapping[str, Any], composition: str) -> Limit:
+    amounts = {name: _amount(details["amounts"][name]) for name in COMPOSITIONS[composition]}
     days = Days(*map(date.fromisoformat, details["days"]))
-    return Limit(details["epsilon"], details["delta"], amounts, details["cohort"], details["period"], days)
+    cohort, period = _text(details["cohort"]), _text(details["period"])
+    epsilon, delta = details["epsilon"], details["delta"]
+    for amount in (epsilon, delta):
+        _amount(amount)
+    if period not in ("", *PERIODS):
+        raise ValueError("unknown period")
+    return Limit(epsilon, delta, amounts, cohort, period, days)
+
+
+def _charge(details: Mapping[str, Any], composition: str) -> Charge:
+    charge = Charge.from_details(details)
+    _amount(charge.epsilon)
+    _amount(charge.delta)
+    for amount in charge.amounts(composition).values():
+        _amount(amount)
+    for name in (charge.relation, charge.cohort):
+        _text(name)
+    return charge
+
+
+def _amount(value: float | Fraction) -> Fraction:
+    """A number, and nothing below zero: a cost would give budget back."""
+    if type(value) not in (int, float, Fraction) or value < 0:
+        raise ValueError("not an amount")
+    return exact(float(value))
+
+
+def _holder(details: Mapping[str, Any]) -> Mapping[str, Any]:
+    holder = dict(details["holder"])
+    _text(holder["host"])
+    int(holder["pid"])
+    return holder
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def holder_text(release: Release) -> str:

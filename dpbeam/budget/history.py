@@ -39,9 +39,12 @@ def compose(account: Account, releases: Iterable[Release], ledgers: Mapping[str,
     Args:
       ledgers: JSON text by release id.
 
-    Raises: ValueError as `Ledger.from_json` on a ledger that does not verify.
+    Raises: ValueError as `Ledger.from_json` on a ledger that does not verify, and where one is missing.
     """
     chosen = [release for release in releases if release.counts]
+    missing = [release.id for release in chosen if release.id not in ledgers]
+    if missing:
+        raise ValueError(f"release '{missing[0]}' has no ledger")
     texts = [ledgers[release.id] for release in chosen]
     read = {text: Ledger.from_json(text) for text in set(texts)}
     read_ledgers = [read[text] for text in texts]

@@ -73,8 +73,8 @@ def window(period: str, day: date) -> Days:
         return Days(day, day)
     if period == "week":
         monday = day - timedelta(day.weekday())
-        return Days(monday, monday + timedelta(6))
+        return Days(monday, date.fromordinal(min(monday.toordinal() + 6, date.max.toordinal())))
     months = _MONTHS[period]
     first = date(day.year, (day.month - 1) // months * months + 1, 1)
     year, month = divmod(first.year * 12 + first.month - 1 + months, 12)
-    return Days(first, date(year, month + 1, 1) - timedelta(1))
+    return Days(first, date.max if year > date.max.year else date(year, month + 1, 1) - timedelta(1))

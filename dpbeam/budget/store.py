@@ -12,23 +12,23 @@ No connection is held while a job runs.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
+import pwd
 import socket
+import unicodedata
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, SQLAlchemyError
 
-from dpbeam.budget.account import Account, Draft, Entry
-from dpbeam.errors import InputError
+from dpbeam.budget.account import DAMAGED, Account, Draft, Entry
+from dpbeam.errors import InputError, visible
 from dpbeam.version import __version__
 
 VERSION = 1
@@ -86,13 +86,22 @@ _SCHEMES = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 
-#: What SQLite says where the same command meets the same refusal again.
+#: What a database says where the same command meets the same refusal again: SQLite, and PostgreSQL that lets nobody in.
 _FOR_GOOD = (
     "file is not a database",
     "readonly database",
     "database disk image is malformed",
     "unable to open",
+    "no such table",
+    "no such column",
+    "could not decode",
+    "does not exist",
+    "is not permitted to log in",
+    "authentication failed",
+    "no pg_hba.conf entry",
 )
+#: Classes of SQLSTATE, of whom PostgreSQL has let in: no such role or password, no such database, no right or no table.
+_STATES_FOR_GOOD = ("28", "3D", "3F", "42")
 
 Decide = Callable[[Account], "Draft | None"]
 
@@ -112,12 +121,12 @@ class Actor:
 
     @classmethod
     def this(cls, command: str) -> Actor:
-        """The user of this process."""
+        """The user of this process, as the system knows it: the environment may say anything."""
         try:
-            who = getpass.getuser()
-        except (KeyError, OSError):  # a container without that user
+            who = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:  # a container without that user
             who = f"uid {os.getuid()}"
-        return cls(who, socket.gethostname(), command, f"dpbeam {__version__}")
+        return cls(visible(who), visible(socket.gethostname()), command, f"dpbeam {__version__}")
 
 
 class BudgetStore:
@@ -163,7 +172,12 @@ class BudgetStore:
                 raise InputError(
                     f"--budget: '{self.place}' holds no budget store; make one: dpbeam budget create"
                 )
-            version, store = connection.execute(sa.select(_store.c.version, _store.c.store)).one()
+            rows = connection.execute(sa.select(_store.c.version, _store.c.store)).all()
+        if len(rows) != 1 or not isinstance(rows[0].store, str):
+            raise InputError(
+                f"--budget: '{self.place}' does not name its version and itself once: restore a backup"
+            )
+        version, store = rows[0]
         if version != VERSION:
             raise InputError(
                 f"--budget: the store in '{self.place}' has version {version}, this dpbeam knows version {VERSION}"
@@ -190,8 +204,11 @@ class BudgetStore:
     def datasets(self) -> list[str]:
         """All accounts, by name."""
         with _store_errors(self.place), self._engine.begin() as connection:
-            names = sa.select(_entries.c.dataset).where(_entries.c.number == 1).order_by(_entries.c.dataset)
-            return [str(name) for name in connection.execute(names).scalars()]
+            return _names(connection)
+
+    def twins(self, dataset: str) -> list[str]:
+        """Accounts whose names people take for this one: they differ from it in case, or in width of letters."""
+        return _twins(dataset, self.datasets())
 
     def account(self, dataset: str) -> Account:
         """The account of a dataset as it is now.
@@ -201,15 +218,29 @@ class BudgetStore:
         """
         check_name("--dataset", dataset)
         with _store_errors(self.place), self._engine.begin() as connection:
-            account = _read(connection, dataset)
+            account = self._read(connection, dataset)
         return self._existing(account)
 
     def _existing(self, account: Account) -> Account:
         if not account.exists:
+            twins = "".join(f", but one of '{name}'" for name in self.twins(account.dataset)[:1])
             raise InputError(
-                f"--dataset: there is no account of dataset '{account.dataset}' in '{self.place}'; open it: dpbeam "
-                "budget create"
+                f"--dataset: there is no account of dataset '{account.dataset}' in '{self.place}'{twins}; open it: "
+                "dpbeam budget create"
             )
+        return account
+
+    def _read(self, connection: sa.Connection, dataset: str) -> Account:
+        rows = sa.select(*_READ).where(_entries.c.dataset == dataset).order_by(_entries.c.number)
+        account = Account(dataset, [])
+        for row in connection.execute(rows).mappings():
+            try:
+                account.take(_entry(row))
+            except DAMAGED:
+                raise InputError(
+                    f"--budget: '{self.place}': entry {len(account.entries) + 1} of dataset '{dataset}' is not what "
+                    "dpbeam writes: restore a backup of the store, or use the dpbeam that wrote it"
+                ) from None
         return account
 
     def ledgers(self, dataset: str) -> dict[str, str]:
@@ -229,10 +260,10 @@ class BudgetStore:
           drafts: all of its first entries, of which it has all or none.
 
         Raises:
-          InputError: there is one.
+          InputError: there is one, or one that people would take for it.
         """
         check_name("--dataset", dataset)
-        return self._append(dataset, drafts, by)
+        return self._append(dataset, drafts, by, new=True)
 
     def change(self, dataset: str, decide: Decide, by: Actor) -> Account:
         """Append what `decide` says of the account as nobody else changes it; the account thereafter.
@@ -247,12 +278,21 @@ class BudgetStore:
 
         return self._append(dataset, drafts, by)
 
-    def _append(self, dataset: str, drafts: Callable[[Account], list[Draft]], by: Actor) -> Account:
+    def _append(
+        self, dataset: str, drafts: Callable[[Account], list[Draft]], by: Actor, *, new: bool = False
+    ) -> Account:
         with _store_errors(self.place), self._writing() as connection:
+            if new:
+                self._lock(connection, "")  # no other name comes meanwhile
+                for twin in _twins(dataset, _names(connection)):
+                    raise InputError(
+                        f"--dataset: there is an account of dataset '{twin}', and '{dataset}' differs from it in case "
+                        "or width of letters alone: runs on one dataset could be charged to both; take that account, "
+                        "or another name"
+                    )
             self._lock(connection, dataset)
-            account = _read(connection, dataset)
-            new = drafts(account)
-            for draft in new:
+            account = self._read(connection, dataset)
+            for draft in drafts(account):
                 if draft.release_id is not None:
                     check_name("--release_id", draft.release_id)
                 entry = Entry(
@@ -280,15 +320,27 @@ def check_name(flag: str, name: str) -> None:
         raise InputError(f"{flag} must be 1 to {_LONGEST_NAME} printable characters, got {name[:50]!r}")
 
 
-def _read(connection: sa.Connection, dataset: str) -> Account:
-    rows = connection.execute(
-        sa.select(*_READ).where(_entries.c.dataset == dataset).order_by(_entries.c.number)
-    )
-    return Account(dataset, [_entry(dict(row)) for row in rows.mappings()])
+def _names(connection: sa.Connection) -> list[str]:
+    names = sa.select(_entries.c.dataset).where(_entries.c.number == 1).order_by(_entries.c.dataset)
+    return [str(name) for name in connection.execute(names).scalars()]
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(**{**row, "details": json.loads(row["details"])})
+def _twins(dataset: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name != dataset and _folded(name) == _folded(dataset)]
+
+
+def _folded(name: str) -> str:
+    """The same for names that differ in case or in width of letters."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _entry(row: sa.RowMapping) -> Entry:
+    """Raises errors of DAMAGED."""
+    details = json.loads(row["details"])
+    texts = [value for name, value in row.items() if name not in ("number", "release_id")]
+    if not isinstance(details, dict) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("not an entry")
+    return Entry(**{**row, "details": details})
 
 
 def _checked(url: str) -> sa.URL:
@@ -349,7 +401,8 @@ def _store_errors(place: str) -> Iterator[None]:
             f"--budget: another run changed '{place}' at the same time: {_reason(error)}"
         ) from None
     except DatabaseError as error:
-        if any(text in str(error.orig).lower() for text in _FOR_GOOD):
+        state = str(getattr(error.orig, "sqlstate", None))
+        if state.startswith(_STATES_FOR_GOOD) or any(text in str(error.orig).lower() for text in _FOR_GOOD):
             raise InputError(f"--budget: '{place}': {_reason(error)}") from None
         raise BudgetStoreError(f"--budget: '{place}': {_reason(error)}") from None
     except SQLAlchemyError as error:

@@ -8,8 +8,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import FlagParser, entry_point, take_verb
-from dpbeam.errors import InputError
-from dpbeam.jobs.charge import needing_store
+from dpbeam.errors import InputError, visible
+from dpbeam.jobs.charge import needing_store, warn_of_twins
 from dpbeam.jobs.console import emit
 from dpbeam.jobs.options import StoreOptions, flag, switch
 
@@ -156,6 +156,8 @@ def _show(store: BudgetStore, options: AccountsOptions) -> int:
 
     days = parse_days(options.budget_period, "--budget_period") if options.budget_period is not None else None
     names = [options.dataset] if "dataset" in options.said else store.datasets()
+    for name in names:
+        warn_of_twins(store, name)
     standings = [_standing(store.account(name), days) for name in names]
     if options.json:
         emit(json.dumps(standings[0] if "dataset" in options.said else standings, indent=2))
@@ -224,7 +226,12 @@ def _history(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.history import compose
 
     account = store.account(options.dataset)
-    together = compose(account, account.releases.values(), store.ledgers(account.dataset))
+    try:
+        together = compose(account, account.releases.values(), store.ledgers(account.dataset))
+    except ValueError as error:
+        raise InputError(
+            f"--budget: '{store.place}': a ledger of dataset '{account.dataset}' is not what dpbeam wrote: {error}"
+        ) from None
     if options.json:
         entries = [{**vars(entry), "details": dict(entry.details)} for entry in account.entries]
         emit(json.dumps({"entries": entries, "together": _together(together)}, indent=2))
@@ -256,9 +263,8 @@ def _draw_history(account: Account, together: Composition, console: Console) -> 
         if entry.kind == "reserve":
             charge = entry.details["charge"]
             what = f"reserve epsilon {charge['epsilon']:g}, delta {charge['delta']:g}"
-        table.add_row(
-            str(entry.number), entry.at, entry.who, entry.host, entry.command, what, entry.release_id or ""
-        )
+        cells = (entry.at, entry.who, entry.host, entry.command, what, entry.release_id or "")
+        table.add_row(str(entry.number), *map(visible, cells))
     console.print(table)
     lines = [
         f"{together.releases} releases count; sums: epsilon {text(together.epsilon)}, delta {text(together.delta)}"

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
+from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import AccountOptions
 from dpbeam.jobs.uncharged import Uncharged
 
-if TYPE_CHECKING:  # it imports Beam, which `dpbeam budget` does without
+if TYPE_CHECKING:  # the one imports SQLAlchemy, the other Beam, which `dpbeam budget` does without
+    from dpbeam.budget.store import BudgetStore
     from dpbeam.io.output import OutputTarget
 
 _NEEDED = {
@@ -39,6 +41,7 @@ def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> 
     with needing_store():
         from dpbeam.jobs.charged import RunCharge
     charge = RunCharge(command, options, target)
+    warn_of_twins(charge.store, options.dataset)
     if options.insecure_test_key is not None and not options.charge_test_key:
         return Uncharged(
             f"not charged to dataset '{options.dataset}': the output of --insecure_test_key is NOT PRIVATE and no "
@@ -46,6 +49,15 @@ def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> 
         )
     charge.settle(look_only=options.dry_run)
     return charge
+
+
+def warn_of_twins(store: BudgetStore, dataset: str) -> None:
+    """Name the accounts that people take for this one: a new one of that kind is refused, older ones may be there."""
+    for twin in store.twins(dataset):
+        warn(
+            f"--dataset: there is an account of dataset '{twin}' beside that of '{dataset}', whose names differ in case "
+            "or width of letters alone: see to it that all runs on one dataset are charged to one of them"
+        )
 
 
 @contextlib.contextmanager

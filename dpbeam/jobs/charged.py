@@ -78,8 +78,8 @@ class RunCharge(Uncharged):
         self._say = options.say
         self._by = Actor.this(command)
         self._digest = settings_digest(command, options.said, absolute(target.prefix))
-        self._store = BudgetStore(options.budget)
-        self._account = self._store.account(self._dataset)
+        self.store = BudgetStore(options.budget)
+        self._account = self.store.account(self._dataset)
         self._target, self._run = target, uuid.uuid4().hex
         self._attempt = 0
         self._published = False
@@ -111,10 +111,10 @@ class RunCharge(Uncharged):
                     f"release '{self._id}' was begun by {holder_text(release)}: a run finishes it and pays nothing"
                 )
                 raise NothingToDo
-            recover(self._store, self._dataset, release, self._by)
-            release = self._store.account(self._dataset).releases[self._id]
+            recover(self.store, self._dataset, release, self._by)
+            release = self.store.account(self._dataset).releases[self._id]
         if release.state == COMMITTED:
-            check_undamaged(self._store, self._dataset, release)
+            check_undamaged(self.store, self._dataset, release)
             self._say(
                 f"release '{self._id}' of dataset '{self._dataset}' is out already, since {release.last.at}; nothing "
                 "is charged and nothing is drawn again"
@@ -126,7 +126,7 @@ class RunCharge(Uncharged):
 
         Raises: as `open_charge`; OverLimitError where too little is left; InputError where staged output stays.
         """
-        account = self._store.change(
+        account = self.store.change(
             self._dataset, lambda account: self._reserved(account, ledger_json), self._by
         )
         release = account.releases[self._id]
@@ -188,7 +188,7 @@ class RunCharge(Uncharged):
         # If the answer is lost the entry may still be there; then nothing of the staged output may be removed.
         self._published = True
         try:
-            self._store.change(
+            self.store.change(
                 self._dataset,
                 lambda account: account.publish(self._id, self._attempt, output, ledger_json),
                 self._by,
@@ -203,17 +203,17 @@ class RunCharge(Uncharged):
     def _may_publish(self) -> bool:
         """Whether the account says, or cannot deny, that this attempt publishes."""
         try:
-            return self._store.account(self._dataset).releases[self._id].state == PUBLISHING
+            return self.store.account(self._dataset).releases[self._id].state == PUBLISHING
         except (BudgetStoreError, InputError):
             return True
 
     def _mark(self, attempt: int) -> dict[str, Any]:
-        return _mark(self._store, self._dataset, self._id, attempt)
+        return _mark(self.store, self._dataset, self._id, attempt)
 
     def _commit(self) -> None:
         """The output is out, so trouble is a warning."""
         try:
-            self._store.change(
+            self.store.change(
                 self._dataset, lambda account: account.commit(self._id, self._attempt), self._by
             )
         except (RuntimeError, InputError) as error:
@@ -240,7 +240,7 @@ class RunCharge(Uncharged):
             warn(f"the reservation of release '{self._id}' stays: the same command {what}")
             return
         try:
-            self._store.change(
+            self.store.change(
                 self._dataset, lambda account: account.give_back(self._id, self._attempt), self._by
             )
         except (RuntimeError, InputError) as error:
@@ -252,7 +252,7 @@ class RunCharge(Uncharged):
     def _staged(self) -> bool:
         """Whether an attempt has left staged output, so that nothing may be given back."""
         try:
-            return bool(staged_by(self._store.account(self._dataset), self._id))
+            return bool(staged_by(self.store.account(self._dataset), self._id))
         except Exception:  # an account or a store that does not answer denies nothing
             return True
 
@@ -269,7 +269,7 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
         raise StillRunningError(
             f"--release_id: '{release.id}' is being published by {holder_text(release)}, which still runs"
         )
-    output = release.output
+    output = _output(release)
     target = OutputTarget(
         output["prefix"], output["format"], overwrite=output["overwrite"], extras=output["extras"]
     )
@@ -290,6 +290,27 @@ def recover(store: BudgetStore, dataset: str, release: Release, by: Actor) -> No
     store.change(dataset, lambda account: account.commit(release.id, release.attempt), by)
 
 
+def _output(release: Release) -> Mapping[str, Any]:
+    """Where a release was published.
+
+    Raises:
+      InputError: the account does not say it as dpbeam does.
+    """
+    match release.output:
+        case {
+            "prefix": str(),
+            "staging": str(),
+            "format": str(),
+            "overwrite": bool(),
+            "extras": list(),
+        } as output:
+            return output
+    raise InputError(
+        f"--budget: the entry by which '{release.id}' was published is not what dpbeam writes: restore a backup of the "
+        "store"
+    )
+
+
 def check_undamaged(store: BudgetStore, dataset: str, release: Release) -> None:
     """Refuse to call a release out whose files are there, and are not what was published.
 
@@ -298,7 +319,7 @@ def check_undamaged(store: BudgetStore, dataset: str, release: Release) -> None:
     Raises:
       InputError: naming the file.
     """
-    prefix = release.output["prefix"]
+    prefix = _output(release)["prefix"]
     ledger = read_ledger(prefix)
     if not is_local(prefix) or (
         ledger is not None and _marked(ledger) != _mark(store, dataset, release.id, release.attempt)
