@@ -19,6 +19,8 @@ _SHARE_TOLERANCE = 1e-9
 MAX_DELTA, MIN_DELTA = 0.1, 1e-30
 #: Above it a single user can make an item 22,000 times as likely; no guarantee that anybody would call one.
 LARGE_EPSILON = 10.0
+#: Large for a thousand users: a tenth of all runs might tell the whole data of one of them.
+LARGE_DELTA = 1e-4
 #: Of a budget that is split; less is a slip, and below it parts leave the range of floating point.
 SMALLEST_SHARE = 1e-9
 
@@ -91,6 +93,11 @@ def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
         lines.append(
             f"epsilon={epsilon:g} protects nobody: one user may change the probability of an output by a factor "
             f"of e^{epsilon:g}; values from 0.1 to {LARGE_EPSILON:g} are usual"
+        )
+    if users is None and delta > LARGE_DELTA:
+        lines.append(
+            f"delta={delta:g} is large for more than {int(0.1 / delta)} users: a run may tell the whole data of one of "
+            "them; take at most 0.1 / the number of users"
         )
     if users is not None and delta > 1 / users:
         lines.append(

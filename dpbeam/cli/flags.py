@@ -18,6 +18,7 @@ from dpbeam.io.new_files import NewFile
 from dpbeam.jobs import beam_flags
 from dpbeam.jobs.console import emit, run_command, set_verbosity
 from dpbeam.jobs.options import READ, WRITTEN, Flag, JobOptions, Options, flag, switch
+from dpbeam.selection.config import SelectionConfig
 from dpbeam.selectors.base import Selector
 from dpbeam.selectors.registry import DEFAULT_METHOD, selectors
 from dpbeam.version import __version__
@@ -351,10 +352,14 @@ def take_verb(
 
 
 def _max_items_help() -> str:
-    """With the default of each method."""
-    by_default: dict[int, list[str]] = {}
+    """With the defaults of each method."""
+    by_default: dict[str, list[str]] = {}
     for selector in selectors().values():
-        by_default.setdefault(selector.default_max_items, []).append(selector.name)
+        every = {
+            SelectionConfig(1.0, 1e-8, selector.name, **own).default_items
+            for own in selector.variants.values()
+        }
+        by_default.setdefault(" or ".join(map(str, sorted(every))), []).append(selector.name)
     defaults = [f"{value} of {', '.join(names)}" for value, names in by_default.items()]
     return f"items of a user that count (default {'; '.join(defaults)})"
 

@@ -176,6 +176,9 @@ class PackCommand(ReleaseCommand):
             raise
         return plan, job
 
+    def users(self, plan: PackingPlan) -> int:
+        return plan.market.num_agents
+
     def check_columns(self, plan: PackingPlan, job: Job[PackOptions]) -> None:
         _writer(plan, job)
 

@@ -38,7 +38,7 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
     family: str | None = flag("NAME", _implied(), common=True)
-    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it", common=True)
+    users_at_least: int | None = flag("N", "a public number of users (default 1000), for --delta", common=True)
     degrees: list[int] | None = flag(
         "D,D,...", "items per user to tabulate", type=integer_list, action="store"
     )
@@ -99,7 +99,7 @@ def _run(argv: Sequence[str]) -> int:
         format = format_of(options.plot, "--plot")
     with within_arithmetic(options):
         plan, report = command.plan_shown(command.make_parser().kind(options.said))
-    warn_of_budget(options)
+    warn_of_budget(options, command.doubts(plan), command.users(plan))
     if options.plot is not None:
         options.plot.write(command.draw_plan(plan, report, format), overwrite=options.overwrite)
     if options.json:

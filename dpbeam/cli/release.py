@@ -79,6 +79,14 @@ class PlannedCommand(ABC):
         plan = self.plan(options)
         return plan, self.family.report(plan)
 
+    def doubts(self, plan: Any) -> list[str]:
+        """What of a plan is legal and perhaps a slip, each line from the name of its flag on."""
+        return []
+
+    def users(self, plan: Any) -> int | None:
+        """How many users there publicly are, where the plan says it."""
+        return None
+
     def draw_plan(self, plan: Any, report: Mapping[str, Any], format: str) -> bytes:
         """The figure of a plan, in a format of `dpbeam.figures`, for a family that draws."""
         raise NotImplementedError
@@ -117,7 +125,7 @@ class ReleaseCommand(PlannedCommand):
             self.check_columns(plan, job)
             listed = self.read_list(plan, job)
             ledger = self.ledger(plan, job, listed).to_json()
-            warn_of_budget(options)
+            warn_of_budget(options, self.doubts(plan), self.users(plan))
             if options.dry_run:
                 return self._print_plan(plan, job, ledger)
             return self.execute(plan, job, listed, ledger)
@@ -278,6 +286,10 @@ class ProgramCommand(ReleaseCommand):
     def selection(self, plan: Any) -> SelectionPlan | None:
         """The selection in a plan, if there is one."""
         return None
+
+    def doubts(self, plan: Any) -> list[str]:
+        selection = self.selection(plan)
+        return [] if selection is None else selection.config.doubts()
 
     def rounds(self, plan: Any, program: Program) -> int:
         """Of the method, for messages on the way: where a round takes several trips, these are called passes."""

@@ -54,6 +54,9 @@ class SeriesCommand(PlannedCommand):
 
         return plan_series(config_of(options))
 
+    def doubts(self, plan: SeriesPlan) -> list[str]:
+        return plan.config.doubts()
+
 
 COMMAND = SeriesCommand()
 make_parser = COMMAND.make_parser

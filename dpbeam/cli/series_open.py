@@ -68,7 +68,7 @@ def open_series(options: SeriesOptions) -> int:
     columns.check_free((NIGHT, *(() if plan.counts is None else COUNT)))
     known = None if options.known is None else read_items(options.known, columns, "--known")
     settings["known_kinds"] = None if known is None else list(columns.kinds)
-    warn_of_budget(options)
+    warn_of_budget(options, config.doubts())
     if options.encrypt_intermediates:
         check_folder_key()
     if options.dry_run:

@@ -92,7 +92,7 @@ class WindowOptions(Options):
     )
     output_format: str = flag("FORMAT", "parquet (default), text, csv or jsonl", value="parquet")
     insecure_test_key: str | None = flag("HEX", "fixed key for tests; the output is NOT PRIVATE")
-    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it")
+    users_at_least: int | None = flag("N", "a public number of users (default 1000), for --delta")
     dry_run: bool = switch("check all, print the plan; nothing is charged", common=True)
 
 

@@ -66,7 +66,7 @@ def hitting_set(
             raise InputError("domain leaves no selection: drop selector and its settings")
         config = HittingSetConfig(epsilon, delta, k, selection, selector_share, domain is not None)
         plan = plan_hitting_set(config)
-    warn_of_budget(epsilon, delta)
+    warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
     pairs = input_pairs(
         data, user, item, item_type, on_null, not_private_counts, added={RANK: "the order of the items"}
     )

@@ -109,7 +109,7 @@ def pack(
     with naming_arguments():
         config = PackingConfig(epsilon, delta, **settings)
         plan = _plan(config, resources, num_agents, len(agents), max_value)
-    warn_of_budget(epsilon, delta)
+    warn_of_budget(epsilon, delta, users=plan.market.num_agents)
     ids, kind = encode(agents, f"column '{agent}'")
     ids = check_agents(plain(ids), kind, agent)
     names = columns if len(columns) == plan.size else [columns[0]] * plan.size

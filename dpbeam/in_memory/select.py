@@ -7,7 +7,7 @@ returns holds released items and the ledger alone; neither pairs nor key outlive
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def select(
             **settings,
         )
         plan = make_plan(config)
-    warn_of_budget(epsilon, delta)
+    warn_of_budget(epsilon, delta, plan.config.doubts())
     earlier = (known,) if isinstance(known, Selection) else tuple(known)
     numbers = _numbers(plan.config)
     added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
@@ -264,9 +264,9 @@ def released_by(program: Program, pairs: InputPairs, key: RunKey) -> tuple[Relea
     return Released(pa.concat_arrays(items), np.concatenate(numbers)), broadcast
 
 
-def warn_of_budget(epsilon: float, delta: float) -> None:
-    """Say what a budget is worth where it is worth little, as the command does."""
-    for doubt in doubts(epsilon, delta):
+def warn_of_budget(epsilon: float, delta: float, more: Iterable[str] = (), users: int | None = None) -> None:
+    """Say what a budget is worth where it is worth little, and what `more` there is, as the command does."""
+    for doubt in (*doubts(epsilon, delta, users), *more):
         warnings.warn(doubt, stacklevel=3)
 
 

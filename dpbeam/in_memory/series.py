@@ -25,6 +25,7 @@ from dpbeam.in_memory.select import (
     listed_items,
     released_table,
     run_key,
+    warn_of_budget,
 )
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds
@@ -102,6 +103,7 @@ class Series:
                 first_night=first_night,
                 noisy_count_share=count_share(noisy_counts, noisy_count_share),
             )
+            warn_of_budget(epsilon, delta, config.doubts())
             check_names(names, {NIGHT: "released", **_added(config.noisy_count_share is not None)})
             kinds = tuple(kind or STRING for kind in declared_types(item_type, names))
             listed = None if known is None else listed_items(known, names, kinds, "known")

@@ -113,7 +113,7 @@ def top_k(
         else:
             config = _without_selection(config, selector, own)
         plan = plan_topk(config)
-    warn_of_budget(epsilon, delta)
+    warn_of_budget(epsilon, delta, [] if plan.selection is None else plan.selection.config.doubts())
     added = {RANK: "the order of the items", **({NOISY_COUNT: "noisy_counts"} if noisy_counts else {})}
     pairs = input_pairs(data, user, item, item_type, on_null, not_private_counts, added)
     pairs, listed = within_domain(pairs, domain, data, user)

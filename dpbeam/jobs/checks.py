@@ -6,7 +6,7 @@ A budget that protects nobody is legal, so it is a warning: one line on stderr, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dpbeam.accounting.budget import MAX_DELTA, Budget, doubts
@@ -71,9 +71,15 @@ def check_test_key(options: JobOptions) -> None:
         raise InputError(f"--insecure_test_key must be hexadecimal digits, got '{text}'")
 
 
-def warn_of_budget(options: BudgetOptions) -> None:
-    """Say what a budget is worth where it is worth little."""
-    for doubt in doubts(options.epsilon, options.delta, options.users_at_least):
+def warn_of_budget(options: BudgetOptions, more: Iterable[str] = (), users: int | None = None) -> None:
+    """Say what a budget is worth where it is worth little.
+
+    Args:
+      more: what else is in doubt, each line from the name of its flag on.
+      users: how many there publicly are, where no flag says it.
+    """
+    known = options.users_at_least if users is None else users
+    for doubt in (*doubts(options.epsilon, options.delta, known), *more):
         warn(f"--{doubt}")
 
 

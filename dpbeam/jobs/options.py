@@ -276,7 +276,7 @@ class OutputOptions(JobOptions):
         "put a digest of the input into the ledger, under the secret key in this file, made if absent",
         type=READ,
     )
-    users_at_least: int | None = flag("N", "a public number of users; --delta is held to it", common=True)
+    users_at_least: int | None = flag("N", "a public number of users (default 1000), for --delta", common=True)
     dry_run: bool = switch("check everything, print the plan, read no data", common=True)
     encrypt_intermediates: bool = switch(
         "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and"

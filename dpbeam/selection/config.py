@@ -17,6 +17,8 @@ from dpbeam.selectors.registry import DEFAULT_METHOD, all_settings, find, select
 
 MAX_ITEMS_PER_USER = 1_000_000
 MAX_MIN_USERS = 1_000_000
+#: D0 times or through this is far from a default: a larger step than any that `tune` tries or `plan` recommends.
+FAR_ITEMS = 40
 _DEFAULT_COUNT_SHARE = 0.2
 
 
@@ -105,6 +107,20 @@ class SelectionConfig:
           InputError: there is none of this name.
         """
         return find(self.method)
+
+    @property
+    def default_items(self) -> int:
+        """D0 where none is asked for, of this method with these settings.
+
+        Raises:
+          InputError: a setting does not belong to the method.
+        """
+        selector = self.selector
+        return selector.default_items(_settings(selector, self.settings, self._preset(selector)))
+
+    def doubts(self) -> list[str]:
+        """What is legal and perhaps a slip, a line each that begins with the name of a setting."""
+        return far_from_default(self.max_items_per_user, self.default_items, self.selector.name)
 
     def request(self) -> Request:
         """What the selector is asked for, with every setting filled in and checked, at the budget that counts leave.
@@ -208,6 +224,16 @@ class SelectionConfig:
     def with_budget(self, epsilon: float, delta: float) -> SelectionConfig:
         """The same settings at another budget."""
         return replace(self, epsilon=epsilon, delta=delta)
+
+
+def far_from_default(max_items: int | None, default: int, method: str) -> list[str]:
+    """A line if D0 is far from the default of its method, above or below."""
+    if max_items is None or default / FAR_ITEMS <= max_items <= default * FAR_ITEMS:
+        return []
+    return [
+        f"max_items_per_user={max_items} is far from {default}, the default of {method}: too few leave out what users "
+        "hold, too many raise the thresholds; dpbeam tune finds a good number on public data"
+    ]
 
 
 def _settings(

@@ -265,7 +265,7 @@ class Selector(ABC):
       variants: name -> settings that benchmarks compare, and that the audit and the tests run; the default first.
       tunable: keyword of a `SelectionConfig` -> the values that `dpbeam tune` tries, in every combination; one that
         the selector refuses is left out.
-      default_max_items: D0 where none is asked for.
+      default_max_items: D0 where none is asked for, unless `default_items` says otherwise.
       shows_weights: whether its guarantee holds for the noisy weights of released items too.
       takes_min_users: whether a floor on users keeps its guarantee; why, and what its program owes to it, says
         `dpbeam.selectors.floor`.
@@ -289,7 +289,11 @@ class Selector(ABC):
           InputError: a value is out of range, or a precondition is violated.
         """
         request.settings.check()
-        return replace(request, max_items=value_or(request.max_items, self.default_max_items))
+        return replace(request, max_items=value_or(request.max_items, self.default_items(request.settings)))
+
+    def default_items(self, settings: Any) -> int:
+        """D0 where none is asked for, with these settings; by default `default_max_items`."""
+        return self.default_max_items
 
     @abstractmethod
     def plan(self, request: Request) -> Calibration:

@@ -17,6 +17,7 @@ from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.counts.selection import DEVIATION
 from dpbeam.errors import InputError, param
+from dpbeam.selection.config import far_from_default
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError, overdrawn
 from dpbeam.selectors.base import check_range
@@ -66,6 +67,10 @@ class SeriesConfig:
     aims: tuple[tuple[float | None, float, float], ...] = AIMS
     growth: float = GROWTH
     noisy_count_share: float | None = None
+
+    def doubts(self) -> list[str]:
+        """What is legal and perhaps a slip, a line each that begins with the name of a setting."""
+        return far_from_default(self.max_items_per_user, type(self).max_items_per_user, "a series")
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)

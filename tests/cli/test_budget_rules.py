@@ -59,7 +59,39 @@ def test_a_large_epsilon_is_said(epsilon, capsys):
         lambda: dpbeam.hitting_set(data, k=1, **budget),
         lambda: dpbeam.pack(data, supplies={"r": 1e9}, **budget),
     ):
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            run()
-        assert sum("protects nobody" in str(warning.message) for warning in seen) == (epsilon > 10)
+        assert sum("protects nobody" in line for line in warned(run)) == (epsilon > 10)
+
+
+def warned(run) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run()
+    return [str(warning.message) for warning in seen]
+
+
+@pytest.mark.parametrize(("delta", "times"), [(1e-4, 0), (1.1e-4, 1)])
+def test_functions_say_that_a_delta_is_large(delta, times):
+    data = {"user": ["a"], "item": ["x"], "agent": ["a"], "value": [1.0], "r": [1.0]}
+    budget = {"epsilon": 1.0, "delta": delta}
+    for run in (
+        lambda: dpbeam.select(data, **budget),
+        lambda: dpbeam.top_k(data, k=1, **budget),
+        lambda: dpbeam.hitting_set(data, k=1, **budget),
+        lambda: dpbeam.count(data, domain=["x"], **budget),
+        lambda: dpbeam.Series(nights=2, **budget),
+        lambda: dpbeam.pack(data, supplies={"r": 1e9}, num_agents=11_000, **budget),
+    ):
+        assert sum(line.startswith("delta=0.00011 is ") for line in warned(run)) == times
+    assert warned(lambda: dpbeam.pack(data, supplies={"r": 1e9}, **budget)) == []
+
+
+def test_functions_say_that_a_d0_is_far_from_the_default():
+    data, budget = {"user": ["a"], "item": ["x"]}, {"epsilon": 1.0, "delta": 1e-5, "max_items_per_user": 2}
+    for run in (
+        lambda: dpbeam.select(data, **budget),
+        lambda: dpbeam.top_k(data, k=1, **budget),
+        lambda: dpbeam.hitting_set(data, k=1, **budget),
+        lambda: dpbeam.Series(nights=2, **budget),
+    ):
+        [line] = warned(run)
+        assert line.startswith("max_items_per_user=2 is far from 300, the default of ")

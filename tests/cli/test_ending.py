@@ -21,7 +21,7 @@ from dpbeam.jobs.progress import Progress
 from tests.support.commands import COLUMNS, without_progress
 
 ROOT = Path(__file__).resolve().parents[2]
-BUDGET = ["--epsilon=2", "--delta=1e-3"]
+BUDGET = ["--epsilon=2", "--delta=1e-3", "--users_at_least=100"]
 PLAN = ["plan", "--epsilon=1", "--delta=1e-5", "--method=basic"]
 
 
@@ -126,7 +126,36 @@ class TestWarnings:
         [told] = self.warnings(capsys, *dry, "--delta=1.1e-3", "--users_at_least=1000")
         assert told.startswith("--delta=0.0011 is above 1/1000: ") and "at most 0.0001" in told
         assert self.warnings(capsys, *dry, "--delta=1e-3", "--users_at_least=1000") == []
-        assert self.warnings(capsys, *dry, "--delta=0.05") == []
+
+    def test_a_large_delta_where_nobody_says_how_many_users_there_are(self, pairs, tmp_path, capsys):
+        dry = [word for word in job(pairs, tmp_path, "--dry_run", "--quiet") if "users_at" not in word]
+        for command in (dry, ["plan", "--epsilon=1", "--quiet"], ["plan", "--k=3", "--epsilon=1", "--quiet"]):
+            [told] = self.warnings(capsys, *command, "--delta=1.1e-4")
+            assert told.startswith("--delta=0.00011 is large for more than 909 users: ")
+            assert self.warnings(capsys, *command, "--delta=1e-4") == []
+            assert self.warnings(capsys, *command, "--delta=1.1e-4", "--users_at_least=909") == []
+
+    @pytest.mark.parametrize(
+        ("words", "default"),
+        [
+            ((), "300, the default of gsu"),
+            (("--method=basic",), "100, the default of basic"),
+            (("--k=3",), "300, the default of gsu"),
+            (("--family=hitting-set", "--k=3", "--selector=basic"), "100, the default of basic"),
+            (("--nights=3",), "300, the default of a series"),
+        ],
+    )
+    def test_a_d0_far_from_the_default(self, words, default, capsys):
+        plan = ["plan", "--epsilon=1", "--delta=1e-5", "--quiet", *words]
+        [told] = self.warnings(capsys, *plan, "--max_items_per_user=2")
+        assert told.startswith(f"--max_items_per_user=2 is far from {default}: ")
+        assert self.warnings(capsys, *plan, "--max_items_per_user=10") == self.warnings(capsys, *plan) == []
+
+    def test_a_d0_far_from_the_default_of_a_run(self, pairs, tmp_path, capsys):
+        few = job(pairs, tmp_path, "--quiet", "--max_items_per_user=2")
+        for words in (("--dry_run",), ()):
+            [told] = self.warnings(capsys, *few, *words)
+            assert told.startswith("--max_items_per_user=2 is far from 300, the default of gsu: ")
 
     def test_fixed_key_also_under_quiet(self, pairs, tmp_path, capsys):
         [told] = self.warnings(capsys, *job(pairs, tmp_path, "--quiet", "--insecure_test_key=00"))
@@ -353,7 +382,7 @@ class TestEvaluation:
 
         (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
         (tmp_path / "r.txt").write_text("a\n")
-        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}", *BUDGET]
+        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}", *BUDGET[:2]]
         assert main(["evaluate", *flags, "--json"]) == 0
         result = json.loads(capsys.readouterr().out)
         figures = {("", name) for name, value in result.items() if not isinstance(value, dict)} - {
@@ -373,7 +402,7 @@ class TestEvaluation:
     @pytest.mark.parametrize("size", [0, 1_000_001])
     def test_d0_out_of_range_is_one_line(self, size, tmp_path, capsys):
         (tmp_path / "d.txt").write_text("a b\n")
-        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'd.txt'}", *BUDGET]
+        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'd.txt'}", *BUDGET[:2]]
         assert main(["evaluate", *flags, f"--max_items_per_user={size}"]) == 2
         error = capsys.readouterr().err
         assert "--max_items_per_user must be an integer from 1 to 1e+06" in error and error.count("\n") == 1

@@ -18,7 +18,7 @@ from tests.support.ledgers import without_times
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
-BUDGET = ["--epsilon=2", "--delta=1e-3"]
+BUDGET = ["--epsilon=2", "--delta=1e-3", "--users_at_least=100"]
 KEY = "--insecure_test_key=00ff"
 QUICK = "--selector=basic"  # one trip; the default takes eight
 

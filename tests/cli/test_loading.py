@@ -26,7 +26,13 @@ sys.exit(code)
 def test_a_command_does_without_what_it_does_not_use(tmp_path):
     pq.write_table(popular_table(300, 0), tmp_path / "pairs.parquet")
     flags = [f"--input={tmp_path / 'pairs.parquet'}", "--user_column=user", "--item_column=item", "--quiet"]
-    flags += ["--epsilon=2", "--delta=1e-3", f"--output={tmp_path / 'out' / 'x'}", "--output_format=text"]
+    flags += [
+        "--epsilon=2",
+        "--delta=1e-3",
+        "--users_at_least=100",
+        f"--output={tmp_path / 'out' / 'x'}",
+        "--output_format=text",
+    ]
     argv = [sys.executable, "-c", PROGRAM, "select", *flags]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0 and done.stderr == ""

@@ -17,7 +17,7 @@ from dpbeam.errors import InputError
 from dpbeam.io import pairs
 from tests.support.commands import COLUMNS, standard_input
 
-BUDGET = ["--epsilon=2", "--delta=1e-3"]
+BUDGET = ["--epsilon=2", "--delta=1e-3", "--users_at_least=100"]
 NOTHING = pa.table({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())})
 
 
@@ -244,7 +244,7 @@ def test_agents(name, text, place, capsys):
     (place / "s.yaml").write_text("r: 100\n")
     argv = [
         *("pack", f"--agents={name}", "--supplies=s.yaml", "--num_agents=5", "--allow_small_supply"),
-        *BUDGET,
+        *BUDGET[:2],
     ]
     assert main([*argv, "--output=out"]) == 2
     assert "--agents: there are no agents; pass --allow_empty" in capsys.readouterr().err
@@ -301,7 +301,7 @@ class TestRoom:
                 ["synth", "--agents=9", "--resources=1000000000000", "--output=s"],
                 "--resources: must be from 1 to",
             ),
-            (["tune", *BUDGET, "--users=10000000", "--mean_items_per_user=19"], "--users: needs about"),
+            (["tune", *BUDGET[:2], "--users=10000000", "--mean_items_per_user=19"], "--users: needs about"),
         ],
     )
     def test_of_commands(self, argv, message, place, capsys, monkeypatch):

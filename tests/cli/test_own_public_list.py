@@ -39,6 +39,7 @@ def job(command, listed, *more) -> list[str]:
         "--item_column=item",
         "--epsilon=2",
         "--delta=1e-3",
+        "--users_at_least=100",
     ]
     return [command, *flags, *before, f"{flag}={listed}", "--output=out", "--quiet", *more]
 
@@ -64,7 +65,7 @@ def test_is_refused_before_anything_runs(command, listed, place, capsys):
 
 def test_stdin_cannot_be_both(place, capsys):
     argv = ["select", "--input=-", "--input_format=csv", "--user_column=user", "--item_column=item"]
-    argv += ["--epsilon=2", "--delta=1e-3", "--public_items=-", "--output=out"]
+    argv += ["--epsilon=2", "--delta=1e-3", "--users_at_least=100", "--public_items=-", "--output=out"]
     read, write = os.pipe()
     os.write(write, b"user,item\na,b\n")
     os.close(write)

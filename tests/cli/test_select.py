@@ -19,7 +19,7 @@ from tests.support.ledgers import without_times
 
 pytestmark = pytest.mark.usefixtures("own_temp")
 
-BUDGET = ["--epsilon=2", "--delta=1e-3"]
+BUDGET = ["--epsilon=2", "--delta=1e-3", "--users_at_least=100"]
 KEY = "--insecure_test_key=00ff"
 TABLE = popular_table(300)
 
@@ -338,7 +338,7 @@ class TestConfig:
         config = self.write(
             tmp_path,
             f"input: ['{pairs}']\nuser_column: user\nitem_column: item\nepsilon: 2\ndelta: 1.0e-3\n"
-            "method: basic\nnoisy_weights: true\nmax_items_per_user: 7\ndirect_num_workers: 1\n"
+            "users_at_least: 100\nmethod: basic\nnoisy_weights: true\nmax_items_per_user: 7\ndirect_num_workers: 1\n"
             f"output: {tmp_path / 'from_file'}\n",
         )
         out = str(tmp_path / "items")

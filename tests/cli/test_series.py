@@ -18,6 +18,7 @@ from dpbeam.errors import InputError
 
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
+    "--users_at_least=100",
     *("--preset=late", "--first_night=2026-11-01", "--quiet"),
 ]
 COLUMNS = ["--user_column=user", "--item_column=item"]

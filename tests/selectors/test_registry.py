@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbeam.cli.flags import BoundOptions
 from dpbeam.errors import InputError
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -215,6 +216,31 @@ def test_exactly_one_selector_is_recommended_and_its_flags_are_its_own(items_per
     assert config.max_items_per_user == {5: 50, 20: 200, 152: 400}.get(
         items_per_user, config.max_items_per_user
     )
+
+
+@pytest.mark.parametrize("name", selectors())
+def test_no_d0_that_is_tried_or_recommended_is_far_from_the_default(name):
+    selector = selectors()[name]
+    for items in selector.tunable.get("max_items_per_user", ()):
+        for settings in selector.variants.values():
+            assert SelectionConfig(1.0, 1e-5, name, max_items_per_user=items, **settings).doubts() == []
+    for items in (1, 3, 3.1, 20, 100, 101, 1e6):
+        if advice := selector.advice(items):
+            assert SelectionConfig(1.0, 1e-5, name, **advice.settings).doubts() == []
+    default = SelectionConfig(1.0, 1e-5, name).resolve().max_items_per_user
+    assert SelectionConfig(1.0, 1e-5, name, max_items_per_user=41 * default).doubts()
+
+
+def test_the_help_of_d0_names_what_the_plans_have():
+    text = " ".join(BoundOptions.max_items_per_user.help.split())
+    for name, selector in selectors().items():
+        [part] = (part for part in re.split("[(;)]", text) if re.search(rf"of .*\b{name}\b(?!-)", part))
+        plans = [
+            SelectionConfig(1.0, 1e-5, name, **settings).resolve() for settings in selector.variants.values()
+        ]
+        assert set(map(int, re.findall(r"\d+(?= of| or)", part))) == {
+            plan.max_items_per_user for plan in plans
+        }
 
 
 #: Items per user, rare ones of them, and vote over gsu16 (docs/how-to/choose.md).

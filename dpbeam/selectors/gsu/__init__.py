@@ -19,7 +19,7 @@ from dpbeam.selectors.base import (
     sureness,
 )
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
-from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, resolve_gsu
+from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, preset_of, resolve_gsu
 
 # Best D0 of public datasets, about (docs/reference/results.md): users differ, and a few hold many times the average.
 _D0_OF_AVERAGE, _LARGEST_D0 = 10, 400
@@ -45,6 +45,9 @@ class Gsu(Selector):
 
     def resolve(self, request: Request) -> Request:
         return resolve_gsu(request)
+
+    def default_items(self, settings: GsuSettings) -> int:
+        return preset_of(settings).max_items
 
     def plan(self, request: Request) -> Calibration:
         from dpbeam.accounting.noise import NoiseSpec

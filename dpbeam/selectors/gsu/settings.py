@@ -54,7 +54,7 @@ def resolve_gsu(request: Request) -> Request:
     """
     settings: GsuSettings = request.settings
     settings.check()
-    preset = _preset(settings)
+    preset = preset_of(settings)
     max_items = value_or(request.max_items, preset.max_items)
     fractions = tuple(value_or(settings.gsu_fractions, preset.fractions))
     resolved = replace(
@@ -71,7 +71,8 @@ def resolve_gsu(request: Request) -> Request:
     return replace(request, max_items=max_items, settings=resolved)
 
 
-def _preset(settings: GsuSettings) -> GsuPreset:
+def preset_of(settings: GsuSettings) -> GsuPreset:
+    """The preset of the number of rounds, or the nearest. Raises InputError."""
     if settings.gsu_fractions is not None:
         rounds = len(settings.gsu_fractions)
         if settings.rounds not in (None, rounds):
