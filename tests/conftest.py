@@ -6,7 +6,6 @@ Tests marked `engines` need Java, Maven, Go and minutes: they run alone, with `-
 import gc
 import os
 import shutil
-import sys
 import tempfile
 
 import pytest
@@ -41,15 +40,6 @@ def pytest_sessionfinish(session, exitstatus) -> None:
     passed = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if hasattr(session.config, "temporary") and passed:
         shutil.rmtree(session.config.temporary, ignore_errors=True)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def frugal() -> None:
-    """As in a command, whose jobs take half the CPU: else the first test of one in this process would decide."""
-    if "apache_beam" in sys.modules:
-        from dpbeam.runners.frugal import compute_once
-
-        compute_once()
 
 
 #: Files that take minutes on engines, the longest first: else one process would begin one when the other has ended.

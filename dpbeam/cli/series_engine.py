@@ -18,7 +18,6 @@ from dpbeam.jobs.job import estimate_pairs
 from dpbeam.jobs.progress import Progress
 from dpbeam.jobs.running import executor
 from dpbeam.kernels.canonical import METADATA_KEY
-from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.options import complete
 from dpbeam.runners.options import read as read_engine_flags
 from dpbeam.series.state import SeriesState
@@ -91,7 +90,6 @@ class Engine:
             came = pipeline if source is None else pipeline | "ReadInput" >> source
             _ = came | "Night" >> night
 
-        compute_once()
         with night:
             with executor(arguments, progress, verbose=self._options.verbose) as execute:
                 execute(build)

@@ -25,7 +25,6 @@ from dpbeam.jobs.leftovers import warn_of_leftovers
 from dpbeam.jobs.progress import Progress
 from dpbeam.jobs.result import RELEASED, describe, file_of, of_release
 from dpbeam.runners.allocator import give_back, keep_freed_memory
-from dpbeam.runners.frugal import compute_once
 from dpbeam.runners.job import quiet_workers, run_and_wait
 from dpbeam.signals import deferring
 
@@ -124,7 +123,6 @@ def _publish(
     if job.key.insecure:
         warn("NOT PRIVATE: --insecure_test_key fixes the key of this run; never release its output")
     warn_of_leftovers(job.temp_location, job.target.prefix)
-    compute_once()
     keep_freed_memory()
     if job.charge.note:
         job.say(job.charge.note)

@@ -41,8 +41,6 @@ from apache_beam.runners.portability import artifact_service
 from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from google.protobuf import json_format, text_format
 
-from dpbeam.runners.frugal import sample_often
-
 PROVISION_SECONDS = 60  # a cluster that starts on a loaded machine answers within seconds
 LOGGING_SECONDS = 10
 POLL_SECONDS = 1.0
@@ -79,7 +77,6 @@ def made_ready(args: argparse.Namespace, folder: str, watch: Watch) -> ModuleTyp
         os.environ.update(harness_environment(args, info, folder))
         watch.control = args.control_endpoint or info.control_endpoint.url
         tune_data_plane()
-        sample_often()
         from apache_beam.runners.worker import sdk_worker_main  # reads the environment
     except Exception as error:
         tell_engine(error, logging_endpoint, args.id)
