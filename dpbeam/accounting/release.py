@@ -19,8 +19,6 @@ from typing import Any
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 STARTED_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-#: How the ledger names the input; the first is the default.
-INPUT_NAMES = ("base", "full", "none")
 
 
 @dataclass(frozen=True)

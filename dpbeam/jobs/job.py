@@ -206,14 +206,14 @@ class Job(Generic[O]):
         )
 
     def _input_names(self) -> tuple[str, ...] | None:
-        """The input as the command names it, never the files that a pattern matches: those may follow the data."""
-        wanted, said = self.options.input_names, self.options.said
+        """The last part of the input's names in the command; the files that a pattern matches may follow the data."""
+        # Where each file is a user, their names are data too.
+        if getattr(self.spec, "text_layout", None) == "file":
+            return None
+        said = self.options.said
         named = [said[name] for name in _INPUTS if name in said]
         patterns = [name for names in named for name in ([names] if isinstance(names, str) else names)]
-        # Where each file is a user, their names are data too.
-        if wanted == "none" or getattr(self.spec, "text_layout", None) == "file":
-            return None
-        return tuple(map(as_text, patterns if wanted == "full" else map(_last_part, patterns)))
+        return tuple(as_text(_last_part(pattern)) for pattern in patterns)
 
     @property
     def pairs_estimate(self) -> int:

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbeam.accounting.release import INPUT_NAMES
 from dpbeam.errors import InputError
 from dpbeam.io import formats
 from dpbeam.io.new_files import NewFile
@@ -264,12 +263,6 @@ class OutputOptions(JobOptions):
     )
     result_file: NewFile | None = flag(
         "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN
-    )
-    input_names: str = flag(
-        "HOW",
-        "how the ledger names --input: base, the last part of what is given (default), full, or none",
-        choices=INPUT_NAMES,
-        value=INPUT_NAMES[0],
     )
     input_digests: str | None = flag(
         "KEYFILE",

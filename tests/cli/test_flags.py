@@ -231,6 +231,7 @@ REFUSALS = [
     (["top-k", *JOB, "--k=3", "--frobnicate"], "unknown flag"),
     (["select", *JOB, "--histogram=x"], "unknown flag --histogram"),
     (["select", *JOB, "--lineage_file=x"], "unknown flag --lineage_file"),
+    (["select", *JOB, "--input_names=full"], "unknown flag --input_names"),
     (["top-k", *JOB, "--k=3", "--histogram=x"], "unknown flag --histogram"),
     (["top-k", *JOB, "--k=3", "--public_domain"], "unknown flag --public_domain"),
     (

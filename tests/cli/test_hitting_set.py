@@ -130,11 +130,12 @@ def test_ledgers_of_neighbours_are_identical(tmp_path, capsys):
     """One user more, with 900 items of its own: not a byte of the ledger, or of what is said, may tell."""
     shown = []
     for number in range(2):
-        path, rows = tmp_path / f"in{number}.parquet", popular_table(300)
+        path, rows = tmp_path / str(number) / "in.parquet", popular_table(300)
+        path.parent.mkdir()
         new = pa.table({"user": ["new"] * 900, "item": [f"n{i}" for i in range(900)]})
         pq.write_table(pa.concat_tables([rows, new]) if number else rows, path)
         out = str(tmp_path / "out")
-        flags = [KEY, QUICK, "--k=5", f"--output={out}", "--overwrite", "--input_names=none"]
+        flags = [KEY, QUICK, "--k=5", f"--output={out}", "--overwrite"]
         _, told, err = hitting_set(capsys, f"--input={path}", *COLUMNS, *BUDGET, *flags)
         told = re.sub("elapsed: .*", "", told)
         ledger = without_times(f"{out}.ledger.json")

@@ -94,13 +94,13 @@ class TestOutput:
         rows = pq.read_table(pairs)
         turned = rows.take(np.random.default_rng(9).permutation(rows.num_rows))
         for part in range(3):
-            pq.write_table(
-                turned.slice(part * 600, 600), tmp_path / f"part-{part}.parquet", row_group_size=100
-            )
+            path = tmp_path / f"parts/{part}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            pq.write_table(turned.slice(part * 600, 600), path, row_group_size=100)
         outs = []
-        for number, (pattern, shards) in enumerate([(pairs, "1"), (str(tmp_path / "part-*.parquet"), "5")]):
-            out = str(tmp_path / str(number) / "out")
-            flags = [KEY, f"--num_shards={shards}", "--noisy_weights", "--input_names=none"]
+        for number, (folder, shards) in enumerate([(tmp_path, "1"), (tmp_path / "parts", "5")]):
+            pattern, out = str(folder / "*.parquet"), str(tmp_path / str(number) / "out")
+            flags = [KEY, f"--num_shards={shards}", "--noisy_weights"]
             assert select(capsys, "--input", pattern, *COLUMNS, *BUDGET, *flags, f"--output={out}")[0] == 0
             outs.append(
                 (Path(f"{out}-00000-of-00001.parquet").read_bytes(), without_times(f"{out}.ledger.json"))

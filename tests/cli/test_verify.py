@@ -89,14 +89,12 @@ class TestLedger:
         code, verdicts = verify(capsys, f"{out}.ledger.json", "--contents")
         assert code == 0 and verdicts["output"] is True and verdicts["contents"] is None
 
-    @pytest.mark.parametrize("how,expected", [("base", ["p*.parquet"]), ("full", None), ("none", None)])
-    def test_names_of_the_input_are_those_of_the_command(self, how, expected, made, tmp_path):
-        pattern = str(made / "p*.parquet")
-        flags = [f"--output={tmp_path / 'x'}", f"--input_names={how}"]
-        assert main(["select", "--input", pattern, *FLAGS, *flags]) == 0
+    def test_names_of_the_input_are_those_of_the_command(self, made, tmp_path):
+        """Not those of the files that the pattern matches, nor of their folder."""
+        argv = ["select", "--input", str(made / "p*.parquet"), *FLAGS, f"--output={tmp_path / 'x'}"]
+        assert main(argv) == 0
         release = json.loads((tmp_path / "x.ledger.json").read_text())["release"]
-        assert release["inputs"] == (expected or ([pattern] if how == "full" else None))
-        assert release["input_digest"] is None
+        assert release["inputs"] == ["p*.parquet"] and release["input_digest"] is None
 
     def test_files_that_are_users_are_not_named(self, tmp_path):
         for user in range(40):
@@ -123,10 +121,6 @@ class TestLedger:
             assert json.loads(Path(f"{out}.ledger.json").read_text())["privacy_unit"] == unit
             assert main(["report", f"{out}.ledger.json", "--quiet"]) == 0
             assert unit in html.unescape(Path(f"{out}.report.html").read_text())
-
-    def test_names_are_one_of_three(self, capsys):
-        argv = ["select", "--input=x.parquet", *FLAGS, "--output=y", "--input_names=all"]
-        assert main(argv) == 2 and "--input_names" in capsys.readouterr().err
 
 
 class TestVerify:
