@@ -78,6 +78,14 @@ class UnavailableError(_NamesParameters, RuntimeError):
     """
 
 
+class RunnerError(RuntimeError):
+    """A runner has lost or doubled a part of the run, which so is not the one that was planned.
+
+    The command line prints the message alone, one line that names what is missing and no number of it, and exits with
+    status 1.
+    """
+
+
 def template_of(error: BaseException) -> str:
     """The text of any error, to be quoted in another: parameters stay marked."""
     return error.template if isinstance(error, _NamesParameters) else str(error)

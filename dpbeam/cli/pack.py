@@ -344,7 +344,7 @@ def _program_run(folder: RunFolder, plan: PackingPlan, job: Job[PackOptions]) ->
     sizes = packing_sizes(plan.market, job.options.num_blocks)
 
     def read(pipeline: beam.Pipeline) -> PCollection:
-        agents = pipeline | "ReadAgents" >> ReadAgents(spec, summary, plan.market)
+        agents = pipeline | "ReadAgents" >> ReadAgents(spec, summary, plan.market, folder.store)
         return agents | "AgentBlocks" >> AgentBlocks(folder.store, plan, sizes, spec.user_column or "agent")
 
     def write(allocated: PCollection) -> None:

@@ -38,7 +38,9 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
     family: str | None = flag("NAME", _implied(), common=True)
-    users_at_least: int | None = flag("N", "a public number of users (default 1000), for --delta", common=True)
+    users_at_least: int | None = flag(
+        "N", "a public number of users (default 1000), for --delta", common=True
+    )
     degrees: list[int] | None = flag(
         "D,D,...", "items per user to tabulate", type=integer_list, action="store"
     )

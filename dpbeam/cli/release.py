@@ -230,11 +230,23 @@ class ProgramCommand(ReleaseCommand):
         def after(folder: RunFolder) -> None:
             self.after(plan, program, job, folder)
 
-        trips, rounds = program.trips, self.rounds(plan, program)
-        return run_program(job, made, ledger, report=report, trips=trips, rounds=rounds, after=after)
+        return run_program(
+            job,
+            made,
+            ledger,
+            report=report,
+            trips=program.trips,
+            rounds=self.rounds(plan, program),
+            after=after,
+            rows_beside=self.rows_beside(listed),
+        )
 
     def after(self, plan: Any, program: Program, job: Job[Any], folder: RunFolder) -> None:
         """What is left to do with a run's folder when its program has come to its end."""
+
+    def rows_beside(self, listed: Any) -> int:
+        """How many rows more the output has than the program's result."""
+        return 0
 
     @abstractmethod
     def program(self, plan: Any, job: Job[Any], listed: Any) -> Program:

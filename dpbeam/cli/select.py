@@ -141,6 +141,9 @@ class SelectCommand(ProgramCommand):
     def program(self, plan: SelectionPlan, job: Job[SelectOptions], listed: Lists) -> Program:
         return listed.beside.program
 
+    def rows_beside(self, listed: Lists) -> int:
+        return listed.beside.rows
+
     def program_run(
         self,
         folder: RunFolder,

@@ -43,7 +43,7 @@ class Engine:
         files.check_counts(options)
         self.temp_location = read_engine_flags(beam_arguments).temp_location
         if options.empty:
-            check_runner(beam_arguments, [], None, folder=options.folder)
+            self._check_runner([])
 
     def reading(self, spec: InputSpec, summary: InputSummary) -> Make:
         """Makes nights of an input.
@@ -55,8 +55,12 @@ class Engine:
         files.check_encryption(self._options, spec.patterns)
         seen = [path for pattern in spec.patterns for path in spec.file_format.files_to_see(pattern)]
         patterns = [path for path in seen if not is_pipe(path)]
-        check_runner(self._arguments, patterns, None, folder=self._options.folder)
+        self._check_runner(patterns)
         return lambda window, number: self._make(window, number, (summary.spec or spec, summary))
+
+    def _check_runner(self, patterns: list[str]) -> None:
+        options = self._options
+        check_runner(self._arguments, patterns, None, untested=options.untested_runner, folder=options.folder)
 
     def make(self, window: SeriesWindow, number: int) -> SeriesState:
         """The state after a night on which nothing came."""
@@ -65,7 +69,6 @@ class Engine:
     def _make(
         self, window: SeriesWindow, number: int, reading: tuple[InputSpec, InputSummary] | None
     ) -> SeriesState:
-        source = None if reading is None else ReadInput(reading[0], summary=reading[1])
         pairs, item_bytes = 0, None
         if reading is not None:
             pairs, item_bytes = estimate_pairs(*reading), reading[1].item_bytes
@@ -77,20 +80,21 @@ class Engine:
             item_bytes=item_bytes,
             num_shards=self._options.num_shards,
         )
-        progress = Progress(
-            "dpbeam series",
-            enabled=not self._options.quiet,
-            passes=1 + len(window.plan.config.resolved_schedule.of_night(number)),
-            pass_name="pass",
-            read=_nothing if source is None else source.share_read,
-        )
         arguments = complete(self._arguments, threads=threads(pairs))
-
-        def build(pipeline: beam.Pipeline) -> None:
-            came = pipeline if source is None else pipeline | "ReadInput" >> source
-            _ = came | "Night" >> night
-
         with night:
+            source = None if reading is None else ReadInput(reading[0], summary=reading[1], store=night.store)
+            progress = Progress(
+                "dpbeam series",
+                enabled=not self._options.quiet,
+                passes=1 + len(window.plan.config.resolved_schedule.of_night(number)),
+                pass_name="pass",
+                read=_nothing if source is None else source.share_read,
+            )
+
+            def build(pipeline: beam.Pipeline) -> None:
+                came = pipeline if source is None else pipeline | "ReadInput" >> source
+                _ = came | "Night" >> night
+
             with executor(arguments, progress, verbose=self._options.verbose) as execute:
                 execute(build)
             if reading is not None and not night.any_pairs:

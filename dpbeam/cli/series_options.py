@@ -12,6 +12,7 @@ from dpbeam.jobs.options import (
     BudgetOptions,
     InputOptions,
     Options,
+    RunnerOptions,
     flag,
     switch,
 )
@@ -39,7 +40,7 @@ VERBS = {
         "fix window and budget, write the window's ledger, and charge the account, once",
     ),
     "run": (
-        ("night", "empty", "num_shards", "result_file", "overwrite", *_INPUT),
+        ("night", "empty", "num_shards", "untested_runner", "result_file", "overwrite", *_INPUT),
         "make one night: release what is new",
     ),
     "erase": (("users", "user_type"), "take users out of all nights that are still to come"),
@@ -126,5 +127,6 @@ class SeriesOptions(
     EraseOptions,
     BudgetOptions,
     AccountOptions,
+    RunnerOptions,
 ):
     """The flags of all verbs."""

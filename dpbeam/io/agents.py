@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
+from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
+from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.files import check_names, match_distinct
 from dpbeam.io.formats import find, formats
@@ -234,15 +236,36 @@ def _is_number(text: str) -> bool:
     return True
 
 
-class ReadAgents(beam.PTransform):
-    """Read agents: PBegin -> PCollection[pa.RecordBatch(agent: canonical bytes, value, demands)]."""
+class _ReadAgents(ReceiptDoFn):
+    """Unit of work -> record batches of its agents."""
 
-    def __init__(self, spec: AgentSpec, summary: InputSummary, market: Market):
+    def __init__(self, store: RunStore, spec: AgentSpec, kinds: Kinds, market: Market):
+        super().__init__(store)
+        self._spec, self._kinds, self._market = spec, kinds, market
+
+    def process(self, unit: PlainUnit) -> Iterator[pa.RecordBatch]:
+        number, place = unit[0], 0
+        for batch in read_agents(unit, self._spec, self._kinds, self._market):
+            yield mark_batch(batch, number, place)
+            place += 1
+        self.receipt(UNITS, number, place)
+
+
+class ReadAgents(beam.PTransform):
+    """Read agents: PBegin -> PCollection[pa.RecordBatch(agent: canonical bytes, value, demands)].
+
+    Args:
+      store: of the run, where receipts of what was read are left.
+    """
+
+    def __init__(self, spec: AgentSpec, summary: InputSummary, market: Market, store: RunStore):
         super().__init__()
-        self._read = beam.FlatMap(read_agents, spec, summary.kinds, market)
+        self._store = store
+        self._read = beam.ParDo(_ReadAgents(store, spec, summary.kinds, market))
         self._units = deal_units(summary.files, spec)
 
     def expand(self, begin: beam.pvalue.PBegin) -> PCollection:
+        plan_reading(self._store, [number for number, _ in self._units])
         return (
             begin
             | "WorkUnits" >> beam.Create(self._units)

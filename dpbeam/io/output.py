@@ -31,7 +31,7 @@ from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING, mark
 from dpbeam.engine.beam.owner import remove as remove_folder
-from dpbeam.errors import InputError, complain
+from dpbeam.errors import InputError, RunnerError, complain
 from dpbeam.io.files import (
     delete,
     delete_quietly,
@@ -241,7 +241,7 @@ class OutputTarget:
 
         Raises:
           InputError: files have appeared since `check` that must not be replaced.
-          RuntimeError: the staged shards are not one whole set.
+          RunnerError: the staged shards are not one whole set.
         """
         self.stage(ledger_json)
         return self.finish(undo=True)
@@ -376,8 +376,23 @@ class OutputTarget:
         prefix = FileSystems.join(self.staging, "shard-")
         names = [path[len(prefix) :] for path in _shards_of(prefix)]
         if not _is_whole(names) or not names[0].endswith(f".{OUTPUT_FORMATS[self.format]}"):
-            raise RuntimeError(f"'{self.staging}' does not hold one whole set of shards ({len(names)} found)")
+            raise RunnerError(
+                f"the runner lost files of the output: '{self.staging}' does not hold one whole set of shards "
+                f"({len(names)} found)"
+            )
         return names
+
+    def staged_rows(self, counted: int | None = None) -> int:
+        """Number of rows of the staged shards.
+
+        Args:
+          counted: it, where it is known already.
+        """
+        if counted is not None:
+            return counted
+        return count_released(
+            [FileSystems.join(self.staging, f"shard-{name}") for name in self.staged_shards()]
+        )
 
     def describe_staged(self, *, contents: bool = True) -> tuple[Shard, ...]:
         """The staged shards under the names that they will have, with what they hold if `contents`."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam import owner
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, RunnerError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.output_formats import OUTPUT_FORMATS, shard_name, write_columns
 from dpbeam.io.spec import InputSpec
@@ -86,13 +86,18 @@ class OutputColumns:
         return pa.schema(fields, metadata={b"dpbeam": self.note.encode()} if self.note else None)
 
 
-def num_output_shards(released: tuple[int, int], requested: int | None = None) -> int:
+def num_output_shards(released: tuple[int, int] | None, requested: int | None = None) -> int:
     """Number of output files: as requested, else one per 5,000,000 items or 256 MB of them, at least one.
 
     Args:
-      released: number of items, and bytes of their canonical form.
+      released: number of items, and bytes of their canonical form; None: no runner but one that loses it has none.
+
+    Raises:
+      RunnerError: None.
     """
     _check_requested(requested)
+    if released is None:
+        raise RunnerError("the runner lost the number of rows of the output")
     if requested is not None:
         return requested
     items, size = released
@@ -145,7 +150,7 @@ def _check_declared(batch: pa.RecordBatch, names: Iterable[str]) -> None:
 
 
 def _route(
-    batch: pa.RecordBatch, released: tuple[int, int], columns: OutputColumns, requested: int | None
+    batch: pa.RecordBatch, released: tuple[int, int] | None, columns: OutputColumns, requested: int | None
 ) -> Iterator[tuple[int, bytes]]:
     """RecordBatch -> (output shard, encoded items)."""
     num_shards = num_output_shards(released, requested)
@@ -167,7 +172,7 @@ def _route(
 
 def _write(
     element: tuple[int, Iterable[bytes]],
-    released: tuple[int, int],
+    released: tuple[int, int] | None,
     folder: str,
     columns: OutputColumns,
     format: str,
@@ -247,7 +252,7 @@ class WriteReleased(beam.PTransform):
             | "CountReleased" >> beam.Map(_released).with_output_types(tuple[int, int])
             | "SumReleased" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
         )
-        count = beam.pvalue.AsSingleton(released)
+        count = beam.pvalue.AsSingleton(released, default_value=None)
         route = beam.FlatMap(_route, count, self._columns, self._requested).with_output_types(
             tuple[int, bytes]
         )

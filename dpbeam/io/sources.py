@@ -18,6 +18,8 @@ from typing import TypeVar
 import apache_beam as beam
 import pyarrow as pa
 
+from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
+from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.files import InputFile, check_names, match_distinct
 from dpbeam.io.formats.base import Piece
@@ -258,10 +260,19 @@ def deal_units(
     return [unit.plain() for unit in sorted(units, key=lambda unit: unit.pieces[0].start)]
 
 
-class _Read(beam.DoFn):
+class _Read(ReceiptDoFn):
     """WorkUnit -> record batches or blocks; on the tag `counts`, (what, how many) of dropped rows and items."""
 
-    def __init__(self, spec: InputSpec, kinds: Kinds, target_pairs: int, with_counts: bool, source: str):
+    def __init__(
+        self,
+        store: RunStore | None,
+        spec: InputSpec,
+        kinds: Kinds,
+        target_pairs: int,
+        with_counts: bool,
+        source: str,
+    ):
+        super().__init__(store)
         self._source = source
         self._spec = spec
         self._kinds = kinds
@@ -270,11 +281,16 @@ class _Read(beam.DoFn):
 
     def process(self, unit: PlainUnit) -> Iterator:
         counts = Counts()
-        work = WorkUnit.of(unit)
+        work, place = WorkUnit.of(unit), 0
         if self._spec.complete_users:
-            yield from read_complete(work, self._spec, self._kinds, counts, self._target_pairs)
+            for block, batch in read_complete(work, self._spec, self._kinds, counts, self._target_pairs):
+                yield block, mark_batch(batch, work.number, place)
+                place += 1
         else:
-            yield from read_scattered(work, self._spec, self._kinds, counts)
+            for batch in read_scattered(work, self._spec, self._kinds, counts):
+                yield mark_batch(batch, work.number, place)
+                place += 1
+        self.receipt(UNITS, work.number, place)
         if self._with_counts:
             for name, count in sorted(counts.items()):
                 yield beam.pvalue.TaggedOutput("counts", (name, int(count)))
@@ -306,6 +322,7 @@ class ReadInput(beam.PTransform):
       target_pairs: pairs per block of complete users, or None: a million, fewer where items are long.
       desired_split_bytes: bytes per work unit, or None: from the size of the input.
       with_counts: also return the counts of what was dropped.
+      store: of the run, where receipts of what was read are left; None: none are.
     """
 
     def __init__(
@@ -316,6 +333,7 @@ class ReadInput(beam.PTransform):
         target_pairs: int | None = None,
         desired_split_bytes: int | None = None,
         with_counts: bool = False,
+        store: RunStore | None = None,
     ):
         super().__init__()
         if target_pairs is not None and target_pairs < 1:
@@ -323,7 +341,7 @@ class ReadInput(beam.PTransform):
         self.summary = summary if summary is not None else preflight(spec)
         self.spec = spec = self.summary.spec or spec
         self._target_pairs = target_pairs or _target_pairs(self.summary.item_bytes)
-        self._with_counts = with_counts
+        self._with_counts, self._store = with_counts, store
         self._units = deal_units(self.summary.files, spec, desired_split_bytes)
         self._source = uuid.uuid4().hex
 
@@ -334,9 +352,10 @@ class ReadInput(beam.PTransform):
         return sum(map(_bytes_of, tuple(read))) / total if read and total else None
 
     def expand(self, begin: beam.pvalue.PBegin):
-        read = beam.ParDo(
-            _Read(self.spec, self.summary.kinds, self._target_pairs, self._with_counts, self._source)
-        )
+        if self._store is not None:
+            plan_reading(self._store, [number for number, _ in self._units])
+        kinds, with_counts = self.summary.kinds, self._with_counts
+        read = beam.ParDo(_Read(self._store, self.spec, kinds, self._target_pairs, with_counts, self._source))
         element = tuple[int, pa.RecordBatch] if self.spec.complete_users else pa.RecordBatch
         read = read.with_output_types(element)
         units = begin | "WorkUnits" >> beam.Create(self._units) | "SpreadUnits" >> beam.Reshuffle()

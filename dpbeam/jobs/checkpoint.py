@@ -22,7 +22,7 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.seal import SealError
 from dpbeam.errors import InputError
 from dpbeam.io.digests import content_digest
-from dpbeam.jobs.console import tell, warn
+from dpbeam.jobs.console import find_runner_error, tell, warn
 from dpbeam.jobs.identity import settings_digest
 from dpbeam.randomness import RunKey
 
@@ -76,7 +76,8 @@ def checkpointed(
 ) -> Iterator[RunFolder]:
     """The run's folder below `folder`, resumed where there is a checkpoint.
 
-    It is removed when the run has come to its end. After a failure it stays if there is a checkpoint to go on from.
+    It is removed when the run has come to its end, and where its runner has lost something. After another failure it
+    stays if there is a checkpoint to go on from.
 
     Args:
       identity: of the run.
@@ -92,8 +93,9 @@ def checkpointed(
         if resumed is None:
             identity.keep(run.store)
         yield run
-    except BaseException:
-        if Checkpoint.last_trip(run.store, trips) is None:
+    except BaseException as error:
+        lossy = find_runner_error(error) is not None  # whatever it has kept may lack something too
+        if lossy or Checkpoint.last_trip(run.store, trips) is None:
             run.remove()
         else:
             run.leave()

@@ -84,14 +84,15 @@ def warn_of_budget(options: BudgetOptions, more: Iterable[str] = (), users: int 
 
 
 def released_nothing(report: dict[str, Any]) -> str:
-    """How many users an item would have needed, from the plan alone.
+    """How many users an item would have needed, from the plan alone, and what else it may be.
 
     Args:
       report: of `dpbeam.selection.report.plan_report`.
     """
     row = report["users_needed"][0]
     return (
-        f"0 items released: at this budget an item needs about {row['users_0.5']} users "
-        f"({row['items_per_user']} item each) to be released in half of all runs, and no algorithm gets by with fewer "
-        f"than {report['limit_of_any_algorithm']['users_0.5']}"
+        f"0 items released: no item of what was read has passed; at this budget an item needs about "
+        f"{row['users_0.5']} users ({row['items_per_user']} item each) to be released in half of all runs, and no "
+        f"algorithm gets by with fewer than {report['limit_of_any_algorithm']['users_0.5']}; where items have more "
+        "users, other columns were read than was meant, or rows were dropped"
     )

@@ -17,12 +17,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 
-from dpbeam.errors import InputError, UnavailableError, complain, visible
+from dpbeam.errors import InputError, RunnerError, UnavailableError, complain, visible
 from dpbeam.jobs.exit_codes import ExitCode
 from dpbeam.signals import deferring, forget_interrupt, interrupting
 
 _SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
 _INPUT_ERROR = re.compile(r"(?:dpbeam\.errors\.)?InputError: ([^\n]+)")
+_RUNNER_ERROR = re.compile(r"(?:dpbeam\.errors\.)?RunnerError: ([^\n]+)")
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] [^\n:']+(?:: '([^'\n]+)')?")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -105,6 +106,9 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str]:
     message = find_input_error(error)
     if message is not None:
         return ExitCode.REFUSED, message
+    message = find_runner_error(error)
+    if message is not None:
+        return ExitCode.FAILED, f"{message}; nothing is published"
     if _State.verbose:
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
@@ -141,10 +145,19 @@ def _failure(error: BaseException) -> str:
 
 def find_input_error(error: BaseException) -> str | None:
     """The message of an InputError that a worker raised, out of whatever the runner wrapped it in."""
+    return _find(error, InputError, _INPUT_ERROR)
+
+
+def find_runner_error(error: BaseException) -> str | None:
+    """The message of a RunnerError, likewise."""
+    return _find(error, RunnerError, _RUNNER_ERROR)
+
+
+def _find(error: BaseException, kind: type[Exception], text: re.Pattern[str]) -> str | None:
     for seen in _chain(error):
-        if isinstance(seen, InputError):
+        if isinstance(seen, kind):
             return _without_step(str(seen))
-        match = _INPUT_ERROR.search(str(seen))
+        match = text.search(str(seen))
         if match:
             return _without_step(match.group(1))
     return None

@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.paths import absolute
 from dpbeam.jobs.beam_flags import refused_by_beam
+from dpbeam.runners import matrix
 from dpbeam.runners.check import Path, Row, check_path
 from dpbeam.runners.check import preflight as check_engine
 from dpbeam.runners.options import DEFAULT_RUNNER, check_runner_name, runner_name
@@ -42,12 +43,14 @@ def check_runner(
     output: str | None,
     checkpoint: str | None = None,
     *,
+    untested: bool,
     folder: str | None = None,
 ) -> str:
     """Refuse a runner that cannot start, or whose workers cannot see a path; return the temp location.
 
     Args:
       output: None where the launcher writes it.
+      untested: also a runner that dpbeam was never tested on.
       folder: of a series.
 
     Raises:
@@ -55,6 +58,9 @@ def check_runner(
     """
     flags = read_engine_flags(arguments)
     check_runner_name(flags)
+    verdict = matrix.runner(flags.runner)
+    if verdict.level != "ok" and not untested:
+        raise InputError(f"--runner: {verdict.reason}; {verdict.fix}")
     refused_by_beam(lambda: pipeline_options(arguments).get_all_options())
     kept = [] if checkpoint is None else [Path("--checkpoint", checkpoint, "temp")]
     kept += [] if folder is None else [Path("--folder", folder, "temp")]

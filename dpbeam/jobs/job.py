@@ -116,7 +116,13 @@ class Job(Generic[O]):
             seen = [path for pattern in spec.patterns for path in spec.file_format.files_to_see(pattern)]
             patterns = [path for path in seen if not is_pipe(path)]
             spec = summary.spec or spec
-            temp_location = check_runner(beam_arguments, patterns, target.prefix, options.checkpoint)
+            temp_location = check_runner(
+                beam_arguments,
+                patterns,
+                target.prefix,
+                options.checkpoint,
+                untested=options.untested_runner,
+            )
             target.stage_below(temp_location)
             key = files.run_key(options)
             job = cls(command, options, spec, summary, target, beam_arguments, temp_location, key, charge)
@@ -244,7 +250,7 @@ class Job(Generic[O]):
         """The input's pairs; with --not_private_counts also counts what reading drops."""
         wanted = self.options.not_private_counts is not None
         spec, summary = self.reading
-        source = self._source = ReadInput(spec, summary=summary, with_counts=wanted)
+        source = self._source = ReadInput(spec, summary=summary, with_counts=wanted, store=folder.store)
         if not wanted:
             return pipeline | "ReadInput" >> source
         pairs, counts = pipeline | "ReadInput" >> source

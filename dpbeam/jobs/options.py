@@ -269,7 +269,9 @@ class OutputOptions(JobOptions):
         "put a digest of the input into the ledger, under the secret key in this file, made if absent",
         type=READ,
     )
-    users_at_least: int | None = flag("N", "a public number of users (default 1000), for --delta", common=True)
+    users_at_least: int | None = flag(
+        "N", "a public number of users (default 1000), for --delta", common=True
+    )
     dry_run: bool = switch("check everything, print the plan, read no data", common=True)
     encrypt_intermediates: bool = switch(
         "encrypt the run's private folder, under the key DPBEAM_FOLDER_KEY in the environment of launcher and"
@@ -297,7 +299,13 @@ class AccountOptions(StoreOptions):
     charge_test_key: bool = switch("charge a run with --insecure_test_key too")
 
 
-class ReleaseOptions(OutputOptions, AccountOptions):
+class RunnerOptions(JobOptions):
+    """On what a release may run; every command that releases has them."""
+
+    untested_runner: bool = switch("take a --runner that dpbeam was never tested on")
+
+
+class ReleaseOptions(OutputOptions, AccountOptions, RunnerOptions):
     """What every command has that releases once."""
 
 

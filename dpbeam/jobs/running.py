@@ -10,8 +10,9 @@ from typing import Any
 import apache_beam as beam
 
 from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
+from dpbeam.engine.beam.receipts import taken_for_lost
 from dpbeam.engine.beam.store import RunFolder
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, RunnerError, UnavailableError
 from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.output import count_released, read_ledger
 from dpbeam.io.paths import absolute
@@ -44,6 +45,7 @@ def run_program(
     trips: int,
     rounds: int = 0,
     after: Callable[[RunFolder], None] | None = None,
+    rows_beside: int = 0,
 ) -> int:
     """Run a program and publish its output; a failure leaves neither output nor private files.
 
@@ -56,12 +58,13 @@ def run_program(
       trips: of the program.
       rounds: of the selection, for messages on the way.
       after: what is left to do with the folder when the program has come to its end.
+      rows_beside: how many rows more the output has than the program's result.
 
     Returns:
       The exit code, 0.
     """
 
-    def work(folder: RunFolder, execute: Callable[[Build], None]) -> None:
+    def work(folder: RunFolder, execute: Callable[[Build], None]) -> int:
         run, store = made(folder), folder.claim()
         large = _large_and_local(job)
         alone = large and job.options.passes_per_job is None and not run.one_step
@@ -79,8 +82,11 @@ def run_program(
                 blocks_first=alone,
                 relays=run.relays,
             )
+        rows = folder.check()
         if after is not None:
-            after(folder)
+            with taken_for_lost("a decision of the hub"):
+                after(folder)
+        return rows + rows_beside
 
     folder = _kept(job, ledger_json, trips) if job.options.checkpoint is not None else _folder(job)
     return _publish(job, folder, work, ledger_json, report, _progress(job, trips, rounds))
@@ -115,7 +121,7 @@ def _kept(job: Job[Any], ledger_json: str, trips: int) -> Iterator[RunFolder]:
 def _publish(
     job: Job[Any],
     folder_of_run: contextlib.AbstractContextManager[RunFolder],
-    work: Callable[[RunFolder, Callable[[Build], None]], None],
+    work: Callable[[RunFolder, Callable[[Build], None]], int],
     ledger_json: str,
     report: Report,
     progress: Progress,
@@ -140,9 +146,14 @@ def _publish(
             job.target.check_again()  # one that held it before may have ended
             job.target.prepare()
             with executor(job.beam_arguments, progress, verbose=job.options.verbose) as execute:
-                work(folder, execute)
-            counts = folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None
+                rows = work(folder, execute)
+            with taken_for_lost("the counts of what was dropped"):
+                counts = (
+                    folder.store.read_bytes(COUNTS) if job.options.not_private_counts is not None else None
+                )
             job.target.release = job.release(ledger_json)
+            if job.target.staged_rows(job.target.release.items_released) != rows:
+                raise RunnerError("the runner lost or doubled rows of the output")
             with deferring():
                 paths = job.charge.publish(job.target, ledger_json)
                 _removed(private)

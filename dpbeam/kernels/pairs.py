@@ -356,8 +356,8 @@ def partition_pairs(
     Yields:
       (block or group, columns): user_fp (users, 2) uint64; rows (users,) pairs of each user, left out where a user is
       named for each pair, in any order; item (pairs,) index of dictionary, left out where pair i has entry i;
-      dictionary (binary); kinds. Where items are `kept`, in place of the dictionary its entries' numbers, entry (m,)
-      from first (1,) on, and item_fp (m, 2) uint64.
+      dictionary (binary); cut (1,) how many rows of its users were cut away, if any; kinds. Where items are `kept`, in
+      place of the dictionary its entries' numbers, entry (m,) from first (1,) on, and item_fp (m, 2) uint64.
     """
     if len(users):
         index, dictionary = encode_dictionary(items, kept=kept is not None)
@@ -381,7 +381,8 @@ def partition_again(
         )
         index, dictionary = _joined_dictionaries(messages)
         distinct, dictionary = encode_dictionary(dictionary.dictionary_encode())
-        yield from _partition(
+        cut = sum(map(_cut_from, messages))
+        for block, message in _partition(
             rows,
             distinct if index is None else distinct.take(index),
             dictionary,
@@ -390,7 +391,11 @@ def partition_again(
             cap,
             common_kinds(messages),
             1,
-        )
+        ):
+            # Of which block they were is not known, and does not matter: their number over all blocks does.
+            if cut:
+                message["cut"], cut = np.array([cut + _cut_from(message)], np.int64), 0
+            yield block, message
 
 
 def _pairs_of(messages: Sequence[Columns]) -> np.ndarray | None:
@@ -420,6 +425,7 @@ def _partition(
             yield from _partition_single(rows.fp, index, table, bucket, sizes, kinds)
             return
     order, offsets, user_fp = _by_user(rows)
+    came = offsets
     item = index.take(order)
     heavy = np.flatnonzero(np.diff(offsets) > cap)
     if len(heavy):
@@ -431,6 +437,7 @@ def _partition(
     bounds = [0, *(np.flatnonzero(bucket[1:] != bucket[:-1]) + 1).tolist(), len(bucket)]
     for start, stop in itertools.pairwise(bounds):
         items = _columns_of_items(item[offsets[start] : offsets[stop]], table, rare=rare)
+        cut = int(came[stop] - came[start] - offsets[stop] + offsets[start])
         yield (
             int(bucket[start]),
             {
@@ -438,6 +445,7 @@ def _partition(
                 "rows": narrow(np.diff(offsets[start : stop + 1])),
                 **items,
                 **_columns_of_table(table),
+                **({"cut": np.array([cut], np.int64)} if cut else {}),
                 "kinds": kinds_column(kinds),
             },
         )
@@ -494,7 +502,7 @@ def unpack_pairs(columns: Columns) -> Columns:
     steps[:1] = columns["user.first"]
     np.cumsum(steps, out=fp[:, 0])
     fp[:, 1] = second
-    rest: Columns = {name: columns[name] for name in ("dictionary", "kinds")}
+    rest: Columns = {name: columns[name] for name in ("dictionary", "kinds", "cut") if name in columns}
     if "item" in columns:
         rest["item"] = np.array(columns["item"])  # a view would hold the whole message
     return {"user_fp": fp, "rows": unpack("rows", columns, np.int32, 1), **rest}
@@ -753,6 +761,15 @@ def _joined_dictionaries(messages: Sequence[Columns]) -> tuple[np.ndarray | None
 def pairs_in(message: Columns) -> int:
     """How many pairs a message of `partition_pairs` has."""
     return len(next(message[name] for name in ("item", "entry", "dictionary") if name in message))
+
+
+def rows_in(message: Columns) -> int:
+    """How many rows a message of `partition_pairs` stands for, with those that were cut away."""
+    return pairs_in(message) + _cut_from(message)
+
+
+def _cut_from(message: Columns) -> int:
+    return int(message["cut"][0]) if "cut" in message else 0
 
 
 def _joined_items(messages: Sequence[Columns], entries: str) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.errors import RunnerError
 from dpbeam.kernels.columns import Columns, Encodable, Packed, pack_arrays
 from dpbeam.kernels.csr import running_sums, sums_at
 from dpbeam.kernels.pairs import Block, distinct_in_parts, kinds_column
@@ -207,12 +208,12 @@ def build_shard(
         bytes, and (items, 2) uint64. `fp` may be an iterator: a list that the caller keeps doubles its memory.
 
     Raises:
-      RuntimeError: a block sent two messages, which would count its users twice.
+      RunnerError: a block sent two messages, which would count its users twice.
     """
     order = np.argsort(np.asarray(block_ids, np.int64), kind="stable")
     ids = np.asarray(block_ids, np.int64)[order]
     if (ids[1:] == ids[:-1]).any():
-        raise RuntimeError(f"shard {shard_id} received two first messages of one block")
+        raise RunnerError(f"the runner doubled a block's first message to shard {shard_id}")
     parts = [items[i] for i in order]
     by_message = list(fp)
     by_block = [by_message[i] for i in order]
@@ -260,11 +261,13 @@ def sum_messages(
       messages: block id -> {name: (links of the block,) int64}.
 
     Raises:
-      RuntimeError: a block of this shard sent nothing or a stranger did: the trip's noise or weight would be
+      RunnerError: a block of this shard sent nothing or a stranger did: the trip's noise or weight would be
         wrong without anybody noticing.
     """
     if set(messages) != {int(b) for b in shard.block_ids}:
-        raise RuntimeError(f"shard {shard.id} expected messages of {len(shard.block_ids)} blocks")
+        raise RunnerError(
+            f"the runner lost or doubled messages of blocks to {type(shard).__name__.lower()} {shard.id}"
+        )
     return {
         name: sums_at(shard.slots, values, len(shard))
         for name, values in link_messages(shard, names, messages).items()

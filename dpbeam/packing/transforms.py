@@ -12,9 +12,10 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
+from dpbeam.engine.beam.blocks import BuildsBlocks, TakesBatches
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import receive, send
-from dpbeam.engine.beam.run import RunDoFn, bind_settings
+from dpbeam.engine.beam.run import bind_settings
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.errors import InputError
@@ -63,7 +64,7 @@ def packing_sizes(market: Market, num_blocks: int | None = None) -> PackingSizes
     return PackingSizes(max(1, -(-cells // CELLS_PER_BLOCK)), one_step=cells <= CELLS_IN_ONE_STEP)
 
 
-class _Partition(RunDoFn):
+class _Partition(TakesBatches):
     """Record batch of agents -> (block, message)."""
 
     def __init__(self, store: RunStore, plan: PackingPlan, num_blocks: int):
@@ -72,13 +73,14 @@ class _Partition(RunDoFn):
         self._max_resources = plan.config.max_resources_per_agent
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        self.took(batch)
         if batch.num_rows:
             key = self._keys.pairs.user
             parts = agent_messages(batch, self._market, self._max_resources, key, self._num_blocks)
             yield from send(self._store, parts)
 
 
-class _Build(RunDoFn):
+class _Build(BuildsBlocks):
     """(block, messages) -> (block, Block)."""
 
     def __init__(self, store: RunStore, column: str):
@@ -87,7 +89,9 @@ class _Build(RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
-        yield number, build_agents(number, list(receive(self._store, messages)), self._column)
+        block = build_agents(number, list(receive(self._store, messages)), self._column)
+        self.built(number, len(block.user_fp), block)  # every agent is one row
+        yield number, block
 
 
 class AgentBlocks(beam.PTransform):

@@ -106,13 +106,8 @@ def _row(what: str, verdict: matrix.Verdict) -> Row:
 
 
 def _versions(flags: EngineFlags) -> list[Row]:
-    known = tuple(dict.fromkeys(engine.runner for engine in matrix.TESTED))
-    runner = Row("runner", "ok", flags.runner)
-    if flags.runner not in known:
-        runner = Row(
-            "runner", "warn", f"{flags.runner} is not tested with dpbeam", f"tested: {', '.join(known)}"
-        )
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    runner = _row("runner", matrix.runner(flags.runner))
     return [runner, _row("Beam", matrix.beam(apache_beam.__version__)), _row("Python", matrix.python(python))]
 
 

@@ -50,6 +50,9 @@ TESTED = (
 )
 
 
+RUNNERS = tuple(dict.fromkeys(engine.runner for engine in TESTED))
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether to go on. `level` is "ok", "warn" or "refuse"; `reason` is one sentence, `fix` what to do."""
@@ -57,6 +60,14 @@ class Verdict:
     level: str
     reason: str
     fix: str = ""
+
+
+def runner(name: str) -> Verdict:
+    """Judge a runner: one that loses data does not say so."""
+    if name in RUNNERS:
+        return Verdict("ok", name)
+    fix = f"take one of {', '.join(RUNNERS)}; to release all the same: --untested_runner"
+    return Verdict("warn", f"{name} is not tested with dpbeam", fix)
 
 
 def minor(version: str) -> str:

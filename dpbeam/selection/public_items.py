@@ -158,6 +158,12 @@ class ListedBeside:
             return self.plan.program
         return self.plan.program_beside(public_domain(self.items, self.kinds))
 
+    @property
+    def rows(self) -> int:
+        """How many rows more there are than the program releases."""
+        added = 0 if self.items is None or self._counted else len(self.items)
+        return added - (len(self.known) if self.known is not None and self.only_new else 0)
+
     def put(self, store: RunStore) -> None:
         """Put the lists where the workers find them."""
         for file, items in ((PUBLIC_FILE, self.items), (_KNOWN_FILE, self.known)):

@@ -21,18 +21,19 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.pvalue import PBegin, PCollection
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
-from dpbeam.engine.beam.blocks import PartitionByUser
+from dpbeam.engine.beam.blocks import BuildsBlocks, PartitionByUser
 from dpbeam.engine.beam.graph import RunTrips
 from dpbeam.engine.beam.messages import receive
+from dpbeam.engine.beam.receipts import RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn, bind_settings
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import GroupByItem, RerouteExcess, WeightPerUser
 from dpbeam.engine.program import Keys
-from dpbeam.errors import InputError, param
+from dpbeam.errors import InputError, RunnerError, param
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind, unpack_pairs
+from dpbeam.kernels.pairs import Block, build_block, encode_dictionary, one_kind, rows_in, unpack_pairs
 from dpbeam.kernels.shards import Shard, shard_slices
 from dpbeam.randomness import fingerprints
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -80,6 +81,7 @@ class _LeaveOut(RunDoFn):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._see((batch.schema.metadata or {}).get(METADATA_KEY, b""))
         if not batch.num_rows:
+            yield batch
             return
         if not self._came:
             self._store.write(_ANY_PAIRS, {})
@@ -100,7 +102,7 @@ class _LeaveOut(RunDoFn):
             self._seen = kinds
 
 
-class _Extend(RunDoFn):
+class _Extend(BuildsBlocks):
     """(block, messages with the night's pairs, and its turn) -> (block, Block), and the block's part of the state.
 
     Args:
@@ -124,9 +126,11 @@ class _Extend(RunDoFn):
         number, elements = element
         messages = list(receive(self._store, (e for e in elements if e != _YOUR_TURN), unpack_pairs))
         night = build_block(number, messages, self._keys.pairs, 1, TWICE * self._cap) if messages else None
+        rows = sum(map(rows_in, messages))
         del messages
         told: Columns = {"pairs": pairs_digest(self._pairs_key, night)}
         if self._again:
+            self.built(number, rows, None)
             self._store.write(_told(number), told)
             return
         users = Users.nobody()
@@ -141,6 +145,7 @@ class _Extend(RunDoFn):
             "shards": np.array([shard for shard, _ in shard_slices(block)], np.int64),
         }
         self._store.write(_told(number), told)
+        self.built(number, rows, block if block.num_items else None)
         if block.num_items:
             yield number, block
 
@@ -160,7 +165,7 @@ def _released(shard: int) -> str:
     return f"released-{shard}"
 
 
-class _Gathered(RunDoFn):
+class _Gathered(BuildsBlocks):
     """shard -> (block, Block) with what its open items have gathered on earlier nights."""
 
     def __init__(self, store: RunStore, files: _SeriesFiles, sizes: Sizes):
@@ -178,6 +183,7 @@ class _Gathered(RunDoFn):
         self._store.write(_gathered(number), {"items": np.array([len(items.fp)], np.int64)})
         if len(items.fp):
             block = gathered_block(items, number, blocks, shards, self._files.kinds)
+            self.built(block.id, None, block)
             yield block.id, block
 
 
@@ -211,6 +217,7 @@ class _KeepShard(TripDoFn):
         items, released = self._program.end(shard, self._keys)
         name = self._opened.write_items(number, items).encode()
         self._store.write(_released(number), {**released, "name": pa.array([name], pa.large_binary())})
+        self.receipt(RESULT, number, len(released["fp"]))
         yield number
 
 
@@ -261,6 +268,7 @@ class SeriesNight(beam.PTransform):
         self._num_blocks, self._num_shards = num_blocks, num_shards
         self._entered = contextlib.ExitStack()
         self._folder: RunFolder | None = None
+        self._built = False
 
     def __enter__(self) -> SeriesNight:
         with contextlib.ExitStack() as entered:
@@ -291,7 +299,8 @@ class SeriesNight(beam.PTransform):
                 window.store.folder, PartFiles.new_attempt(), self._parts, made.state.kinds
             )
             folder = RunFolder.of_part(window.store.folder.path, WORK, window.key, encrypt=window.encrypted)
-            self._folder = entered.enter_context(folder)
+            self._folder = folder
+            entered.callback(folder.remove)  # not as its context, which asks for a whole night
             keys, before = Keys(window.key), made.state.released_night < self._number
             known = fingerprints(keys.pairs.item, window.known)
             folder.store.write(_OUT, {"fp": np.concatenate([known, made.state.released_fp[before]])})
@@ -322,6 +331,7 @@ class SeriesNight(beam.PTransform):
                 "a SeriesNight makes its night inside of its context: with SeriesNight(...) as night"
             )
         store, pipeline = self._folder.claim(), pcoll.pipeline
+        self._built = True
         bind_settings(store, "night", (self._number, self._sizes))
         if isinstance(pcoll, PCollection):
             check_batch_input(pcoll)
@@ -382,7 +392,8 @@ class SeriesNight(beam.PTransform):
         Raises:
           InputError: the night is made, from other pairs; ids have other types than on earlier nights.
           UnavailableError: another process was faster, or the store does not answer.
-          ValueError: the pipeline has not run to its end.
+          RunnerError: the runner has lost a part of the night, or the pipeline has not run to its end.
+          ValueError: there was no pipeline.
         """
         if self._folder is None:
             raise ValueError("a SeriesNight commits inside of its context")
@@ -391,10 +402,13 @@ class SeriesNight(beam.PTransform):
         if made.number != self._made.number:  # whoever made it has taken the folder of this night away
             assert window.store is not None
             raise window.store.faster()
+        self._folder.check()
         try:
             told = [store.read(_told(block)) for block in range(self._sizes.num_blocks)]
             released = {shard: store.read(_released(shard)) for shard in self._reached(store, told)}
         except (FileNotFoundError, BeamIOError):
+            if self._built:
+                raise RunnerError("the runner lost a part of the night") from None
             raise ValueError("the pipeline of the night has not run to its end") from None
         kinds = self._kinds(store)
         pairs = np.array([part["pairs"] for part in told], np.uint64).sum(axis=0)
@@ -421,9 +435,19 @@ class SeriesNight(beam.PTransform):
         return state
 
     @property
+    def store(self) -> RunStore:
+        """The private folder of the night, inside of its context."""
+        if self._folder is None:
+            raise ValueError("a SeriesNight has a folder inside of its context")
+        return self._folder.store
+
+    @property
     def any_pairs(self) -> bool:
-        """Whether a pair has come, once the pipeline has run."""
-        return self._folder is not None and self._folder.store.exists(_ANY_PAIRS)
+        """Whether a pair has come, once the pipeline has run. Raises RunnerError where the runner has lost some."""
+        if self._folder is None:
+            return False
+        self._folder.check()
+        return self._folder.store.exists(_ANY_PAIRS)
 
     @staticmethod
     def _kinds(store: RunStore) -> bytes:

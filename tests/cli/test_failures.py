@@ -63,7 +63,7 @@ class TestRunners:
                 "--job_endpoint: 'a b:1' is no address",
             ),
             (
-                ["--runner=PortableRunner"],
+                ["--runner=PortableRunner", "--untested_runner"],
                 "job server: PortableRunner has no address; give --job_endpoint=HOST:PORT",
             ),
             (["--labels=x", "--direct_test_splits=}"], "--direct_test_splits: invalid "),

@@ -166,8 +166,9 @@ class TestEdges:
         code, told, err = select(capsys, *flags, "--allow_empty")
         assert code == 0
         assert err == (
-            "dpbeam select: warning: 0 items released: at this budget an item needs about 8 users (1 item each) to be "
-            "released in half of all runs, and no algorithm gets by with fewer than 5\n"
+            "dpbeam select: warning: 0 items released: no item of what was read has passed; at this budget an item "
+            "needs about 8 users (1 item each) to be released in half of all runs, and no algorithm gets by with fewer "
+            "than 5; where items have more users, other columns were read than was meant, or rows were dropped\n"
         )
         assert read(out).num_rows == 0
         assert Ledger.from_json(Path(f"{out}.ledger.json").read_text()).private

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from dpbeam.engine.beam import owner
-from dpbeam.errors import InputError, UnavailableError
+from dpbeam.errors import InputError, RunnerError, UnavailableError
 from dpbeam.io import output
 from dpbeam.io.output import OutputTarget, read_ledger, shards_named
 from dpbeam.io.output_formats import shard_name
@@ -271,7 +271,7 @@ def test_a_set_of_shards_that_is_not_whole(tmp_path, names):
     for name in names:
         with open(os.path.join(target.staging, f"shard-{name}.parquet"), "w"):
             pass
-    with pytest.raises(RuntimeError, match=r"does not hold one whole set of shards"):
+    with pytest.raises(RunnerError, match=r"does not hold one whole set of shards"):
         target.commit("{}")
     assert finished(f"{tmp_path}/out") is None
 

@@ -21,6 +21,7 @@ from dpbeam.io import output
 from dpbeam.jobs import charged, running
 from tests.jobs.conftest import (
     ACCOUNT,
+    CHECK,
     RESOLVE,
     SHARDS,
     account,
@@ -431,6 +432,7 @@ class TestCheckpoint:
             return run_and_wait(*args)
 
         monkeypatch.setattr(running, "run_and_wait", limited)
+        monkeypatch.setattr(running.RunFolder, "check", CHECK)
 
     def test_a_run_that_can_go_on_keeps_its_reservation(self, place, monkeypatch, capsys):
         more = ["--checkpoint=kept", "--passes_per_job=1", "--method=dp-sips"]

@@ -158,6 +158,7 @@ if __name__ == "__main__":
     os.chdir(sys.argv[1])
     os.umask(0o022)
     running.run_and_wait = draw
+    running.RunFolder.check = lambda _: SHARDS  # rows of the staged files
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
     flags = [
         "--epsilon=0.5",

@@ -20,6 +20,7 @@ from dpbeam.engine.beam.messages import (
     receive,
     send,
 )
+from dpbeam.engine.beam.receipts import BATCHES, BLOCKS, ROWS, mark_of
 from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trips import built_block
@@ -39,6 +40,7 @@ from dpbeam.kernels.pairs import (
     pairs_in,
     partition_again,
     partition_pairs,
+    rows_in,
     unpack_pairs,
 )
 from dpbeam.kernels.users import UserRows
@@ -56,7 +58,33 @@ FANOUT = 300
 GROUPS = 500
 
 
-class _PartitionPairs(RunDoFn):
+class TakesBatches(RunDoFn):
+    """A DoFn that takes record batches as they were read."""
+
+    def took(self, batch: pa.RecordBatch) -> None:
+        """Leave a receipt of a batch that `dpbeam.io` has read."""
+        number = mark_of(batch)
+        if number is not None:
+            self.receipt(BATCHES, number, batch.num_rows)
+
+
+class BuildsBlocks(RunDoFn):
+    """A DoFn that makes blocks."""
+
+    def built(self, number: int, rows: int | None, block: Block | None) -> None:
+        """Leave receipts of a block.
+
+        Args:
+          rows: from which it was built; None: from the block as it is stored.
+          block: None: there is nothing in it.
+        """
+        if rows is not None:
+            self.receipt(ROWS, number, rows)
+        if block is not None:
+            self.receipt(BLOCKS, block.id, 1)
+
+
+class _PartitionPairs(TakesBatches):
     """Record batches (user, item) -> (block, message); small batches are partitioned together.
 
     With groups of blocks: (group, message). Where a pair goes depends on its user's fingerprint alone: an engine that
@@ -71,9 +99,13 @@ class _PartitionPairs(RunDoFn):
         self._group = group
         self._prefix = prefix
         self._kinds = b""
-        self.start_bundle()
+        self._begin()
 
     def start_bundle(self) -> None:
+        super().start_bundle()
+        self._begin()
+
+    def _begin(self) -> None:
         self._users: list[UserRows] = []
         self._items = _Items(kept=self._kept is not None)
         self._rows = self._bytes = 0
@@ -84,6 +116,7 @@ class _PartitionPairs(RunDoFn):
         return self._store.kept_items if self._group == 1 else None
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        self.took(batch)
         if not batch.num_rows:
             return
         items, kinds = batch.column("item"), (batch.schema.metadata or {}).get(METADATA_KEY, b"")
@@ -104,6 +137,7 @@ class _PartitionPairs(RunDoFn):
         window = GlobalWindow()
         for element in self._flush():
             yield WindowedValue(element, window.max_timestamp(), (window,))
+        super().finish_bundle()
 
     def _flush(self) -> Iterator[tuple[int, bytes]]:
         if not self._rows:
@@ -111,7 +145,7 @@ class _PartitionPairs(RunDoFn):
         users = UserRows.concat(self._users)
         alone = self._kept is None and users.mostly_single
         items = self._items.joined(math.ceil(self._num_blocks / self._group) if alone else 0)
-        self.start_bundle()
+        self._begin()
         keys, sizes = self._keys.pairs, (self._num_blocks, self._cap)
         parts = partition_pairs(users, items, keys, *sizes, self._kinds, group=self._group, kept=self._kept)
         yield from send(self._store, parts, self._prefix, pack_pairs)
@@ -195,7 +229,7 @@ class _Items:
             self._plain = []
 
 
-class _BuildBlocks(RunDoFn):
+class _BuildBlocks(BuildsBlocks):
     """(block, messages) -> (block, Block): distinct pairs and each user's sample.
 
     Messages that can be read decide, so that other data meet other sums, not a block of before.
@@ -208,11 +242,14 @@ class _BuildBlocks(RunDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, Block]]:
         number, messages = element
+        rows = None
         try:
-            parts = receive(self._store, messages, unpack_pairs)
+            parts = list(receive(self._store, messages, unpack_pairs))
+            rows = sum(map(rows_in, parts))
             block = build_block(number, parts, self._keys.pairs, self._num_shards, self._cap)
         except PairsGoneError:
             block = built_block(self._store, number, self._keys)
+        self.built(number, rows, block)
         if block is not None:
             yield number, block
 
@@ -234,7 +271,7 @@ class _NameUsers(beam.DoFn):
         yield pa.RecordBatch.from_arrays([users, items], schema=schema)
 
 
-class _BuildCompleteBlocks(RunDoFn):
+class _BuildCompleteBlocks(TakesBatches, BuildsBlocks):
     """(block, record batch of whole users) -> (block, Block)."""
 
     def __init__(self, store: RunStore, num_shards: int, cap: int):
@@ -250,6 +287,8 @@ class _BuildCompleteBlocks(RunDoFn):
         block = build_complete_block(
             number, users, items, self._keys.pairs, self._num_shards, self._cap, kinds
         )
+        self.took(batch)
+        self.built(number, batch.num_rows, block)
         if block is not None:
             yield number, block
 

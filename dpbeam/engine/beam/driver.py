@@ -23,6 +23,7 @@ from dpbeam.engine.beam.graph import (
     RunProgram,
     RunTrips,
 )
+from dpbeam.engine.beam.receipts import check_receipts, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.sweep import sweep
@@ -144,6 +145,7 @@ def run_in_jobs(
 
     Raises:
       InputError: the folder is that of another program, or its key would meet other data (`dpbeam.engine.binding`).
+      RunnerError: the runner has lost something; there is nothing to go on with then.
       ValueError: fewer than one trip per job.
     """
     if trips_per_job < 1:
@@ -184,4 +186,6 @@ def run_in_jobs(
         run(build)
         if last == program.trips:
             return
-        at = Checkpoint.read(store, last)  # by its name: a listing may lag behind
+        check_receipts(store, last)
+        with taken_for_lost("the checkpoint of a job"):
+            at = Checkpoint.read(store, last)  # by its name: a listing may lag behind

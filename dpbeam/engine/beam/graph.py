@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub, TellBlocks
 from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.receipts import FIRST, RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums, RelayTurns, tells_blocks
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
@@ -34,6 +35,7 @@ from dpbeam.engine.beam.trips import (
 )
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
+from dpbeam.errors import RunnerError
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.relays import Relays
 
@@ -158,7 +160,9 @@ class _AllTrips(TripDoFn):
         received = receive(self._store, (data for data in element[1] if data), Block.from_columns)
         blocks: list[Block] = sorted(received, key=lambda block: block.id)
         if len({block.id for block in blocks}) < len(blocks):
-            raise RuntimeError("a block arrived twice")
+            raise RunnerError("the runner doubled a block")
+        for block in blocks:
+            self.receipt(FIRST, block.id, 0)  # it sends nothing any further
         if not self._store.in_memory:  # where every message is taken once, and noise is drawn once
             self._keys.bind("blocks", (block.to_columns(with_items=False) for block in blocks))
         keys = Keys(self._store.run_key())  # which draw for these blocks alone
@@ -170,8 +174,11 @@ class _AllTrips(TripDoFn):
             self._store.write(broadcast_name(met), finished.broadcast)
         if self._program.may_end:
             keep_ending(self._store, finished.trip)
+        rows = 0
         for batch in output_batches(self._program, finished):
+            rows += batch.num_rows
             yield from sliced(batch)
+        self.receipt(RESULT, 0, rows)
 
 
 class _KeepInbox(TripDoFn):

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.beam.messages import receive, send
+from dpbeam.engine.beam.receipts import MET, RESULT, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.trips import (
     addressed,
@@ -25,6 +26,7 @@ from dpbeam.engine.beam.trips import (
     sliced,
 )
 from dpbeam.engine.program import decide_at_hub
+from dpbeam.errors import RunnerError
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.shards import Shard
 
@@ -67,9 +69,10 @@ class _Decide(TripDoFn):
             check_trip(message, trip)
             part = int(message["from"][0])
             if part in summaries:
-                raise RuntimeError("the hub received a summary twice")
+                raise RunnerError("the runner doubled a summary on its way to the hub")
             summaries[part] = {n: v for n, v in message.items() if n not in ("from", "trip")}
         parts = sorted(summaries)
+        self.receipt(MET, trip, len(parts))
         state, spent = self._state(parts)
         if ended_before(program, self._store, trip) is not None:
             return state, parts
@@ -88,10 +91,12 @@ class _Decide(TripDoFn):
         for trip in range(self._trip - 1 if ended is None else ended, -1, -1):
             if self._program.meets(trip) is None:
                 continue
-            state = dict(self._store.read(hub_state_name(trip)))
+            with taken_for_lost("a decision of the hub"):
+                state = dict(self._store.read(hub_state_name(trip)))
             before, spent = state.pop(_PARTS), tuple(state.pop(_SPENT).tolist())
-            if self._program.meets(trip) == self._program.meets(self._trip) and before.tolist() != parts:
-                raise RuntimeError(f"{len(before)} parts met at the hub before, now {len(parts)}")
+            who = self._program.meets(trip)
+            if who == self._program.meets(self._trip) and before.tolist() != parts:
+                raise RunnerError(f"the runner lost or doubled {who} on their way to the hub")
             return state, spent
         return {}, ()
 
@@ -112,6 +117,7 @@ class _Answer(_Decide):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
         state, _ = self._decided(element[1])
         batch = self._program.hub_output(state)
+        self.receipt(RESULT, 0, 0 if batch is None else batch.num_rows)
         if batch is not None:
             yield batch
 
@@ -160,6 +166,7 @@ class _FinishBlock(TripDoFn):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[pa.RecordBatch]:
         block = load_block(self._store, self._program, element[0], self._program.trips, self._keys)
         batch = self._program.finish_block(block)
+        self.receipt(RESULT, block.id, 0 if batch is None else batch.num_rows)
         if batch is not None:
             yield from sliced(batch)
 

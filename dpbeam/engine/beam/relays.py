@@ -13,6 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, replies_prefix, send
+from dpbeam.engine.beam.receipts import RELAYED, RELAYS
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.trips import (
     by_receiver,
@@ -57,6 +58,9 @@ class _SumOfBlocks(_RelayDoFn):
         names = self._program.sum_names(self._trip)
         sums = sum_messages(relay, names, unpacked_sums(names, messages))
         slices = relay.shard_slices()
+        if self._trip == 0:
+            self.receipt(RELAYS, number, len(messages))
+            self.receipt(RELAYED, number, len(slices))
         items = by_receiver(relay, slices)
         parts = messages_of_sums(relay.id, self._trip, slices, sums, items, relay.kinds)
         yield from send(self._store, parts)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-import apache_beam as beam
 import cloudpickle
 
+from dpbeam.engine.beam.receipts import ReceiptDoFn, plan_result
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.binding import OTHER_DATA
 from dpbeam.engine.program import Keys, Program, check_trips, replies_by_link
@@ -68,6 +68,9 @@ class StoredProgram:
         bind_settings(store, "program", (digest, one_step, _LAYOUT))
         stored = cls(store, f"program-{digest[:16]}", relays)
         store.write_bytes(stored.name, data)
+        meets = {} if one_step else {trip: program.meets(trip) for trip in range(program.trips)}
+        result = "one" if one_step or program.output == "hub" else program.output
+        plan_result(store, {trip: who for trip, who in meets.items() if who is not None}, result)
         return stored
 
     def load(self) -> Program:
@@ -80,13 +83,14 @@ class StoredProgram:
         return _loaded[place]
 
 
-class RunDoFn(beam.DoFn):
+class RunDoFn(ReceiptDoFn):
     """A DoFn with the run's keys, which draw for the data alone that they were bound to in the run's folder."""
 
+    _store: RunStore
     _keys: Keys  # from `setup` on
 
     def __init__(self, store: RunStore):
-        self._store = store
+        super().__init__(store)
 
     def setup(self) -> None:
         self._keys = Keys(self._store.run_key(), self._store.bind)

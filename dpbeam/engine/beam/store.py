@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
 from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
@@ -353,13 +354,15 @@ class RunFolder:
       ValueError: the key may have served a run.
     """
 
+    _rows: int | None  # of the result, once it is known to be whole
+
     def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
         key = key or RunKey.fresh()
         key.spend()
         self._make(temp_location, owner.RUN_FOLDER, key, encrypt)
 
     def _make(self, place: str, stem: str, key: RunKey, encrypt: bool) -> None:
-        self._once = Once()
+        self._once, self._rows = Once(), None
         self.insecure_key = key.insecure
         name = f"{stem}{uuid.uuid4().hex}"
         kept = self._key_bytes(key)
@@ -405,7 +408,7 @@ class RunFolder:
         if owner.state_of(path) == "alive":
             raise InputError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
-        folder._once = Once()
+        folder._once, folder._rows = Once(), None
         folder.path, folder.store = path, RunStore(path, encrypted=encrypted)
         try:
             folder.insecure_key = folder.store.run_key().insecure
@@ -415,6 +418,20 @@ class RunFolder:
             raise InputError(f"'{path}' is not the private folder of a run") from None
         owner.mark(path)  # it is this process's now
         return folder
+
+    def check(self) -> int:
+        """Make sure that nothing of the run was lost on its way; the number of rows of its result.
+
+        To be asked once its pipeline has come to its end, and before its result goes anywhere; the end of the context
+        asks too. Elements that the pipeline itself brings are known from the blocks of their users on; those that
+        `dpbeam.io` reads are known from the files on.
+
+        Raises:
+          RunnerError: something is missing: the pipeline has not run to its end, or its runner has lost it.
+        """
+        if self._rows is None:
+            self._rows = check_receipts(self.store)
+        return self._rows
 
     def leave(self) -> None:
         """Let another run, also of this process, go on with this one, which has failed; the folder stays."""
@@ -457,8 +474,12 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.remove()
+    def __exit__(self, failure: type[BaseException] | None, *exc_info: object) -> None:
+        try:
+            if failure is None:
+                self.check()
+        finally:
+            self.remove()
 
 
 def _rename(temporary: str, final: str) -> None:

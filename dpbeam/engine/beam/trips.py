@@ -18,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpbeam.engine.beam.messages import FILE_PREFIX, let_pairs_go, receive, replies_prefix, send
+from dpbeam.engine.beam.receipts import FIRST, RESULT, SHARDS, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.in_process import released_batch
 from dpbeam.engine.program import Keys, Program, ReplyColumn, add_noise, replies_by_link, reply_to
+from dpbeam.errors import RunnerError
 from dpbeam.kernels.columns import (
     Columns,
     Encodable,
@@ -96,7 +98,8 @@ def last_broadcast(program: Program, store: RunStore, before: int) -> Columns:
     ended = ended_before(program, store, before)
     for trip in range(before - 1 if ended is None else ended, -1, -1):
         if program.meets(trip) is not None:
-            return store.read(broadcast_name(trip))
+            with taken_for_lost("a decision of the hub"):
+                return store.read(broadcast_name(trip))
     return {}
 
 
@@ -220,6 +223,7 @@ class _FirstWeights(_BlockDoFn):
                 if keeps_blocks(self._program)
                 else by_receiver(block, slices)
             )
+        self.receipt(FIRST, block.id, 1 if self._program.meets(self._trip) == "blocks" else len(slices))
         self._reply = {}
         yield from self._send(block, items)
 
@@ -278,7 +282,7 @@ def replied(
       slices: sender -> its part of the items.
 
     Raises:
-      RuntimeError: not every sender has replied once.
+      RunnerError: not every sender has replied once.
     """
     reply: dict[str, np.ndarray] = {
         name: np.full(num_items, column.default, column.dtype) for name, column in columns.items()
@@ -288,23 +292,28 @@ def replied(
         sender = int(message["from"][0])
         check_trip(message, trip)
         if sender not in waiting:
-            raise RuntimeError(f"{receiver} received a reply twice, or of a stranger")
+            raise RunnerError(f"the runner doubled a reply to {receiver}, or sent it a stranger's")
         waiting.remove(sender)
         for name, column in columns.items():
             reply[name][slices[sender]] = unpack(name, message, column.dtype, column.default)
     if waiting:
-        raise RuntimeError(f"{receiver} lacks the replies of {len(waiting)} shards")
+        raise RunnerError(f"the runner lost replies to {receiver}")
     return reply
 
 
 def gathered(receiver: str, trip: int, messages: Iterable[Columns]) -> dict[int, Columns]:
-    """The messages of a trip by their senders. Raises RuntimeError where one came twice, or of another trip."""
+    """The messages of a trip by their senders.
+
+    Raises:
+      RunnerError: one came twice.
+      RuntimeError: one is of another trip.
+    """
     by_sender: dict[int, Columns] = {}
     for message in messages:
         check_trip(message, trip)
         sender = int(message["from"][0])
         if sender in by_sender:
-            raise RuntimeError(f"{receiver} received a message twice")
+            raise RunnerError(f"the runner doubled a message to {receiver}")
         by_sender[sender] = message
     return by_sender
 
@@ -399,6 +408,8 @@ class _SumByItem(TripDoFn):
     def _summed(self, number: int, encoded: Iterable[bytes]) -> Shard:
         received = receive(self._store, encoded, packed="items".__eq__ if self._trip == 0 else None)
         messages = gathered(f"shard {number}", self._trip, received)
+        if self._trip == 0:
+            self.receipt(SHARDS, number, len(messages))
         shard = self._first(number, messages) if self._trip == 0 else self._load(number)
         names = self._program.sum_names(self._trip)
         sums = unpacked_sums(names, messages)
@@ -519,6 +530,7 @@ class _Release(TripDoFn):
 
     def process(self, element: tuple[int, Shard]) -> Iterator[pa.RecordBatch]:
         batch = released_batch(self._program, element[1])
+        self.receipt(RESULT, element[0], 0 if batch is None else batch.num_rows)
         if batch is not None:
             yield from sliced(batch)
 

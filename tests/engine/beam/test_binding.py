@@ -36,6 +36,7 @@ from tests.engine.beam.test_hub import KEY, PAIRS, PROGRAMS, blocks_of, chained,
 from tests.support import objects
 from tests.support.instances import batches
 from tests.support.markets import batch_of
+from tests.support.pipelines import unchecked
 from tests.support.running import key
 
 CONFIG = SelectionConfig(epsilon=1.0, delta=1e-3, method="mad2r", max_items_per_user=4, noisy_weights=True)
@@ -56,7 +57,7 @@ class TestPipelineThatRunsTwice:
     @pytest.fixture(params=WAYS)
     def pipeline(self, request, tmp_path):
         """Reads (user, item) of the file `in`, writes `out`; its folder stays while the test runs."""
-        with RunFolder(str(tmp_path / "temp")) as folder:
+        with unchecked(RunFolder(str(tmp_path / "temp"))) as folder:
             made = beam.Pipeline(options=options())
             released = (
                 made
@@ -97,7 +98,7 @@ class TestStages:
 
     @pytest.fixture
     def store(self, tmp_path):
-        with RunFolder(str(tmp_path), key(KEY)) as folder:
+        with unchecked(RunFolder(str(tmp_path), key(KEY))) as folder:
             yield folder.store
 
     def shard(self, program, pairs):

@@ -20,7 +20,7 @@ from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
-from dpbeam.errors import InputError
+from dpbeam.errors import InputError, RunnerError
 from dpbeam.kernels.columns import Packed, decode, encode, pack
 from dpbeam.kernels.pairs import Block, partition_again, partition_pairs, unpack_pairs
 from dpbeam.kernels.shards import LinkedItems, Shard
@@ -334,7 +334,8 @@ def test_a_retried_step_rewrites_identical_files(tmp_path):
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
             with beam.Pipeline(options=options()) as pipeline:
                 _ = release(pipeline, plan, users, items, run)
-            contents.append({name: run.store.read_bytes(name) for name in os.listdir(run.path)})
+            names = [name for name in os.listdir(run.path) if not name.startswith("receipts-")]
+            contents.append({name: run.store.read_bytes(name) for name in names})
     assert contents[0] == contents[1]
     assert {"key", "block-0", "block-0-state-2", "shard-1", "shard-1-items", "shard-1-state-2"} <= set(
         contents[0]
@@ -417,7 +418,7 @@ class TestMessages:
         assert sorted(shard.sums["items_weight"].tolist()) == [1, 2]
 
     def test_a_block_that_speaks_twice_is_refused(self):
-        with pytest.raises(RuntimeError, match="shard 3 received a message twice"):
+        with pytest.raises(RunnerError, match="the runner doubled a message to shard 3"):
             list(self.first.process((3, [self.message(7), self.message(7)])))
 
     def test_a_message_of_another_trip_is_refused(self):
@@ -433,9 +434,9 @@ class TestMessages:
             run.store.write("shard-3-items", shard.items_columns())
             later = trips._SumByItem(StoredProgram.put(run.store, program), 1)
             later.setup()
-            with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
+            with pytest.raises(RunnerError, match="lost or doubled messages of blocks to shard 3"):
                 list(later.process((3, [self.message(7, trip=1)])))
-            with pytest.raises(RuntimeError, match="shard 3 expected messages of 2 blocks"):
+            with pytest.raises(RunnerError, match="lost or doubled messages of blocks to shard 3"):
                 list(later.process((3, [self.message(7, trip=1), self.message(9, trip=1)])))
 
     def test_a_missing_reply_is_refused(self, tmp_path):
@@ -457,7 +458,7 @@ class TestMessages:
                 "trip": np.array([0]),
                 **pack("released", np.array([0], np.uint8)),
             }
-            with pytest.raises(RuntimeError, match="block 5 lacks the replies of 1 shards"):
+            with pytest.raises(RunnerError, match="the runner lost replies to block 5"):
                 list(later.process((5, [encode(reply)])))
 
     def test_mixed_kinds_are_refused(self):

@@ -1,0 +1,103 @@
+"""A runner that loses elements and does not say so: `--runner=tests.support.hostile.HostileRunner --untested_runner`.
+
+It is Beam's in-process runner, but one step of the graph gets less than it should, or gives less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineRunner
+
+FLAGS = ("--runner=tests.support.hostile.HostileRunner", "--untested_runner")
+
+
+@dataclass
+class Loss:
+    """What the runner loses, and what became of that.
+
+    Attributes:
+      step: the label of a step; None: of none.
+      of: "inputs" or "outputs" of the step.
+      which: number of the element, from 0 on -> whether it is lost.
+      lost: how many were.
+      steps: labels of all steps that have run a function, in the order of the graph.
+      leaves: those of them that nothing follows.
+    """
+
+    step: str | None = None
+    of: str = "inputs"
+    which: Callable[[int], bool] = lambda number: number == 0
+    lost: int = 0
+    steps: list[str] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
+    seen: int = 0
+
+    def loses(self) -> bool:
+        """Whether the next element is lost."""
+        lost = self.which(self.seen)
+        self.seen += 1
+        self.lost += lost
+        return lost
+
+
+#: Of the run that comes next.
+loss = Loss()
+
+
+class _Losing(beam.DoFn):
+    """A function that some of its elements do not reach, or do not leave."""
+
+    def __init__(self, fn: beam.DoFn, of: str):
+        self._fn, self._of = fn, of
+
+    def setup(self) -> None:
+        self._fn.setup()
+
+    def start_bundle(self) -> None:
+        self._fn.start_bundle()
+
+    def process(self, element: Any, *others: Any, **named: Any) -> Iterator[Any]:
+        if self._of == "inputs" and loss.loses():
+            return
+        yield from self._left(self._fn.process(element, *others, **named))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from self._left(self._fn.finish_bundle())
+
+    def _left(self, elements: Any) -> Iterator[Any]:
+        for element in elements or ():
+            if not (self._of == "outputs" and loss.loses()):
+                yield element
+
+
+class _Visitor(PipelineVisitor):
+    def __init__(self) -> None:
+        self.consumed: set[Any] = set()
+        self.steps: list[AppliedPTransform] = []
+
+    def visit_transform(self, node: AppliedPTransform) -> None:
+        self.consumed.update(node.inputs)
+        if isinstance(node.transform, beam.ParDo) and not node.full_label.startswith(("WorkUnits", "Nobody")):
+            self.steps.append(node)
+
+
+class HostileRunner(PipelineRunner):
+    """Loses what `loss` says."""
+
+    def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> Any:
+        seen = _Visitor()
+        pipeline.visit(seen)
+        for node in seen.steps:
+            if node.full_label == loss.step:
+                node.transform.fn = _Losing(node.transform.fn, loss.of)
+        loss.steps += [node.full_label for node in seen.steps]
+        loss.leaves += [
+            node.full_label for node in seen.steps if not seen.consumed & set(node.outputs.values())
+        ]
+        return FnApiRunner().run_pipeline(pipeline, options)
