@@ -22,14 +22,31 @@ def check_disk(what: str, needed: float, folder: str) -> None:
     Raises:
       InputError: there is less room.
     """
-    folder = os.path.abspath(folder or ".")
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
+    folder = nearest_folder(folder)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
             f"{what}: needs about {_size_text(needed)} in '{folder}', where {_size_text(free)} are free"
         )
+
+
+def nearest_folder(folder: str) -> str:
+    """A folder, or the first above it that exists."""
+    folder = os.path.abspath(folder or ".")
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def naming_file(path: str) -> Iterator[None]:
+    """Errors of writing name the file: the system does not, where a disk is full or a file may not grow."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise
 
 
 def check_memory(what: str, needed: float) -> None:

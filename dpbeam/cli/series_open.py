@@ -57,6 +57,8 @@ def open_series(options: SeriesOptions) -> int:
         plan = plan_series(config)
     _check_period(options, config)
     target = OutputTarget(options.output, options.output_format)
+    # A night's name is longer: refused now, before the window is paid for.
+    OutputTarget(f"{target.prefix}-{config.name_of(config.nights)}", options.output_format)
     settings = {
         "user": "user" if options.user_column is None else options.user_column,
         "item": options.item_column or ["item"],

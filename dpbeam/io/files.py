@@ -33,6 +33,7 @@ from dpbeam.io.paths import (
     local_path,
     no_file,
 )
+from dpbeam.room import naming_file
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
 
@@ -202,7 +203,7 @@ def write_atomically(
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(temporary_in or folder, f".tmp-{uuid.uuid4().hex}-{name}")
     try:
-        with FileSystems.create(temporary, make_folder=make_folder) as file:
+        with naming_file(temporary), FileSystems.create(temporary, make_folder=make_folder) as file:
             write(file)
         if is_local(temporary):
             flush(temporary)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
-from dpbeam.io.paths import STDIN, is_local, is_pipe, is_wild, local_path
+from dpbeam.io.paths import STDIN, absolute, is_local, is_pipe, is_wild, local_path
 
 LEDGER_SUFFIX = ".ledger.json"
 COMMIT_SUFFIX = ".commit.json"
@@ -28,8 +28,13 @@ COMMIT_SUFFIX = ".commit.json"
 NOT_PUBLIC = ".not_for_publication"
 #: The first and the last file of `dpbeam.series.store`.
 _OF_SERIES = ("series.json", "key")
+#: What is said of a file of which `is_anothers` is true.
+ANOTHERS = "belongs to another user, and in its folder only they may replace it; give another name"
 _SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.[a-z]+", re.DOTALL)
 _LARGEST_LEDGER = 64 << 20
+#: The most bytes that a file of an output adds to its prefix, while it is written: `.tmp-`, 32 digits, `.commit.json`.
+_REST_OF_NAME = 50
+_REST_OF_PATH = 110
 #: What may go well a minute later.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 
@@ -100,6 +105,8 @@ class NewFile(str):
             raise InputError(f"{self.flag}: '{self}' is a folder; give the name of a file")
         if any(map(self._is_same, (*inputs, *_files_of(self.reads)))):
             raise InputError(f"{self.flag}: '{self}' is an input of this run; name another file")
+        if overwrite and is_anothers(self):
+            raise InputError(f"{self.flag}: '{self}' {ANOTHERS}")
         if not overwrite:
             raise InputError(f"{self.flag}: '{self}' exists; pass --overwrite to replace it, or another name")
         if not stat.S_ISREG(mode):
@@ -178,10 +185,40 @@ class NewFile(str):
             os.replace(part, self)
 
 
+def is_anothers(path: str) -> bool:
+    """Whether a file is another user's, in a folder where only its owner may replace it, as in /tmp."""
+    folder, user = os.stat(os.path.dirname(os.path.abspath(path))), os.geteuid()
+    sticky = bool(folder.st_mode & stat.S_ISVTX)
+    return sticky and user not in (0, folder.st_uid, os.lstat(path).st_uid)
+
+
 def check_prefix(prefix: str) -> None:
-    """Refuse an output that is no prefix of file names: standard output, a device. Raises InputError."""
+    """Refuse an output that is no prefix of file names: standard output, a device, bytes that are no text, too long.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"--output: '{prefix}' is not valid UTF-8; give another name") from None
+    if is_local(prefix):
+        folder, name = os.path.split(os.fsencode(absolute(prefix)))
+        names = [*folder.split(b"/"), name + b" " * _REST_OF_NAME]
+        if max(map(len, names)) > os.pathconf(os.sep, "PC_NAME_MAX"):
+            raise _too_long(prefix, os.pathconf(os.sep, "PC_NAME_MAX"), "name")
+        # In the staging folder, whose name holds the prefix too.
+        if len(folder) + 2 * len(name) + _REST_OF_PATH >= os.pathconf(os.sep, "PC_PATH_MAX"):
+            raise _too_long(prefix, os.pathconf(os.sep, "PC_PATH_MAX"), "path")
     if prefix == STDIN or (is_local(prefix) and not os.path.isdir(prefix) and is_pipe(prefix)):
         raise InputError(f"--output: '{prefix}' is no prefix of file names; give a name such as out/items")
+
+
+def _too_long(prefix: str, limit: int, what: str) -> InputError:
+    return InputError(
+        f"--output: '{prefix[:60]}...' is too long: with what the names of its files add, it passes the {limit} bytes "
+        f"of a {what}"
+    )
 
 
 def check_not_output(flag: str, path: str, prefix: str, extras: Sequence[str] = ()) -> None:

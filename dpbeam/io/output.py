@@ -42,7 +42,15 @@ from dpbeam.io.files import (
 )
 from dpbeam.io.flush import flush, flush_folders
 from dpbeam.io.lock import hold
-from dpbeam.io.new_files import COMMIT_SUFFIX, LEDGER_SUFFIX, NOT_PUBLIC, check_not_output, check_prefix
+from dpbeam.io.new_files import (
+    ANOTHERS,
+    COMMIT_SUFFIX,
+    LEDGER_SUFFIX,
+    NOT_PUBLIC,
+    check_not_output,
+    check_prefix,
+    is_anothers,
+)
 from dpbeam.io.output_formats import OUTPUT_FORMATS, SHARD_NAME, shard_name
 from dpbeam.io.paths import WILDCARDS, absolute, is_local, local_path
 from dpbeam.io.released import describe, sha256_of
@@ -161,6 +169,9 @@ class OutputTarget:
             raise InputError(
                 f"--output: '{existing[0]}' {how}; pass --overwrite to replace it, or another prefix"
             )
+        for path in existing:
+            if is_local(path) and is_anothers(path):
+                raise InputError(f"--output: '{path}' {ANOTHERS}")
 
     def _owned(self, existing: list[str]) -> set[str]:
         """Those of the existing files that dpbeam has written: as the ledger, or a commit cut short, says."""

@@ -55,7 +55,7 @@ def warn_of_twins(store: BudgetStore, dataset: str) -> None:
     """Name the accounts that people take for this one: a new one of that kind is refused, older ones may be there."""
     for twin in store.twins(dataset):
         warn(
-            f"--dataset: there is an account of dataset '{twin}' beside that of '{dataset}', whose names differ in "
+            f"--dataset: there is an account of dataset '{twin}' beside that of '{dataset}', and their names differ in "
             "case or width of letters alone: see to it that all runs on one dataset are charged to one of them"
         )
 

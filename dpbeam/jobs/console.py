@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dpbeam.errors import InputError, RunnerError, UnavailableError, complain, visible
 from dpbeam.jobs.exit_codes import ExitCode
+from dpbeam.room import nearest_folder
 from dpbeam.signals import deferring, forget_interrupt, interrupting
 
 _SAYS_NOTHING = re.compile(r"\W*$|\s*at [\w.$/<>]+\(.*\)$|\s*\.\.\. \d+ more$")
@@ -112,7 +113,7 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str]:
     if _State.verbose:
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
-    return ExitCode.FAILED, _failure(error)
+    return _no_room(error) or (ExitCode.FAILED, _failure(error))
 
 
 def _interrupted(error: BaseException) -> bool:
@@ -129,14 +130,22 @@ def failure_in_own_words(error: BaseException) -> str:
     return f"{type(error).__name__}; the run's stderr says more"
 
 
-def _failure(error: BaseException) -> str:
-    """One line for what is nobody's wrong input."""
+def _no_room(error: BaseException) -> tuple[ExitCode, str] | None:
+    """Exit code and line where a disk is full, or a file may not be as large as a run needs it."""
     for seen in _chain(error):
         match = _OS_ERROR.search(str(seen))
-        if match and int(match[1]) in _FULL:
-            place = f", in '{os.path.dirname(match[2])}'" if match[2] else ""
-            reason = os.strerror(int(match[1]))
-            return f"{reason}{place}; make room, or give another --temp_location or --output"
+        if match is None or int(match[1]) not in (*_FULL, errno.EFBIG):
+            continue
+        place = f", in '{nearest_folder(os.path.dirname(match[2]))}'" if match[2] else ""
+        said = f"{os.strerror(int(match[1]))}{place}"
+        if int(match[1]) == errno.EFBIG:
+            return ExitCode.REFUSED, f"{said}; raise the limit on the size of a file (ulimit -f)"
+        return ExitCode.FAILED, f"{said}; make room, or give another --temp_location or --output"
+    return None
+
+
+def _failure(error: BaseException) -> str:
+    """One line for what is nobody's wrong input."""
     hint = "" if _State.verbose else " (--verbose shows the whole trace)"
     if type(error).__module__.partition(".")[0] == "dpbeam":
         return _last_line(error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -226,14 +228,27 @@ def executor(
     workers = contextlib.nullcontext() if verbose else quiet_workers()
 
     def execute(build: Build) -> None:
-        pipeline = beam.Pipeline(options=pipeline_options(beam_arguments))
-        build(pipeline)
-        # The in-process runner tells its stages itself, and has no state worth a word.
-        say = _nothing if is_local(beam_arguments) else progress.job
-        run_and_wait(pipeline, beam_arguments, say, progress.follow)
+        with _pipeline(beam_arguments) as pipeline:
+            build(pipeline)
+            # The in-process runner tells its stages itself, and has no state worth a word.
+            say = _nothing if is_local(beam_arguments) else progress.job
+            run_and_wait(pipeline, beam_arguments, say, progress.follow)
 
     with progress, progress.follow_local_runner(), workers:
         yield execute
+
+
+@contextlib.contextmanager
+def _pipeline(beam_arguments: list[str]) -> Iterator[beam.Pipeline]:
+    """A pipeline whose temporary folder goes whatever happens: Beam removes it where the pipeline comes to run."""
+    with deferring() as came:  # a signal now would leave a folder that nobody knows
+        pipeline = beam.Pipeline(options=pipeline_options(beam_arguments))
+    try:
+        for number in came[:1]:
+            signal.raise_signal(number)
+        yield pipeline
+    finally:
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
 
 
 def _large_and_local(job: Job[Any]) -> bool:

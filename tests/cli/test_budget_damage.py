@@ -152,7 +152,7 @@ class TestNames:
             patch.setattr("dpbeam.budget.store._folded", lambda name: name)
             create("Logs", "--epsilon=1")
         create("other", "--epsilon=1")
-        warning = "warning: --dataset: there is an account of dataset 'Logs' beside that of 'logs', whose names differ"
+        warning = "there is an account of dataset 'Logs' beside that of 'logs', and their names differ"
         for argv in (flags(), ["budget", "show", "--budget=b.db", "--dataset=logs"]):
             capsys.readouterr()
             assert main(argv) == 0

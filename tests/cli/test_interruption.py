@@ -3,13 +3,17 @@
 import glob
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 
+import apache_beam as beam
 import pytest
 
 from dpbeam.cli import main
+from dpbeam.jobs import running
 from tests.support.commands import select_command, select_flags, small_pairs, without_progress
 from tests.support.disks import fill, small_disk
 from tests.support.waiting import wait_until
@@ -73,7 +77,66 @@ def test_full_disk(place, full_soon, tmp_path, capsys):
     flags += ["--num_shards=2"]  # whose messages lie in files
     assert main(["select", *flags]) == 1
     assert without_progress(capsys.readouterr().err) == (
-        "dpbeam select: error: No space left on device; make room, or give another --temp_location or --output\n"
+        f"dpbeam select: error: No space left on device, in '{full_soon}'; make room, or give another "
+        "--temp_location or --output\n"
     )
     assert not glob.glob(f"{output}*")
     assert glob.glob(f"{temp}/dpbeam-run-*") == []
+
+
+@pytest.mark.parametrize("place", ["output", "messages"])
+def test_files_that_may_not_grow(place, tmp_path):
+    """Under `ulimit -f`: of 4 kB, which the ledger passes, or of 8 kB, which messages do."""
+    temp, limit = tmp_path / "temp", 4096 if place == "output" else 8192
+    temp.mkdir()
+    flags = select_command(small_pairs(tmp_path, users=3_000), tmp_path / "out" / "x", temp)
+    done = subprocess.run(
+        [*flags, "--quiet", "--method=gsu", *(["--num_shards=3"] if place == "messages" else [])],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temp)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    where = temp if place == "messages" else tmp_path / "out"
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"dpbeam select: error: File too large, in '{where}'; raise the limit on the size of a file (ulimit -f)\n",
+    )
+    assert os.listdir(temp) == [] and os.listdir(tmp_path / "out") == []
+
+
+class TestBeamsFolder:
+    """Beam makes a temporary folder for each pipeline, and removes it at the end of a run."""
+
+    @pytest.fixture
+    def temp(self, tmp_path, monkeypatch):
+        (tmp_path / "temp").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temp"))
+        return tmp_path / "temp"
+
+    def run(self, tmp_path, temp) -> int:
+        return main(["select", *select_flags(small_pairs(tmp_path), tmp_path / "out", temp), "--quiet"])
+
+    def test_goes_where_a_pipeline_does_not_come_to_run(self, temp, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(running, "run_and_wait", lambda *_: 1 / 0)
+        assert self.run(tmp_path, temp) == 1
+        assert os.listdir(temp) == []
+
+    def test_goes_where_a_signal_comes_when_it_is_made(self, temp, tmp_path, monkeypatch, capsys):
+        class Stopped(beam.Pipeline):
+            def __init__(self, **options):
+                monkeypatch.setattr(tempfile, "mkdtemp", self.made)
+                super().__init__(**options)
+
+            def made(self, **options):
+                monkeypatch.undo()
+                folder = tempfile.mkdtemp(dir=temp, **options)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return folder
+
+        monkeypatch.setattr(beam, "Pipeline", Stopped)
+        assert self.run(tmp_path, temp) == 1
+        assert capsys.readouterr().err == "dpbeam select: error: interrupted\n"
+        assert os.listdir(temp) == []

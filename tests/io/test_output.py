@@ -6,13 +6,16 @@ import pathlib
 
 import pytest
 
+from dpbeam.cli import main
 from dpbeam.engine.beam import owner
 from dpbeam.errors import InputError, RunnerError, UnavailableError
 from dpbeam.io import output
+from dpbeam.io.new_files import ANOTHERS, NewFile
 from dpbeam.io.output import OutputTarget, read_ledger, shards_named
 from dpbeam.io.output_formats import shard_name
 from dpbeam.storage.remote import UNAVAILABLE
 from tests.support import memory_store
+from tests.support.commands import COLUMNS
 
 
 def stage(target, shards, text="x"):
@@ -467,3 +470,85 @@ def test_another_process_finishes_what_was_cut_short(at, old, tmp_path, monkeypa
     assert paths == [f"{prefix}-00000-of-00002.txt", f"{prefix}-00001-of-00002.txt", f"{prefix}.ledger.json"]
     assert {pathlib.Path(path).read_text() for path in [*paths[:-1], f"{prefix}.more.bin"]} == {"new"}
     assert len(os.listdir(tmp_path)) == 4
+
+
+class TestNames:
+    def refused(self, prefix: str) -> str:
+        with pytest.raises(InputError) as error:
+            OutputTarget(prefix)
+        return str(error.value)
+
+    def test_that_are_no_text(self):
+        assert self.refused("caf\udce9/x") == "--output: 'caf\udce9/x' is not valid UTF-8; give another name"
+
+    def test_that_are_too_long(self, tmp_path):
+        """Those of its files are longer, while they are written too."""
+        longest = f"{tmp_path}/{'n' * 205}"
+        commit(longest, "a", 2)
+        assert finished(longest) == ["a0", "a1"]
+        begin = f"--output: '{tmp_path}/"[:71]
+        for prefix in (f"{longest}n", f"{tmp_path}/{'d' * 256}/x"):
+            message = self.refused(prefix)
+            assert message.startswith(begin) and message.endswith("it passes the 255 bytes of a name")
+        assert self.refused(f"{tmp_path}/{'é' * 103}").endswith("it passes the 255 bytes of a name")
+
+    @pytest.mark.parametrize("name", ["n", "nn", "n" * 60, "n" * 150])
+    def test_whose_paths_are_too_long(self, name, tmp_path):
+        limit = os.pathconf("/", "PC_PATH_MAX")
+        folder, length = str(tmp_path), limit - 1 - 110 - 2 * len(name)
+        while len(folder) < length - 202:
+            folder += f"/{'d' * 100}"
+        folder += f"/{'d' * (length - len(folder) - 1)}"
+        commit(f"{folder}/{name}", "a", 1)
+        assert self.refused(f"{folder}d/{name}").endswith(f"it passes the {limit} bytes of a path")
+
+    @pytest.mark.parametrize(
+        "command", [["select", "--input=x.csv"], ["series", "open", "--folder=f", "--nights=12"]]
+    )
+    def test_are_refused_before_anything_else(self, command, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        for name in ("caf\udce9", "x" * (206 if command[0] == "select" else 203)):
+            assert (
+                main(
+                    [
+                        *command,
+                        *(COLUMNS if command[0] == "select" else []),
+                        "--epsilon=1",
+                        "--delta=1e-6",
+                        f"--output={name}",
+                    ]
+                )
+                == 2
+            )
+            err = capsys.readouterr().err
+            assert f"dpbeam {command[0]}: error: --output: '" in err and err.count("\n") == 1
+        assert os.listdir() == []
+
+
+class TestAnothersRelease:
+    """In a folder such as /tmp, where only the owner of a file may replace it."""
+
+    @pytest.fixture
+    def sticky(self, tmp_path, monkeypatch):
+        commit(f"{tmp_path}/out", "a", 1)
+        (tmp_path / "counts.json").write_text("{}")
+        monkeypatch.setattr(os, "geteuid", lambda: os.stat(tmp_path).st_uid + 1)
+        tmp_path.chmod(0o1777)
+        return tmp_path
+
+    def test_is_refused_before_the_work(self, sticky):
+        with pytest.raises(InputError) as error:
+            OutputTarget(f"{sticky}/out", overwrite=True).check()
+        assert str(error.value) == f"--output: '{sticky}/out.ledger.json' {ANOTHERS}"
+        file = NewFile(f"{sticky}/counts.json", "--not_private_counts")
+        with pytest.raises(InputError) as error:
+            file.check(overwrite=True)
+        assert str(error.value) == f"--not_private_counts: '{sticky}/counts.json' {ANOTHERS}"
+
+    def test_of_ones_own_or_in_ones_own_folder_is_replaced(self, sticky, monkeypatch):
+        sticky.chmod(0o777)
+        OutputTarget(f"{sticky}/out", overwrite=True).check()
+        sticky.chmod(0o1777)
+        for user in (0, os.stat(sticky).st_uid):
+            monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+            OutputTarget(f"{sticky}/out", overwrite=True).check()

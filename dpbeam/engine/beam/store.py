@@ -29,6 +29,7 @@ from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import Once, RunKey
+from dpbeam.room import naming_file
 from dpbeam.storage import FileSystems
 from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
 
@@ -301,9 +302,10 @@ class NewFile:
             self._file = FileSystems.create(self.path, make_folder=False, private=True)
         begin = self._size
         pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
-        for piece in pieces:
-            self._file.write(piece)
-            self._size += len(piece)
+        with naming_file(self.path):
+            for piece in pieces:
+                self._file.write(piece)
+                self._size += len(piece)
         return begin, self._size - begin
 
     @property
@@ -314,7 +316,8 @@ class NewFile:
     def close(self) -> bool:
         """Finish writing; returns whether there is a file."""
         if self._file is not None:
-            self._file.close()
+            with naming_file(self.path):
+                self._file.close()
         return self._file is not None
 
     def remove(self) -> None:
