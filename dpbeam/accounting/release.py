@@ -52,11 +52,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class InputDigest:
-    """A keyed digest of all input files, of which only who has the key can tell anything (`dpbeam.io.digests`).
+    """A keyed digest of all input files, as version 1.0 wrote it; nobody can tell anything of it without the key.
 
     Attributes:
-      nonce: 32 random bytes of this run, hexadecimal.
-      hmac_sha256: of the files in the order of their paths, hexadecimal.
+      nonce: 32 random bytes of the run, hexadecimal.
+      hmac_sha256: HMAC-SHA-256(k, SHA-256(file 1) || ...) of the files in the order of their paths, hexadecimal, with
+        k = HMAC-SHA-256(key, "dpbeam input digest" || nonce).
     """
 
     nonce: str
@@ -97,8 +98,8 @@ class Release:
       outputs: the files, none until they are committed.
       release_id: given by whoever ran it, or None.
       inputs: the input as the command named it, or None where it is not recorded.
-      input_digest: if it was asked for.
-      others: likewise.
+      input_digest: of ledgers of version 1.0, if it was asked for.
+      others: if they were asked for.
 
     Raises: ValueError on a value of another type or form.
     """

@@ -20,16 +20,6 @@ class VerifyOptions(Options):
     )
     contents: bool = switch("read the output too: digests and number of rows")
     ledger_alone: bool = switch("do not look for the output")
-    input: list[str] | None = flag(
-        "PATTERN",
-        "compare the digest of the input; needs the key, --input_digests",
-        type=READ,
-        nargs="+",
-        action="extend",
-    )
-    input_digests: str | None = flag(
-        "KEYFILE", "the key that the run was given under the same name", type=READ
-    )
     json: bool = switch("print JSON instead of text")
 
 
@@ -46,8 +36,6 @@ def main(options: VerifyOptions) -> int:
     paths = options.ledger or []
     if not paths:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
-    if (options.input is None) != (options.input_digests is None):
-        raise InputError("--input and --input_digests go together")
     if options.contents and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
     verdicts, unread = [], ExitCode.DONE
@@ -67,7 +55,6 @@ def main(options: VerifyOptions) -> int:
 
 def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
     """What `--json` prints of one ledger."""
-    from dpbeam.io.digests import check_digest
     from dpbeam.io.released import check_outputs, read_and_check
     from dpbeam.review.verification import not_proved
 
@@ -75,8 +62,6 @@ def _verified(path: str, options: VerifyOptions) -> dict[str, Any]:
     contents = options.contents
     if ledger is not None and not options.ledger_alone:
         statements += check_outputs(path, ledger, contents=contents)
-    if ledger is not None and options.input is not None and options.input_digests is not None:
-        statements.append(check_digest(ledger, options.input, options.input_digests))
     return {
         "ledger": path,
         "verified": all(statement.holds is not False for statement in statements),

@@ -11,7 +11,7 @@ from typing import Any
 OPERATIONAL = (
     *("quiet", "verbose", "config", "dry_run", "overwrite", "result_file", "not_private_counts"),
     *("checkpoint", "passes_per_job", "num_shards", "users_at_least", "budget", "charge_test_key"),
-    *("input_digests", "encrypt_intermediates", "allow_empty", "untested_runner"),
+    *("encrypt_intermediates", "allow_empty", "untested_runner"),
 )
 
 

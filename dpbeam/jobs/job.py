@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.combiners import ToDict
 
 from dpbeam.accounting.ledger import REPLACE_ONE_AGENT
-from dpbeam.accounting.release import STARTED_FORMAT, InputDigest, Others, Release, as_text
+from dpbeam.accounting.release import STARTED_FORMAT, Others, Release, as_text
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.io.output import OutputTarget
 from dpbeam.io.pairs import check_not_empty
@@ -57,8 +57,7 @@ class Job(Generic[O]):
       key: the run's key.
       charge: the account that the run is charged to.
       began: when the job was made, in UTC, for the ledger.
-      input_digest: of the input, for the ledger, if it was asked for.
-      others: users that hold nothing of the output, likewise.
+      others: users that hold nothing of the output, for the ledger, if they were asked for.
     """
 
     command: str
@@ -71,7 +70,6 @@ class Job(Generic[O]):
     key: RunKey = field(repr=False)
     charge: Uncharged
     began: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime(STARTED_FORMAT))
-    input_digest: InputDigest | None = None
     others: Others | None = None
     _source: ReadInput | None = field(default=None, init=False, repr=False)
 
@@ -207,7 +205,6 @@ class Job(Generic[O]):
             outputs=self.target.describe_staged(contents=public),
             release_id=self.options.said.get("release_id"),
             inputs=self._input_names(),
-            input_digest=self.input_digest,
             others=self.others,
         )
 

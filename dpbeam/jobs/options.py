@@ -264,11 +264,6 @@ class OutputOptions(JobOptions):
     result_file: NewFile | None = flag(
         "FILE", "what the run has released, as JSON: outputs, ledger, counts", type=WRITTEN
     )
-    input_digests: str | None = flag(
-        "KEYFILE",
-        "put a digest of the input into the ledger, under the secret key in this file, made if absent",
-        type=READ,
-    )
     users_at_least: int | None = flag(
         "N", "a public number of users (default 1000), for --delta", common=True
     )

@@ -15,7 +15,6 @@ from dpbeam.engine.beam.driver import TRIPS_PER_JOB, ProgramRun, run_in_jobs
 from dpbeam.engine.beam.receipts import taken_for_lost
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.errors import InputError, RunnerError, UnavailableError
-from dpbeam.io.digests import digest_input, digest_key
 from dpbeam.io.output import count_released, read_ledger
 from dpbeam.io.paths import absolute
 from dpbeam.jobs import files
@@ -139,9 +138,6 @@ def _publish(
         job.charge.reserve(ledger_json)
         if job.options.result_file is not None:
             job.options.result_file.clear()
-        if job.options.input_digests is not None:
-            key = digest_key(job.options.input_digests, make=True)
-            job.input_digest = digest_input(job.input_paths(), key)
         with contextlib.ExitStack() as private:
             folder = private.enter_context(folder_of_run)
             private.enter_context(job.target.alone())

@@ -64,6 +64,7 @@ def check_ledger(text: str) -> tuple[Ledger | None, list[Statement]]:
         *_floor(ledger, again, stated),
         *_known(ledger),
         *_others(ledger),
+        *_input(ledger),
         _key(ledger),
         *_settings(ledger, again, stated),
     ]
@@ -170,6 +171,13 @@ def _min_users(ledger: Ledger) -> tuple[str, Any]:
     if isinstance(selection, dict):
         return "selection.min_users", selection.get("min_users")
     return "min_users", ledger.parameters.get("min_users")
+
+
+def _input(ledger: Ledger) -> list[Statement]:
+    """A digest of the input, which version 1.0 wrote on request."""
+    if ledger.release is None or ledger.release.input_digest is None:
+        return []
+    return [Statement("input", None, "a keyed digest is stated, which dpbeam 1.0 compares with the input")]
 
 
 def _key(ledger: Ledger) -> Statement:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -33,10 +32,10 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A folder with the input, a key file, and `out.ledger.json` with two files of output."""
+    """A folder with the input, and `out.ledger.json` with two files of output."""
     folder = tmp_path_factory.mktemp("made")
     pq.write_table(popular_table(300), folder / "pairs.parquet")
-    out = [f"--output={folder / 'out'}", "--num_output_shards=2", f"--input_digests={folder / 'key'}"]
+    out = [f"--output={folder / 'out'}", "--num_output_shards=2"]
     out += [f"--result_file={folder / 'result.json'}", "--output_format=text"]
     assert main(["select", "--input", str(folder / "pairs.parquet"), *FLAGS, *out]) == 0
     return folder
@@ -70,7 +69,6 @@ class TestLedger:
         assert 0 <= (today.date() - datetime.fromisoformat(release.date).date()).days <= 1
         started = datetime.strptime(release.started, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
         assert 0 <= (today - started).total_seconds() < 3_600
-        assert stat.S_IMODE(os.stat(made / "key").st_mode) == 0o600
 
     def test_rows_of_agents_leave_no_digest(self, made, tmp_path, monkeypatch, capsys):
         """Where each agent sees its own row alone, the bytes of all rows are as private as the input."""
@@ -126,8 +124,7 @@ class TestLedger:
 class TestVerify:
     def test_all_of_it_holds(self, made, capsys):
         ledger = made / "out.ledger.json"
-        asked = ["--contents", f"--input={made / 'pairs.parquet'}", f"--input_digests={made / 'key'}"]
-        code, verdicts = verify(capsys, ledger, *asked)
+        code, verdicts = verify(capsys, ledger, "--contents")
         assert verdicts.pop("other settings") is None
         assert code == 0 and set(verdicts.values()) == {True}
         assert set(verdicts) >= {
@@ -138,7 +135,6 @@ class TestVerify:
             "settings",
             "output",
             "contents",
-            "input",
         }
 
     def test_what_is_not_asked_for_is_not_claimed(self, made, capsys):
@@ -168,16 +164,6 @@ class TestVerify:
         assert verify(capsys, copy / "out.ledger.json")[0] == 0
         code, verdicts = verify(capsys, copy / "out.ledger.json", "--contents")
         assert code == 1 and verdicts["contents"] is False
-
-    def test_a_changed_input_and_another_key(self, made, copy, capsys):
-        pq.write_table(popular_table(301), copy / "pairs.parquet")
-        ledger = made / "out.ledger.json"
-        asked = [f"--input={copy / 'pairs.parquet'}", f"--input_digests={made / 'key'}"]
-        code, verdicts = verify(capsys, ledger, *asked)
-        assert code == 1 and verdicts["input"] is False
-        (copy / "other").write_text("00" * 32)
-        asked = [f"--input={made / 'pairs.parquet'}", f"--input_digests={copy / 'other'}"]
-        assert verify(capsys, ledger, *asked)[1]["input"] is False
 
     @pytest.mark.parametrize(
         "change,failing",
@@ -226,7 +212,7 @@ class TestVerify:
         "argv,message",
         [
             ([], "name the ledger of a run"),
-            (["x", "--input=y"], "--input and --input_digests go together"),
+            (["x", "--input_digests=y"], "unknown flag --input_digests"),
             (["x", "--contents", "--ledger_alone"], "exclude each other"),
         ],
     )
@@ -293,6 +279,15 @@ class TestOtherFamilies:
         page = (tmp_path / "top.report.html").read_text()
         assert 'id="keeping"' in page and event in page and f"dpbeam {command}" in page
 
+    def test_a_digest_of_the_input_of_version_1_0_0(self, tmp_path, capsys):
+        for path in VERSION_1_0_0.glob("evens*"):
+            shutil.copy(path, tmp_path)
+        ledger = tmp_path / "evens.ledger.json"
+        code, verdicts = verify(capsys, ledger, "--contents")
+        assert code == 0 and verdicts.pop("input") is None and set(verdicts.values()) == {True}
+        assert main(["report", str(ledger), "--quiet"]) == 0
+        assert Ledger.from_json(ledger.read_text()).to_json() == ledger.read_text()
+
     @pytest.mark.parametrize("name", ["counted", "ranked"])
     def test_of_counts_that_version_1_0_0_read(self, name, tmp_path, capsys):
         """Its commands took a histogram in place of the input; what they wrote is verified and reported."""
@@ -353,12 +348,12 @@ class TestReport:
         assert pages[0] == pages[1]
 
     def test_nothing_private_is_in_it(self, copy, made):
-        """Names of released items are not, and neither the key nor the number of users or pairs."""
+        """Names of released items are not, nor the input's folder, nor the number of users or pairs."""
         assert main(["report", str(copy / "out.ledger.json"), "--quiet"]) == 0
         page = (copy / "out.report.html").read_text()
         items = "".join(path.read_text() for path in copy.glob("out-*.txt")).split()
         assert not [item for item in items if f">{item}<" in page]
-        assert (made / "key").read_text().strip() not in page and str(made) not in page
+        assert str(made) not in page
         assert not {"1800", "1,800"} & set(page.replace("<", " ").replace(">", " ").split())
 
     def test_what_does_not_verify_gets_no_page(self, copy, capsys):
