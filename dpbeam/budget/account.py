@@ -18,9 +18,10 @@ Composition, the rule of the limit:
          "Fully-adaptive composition in differential privacy"). No rule takes the better of the two kinds
          at each run, or trades rho for delta on the way: for neither is a valid filter known to us.
 
-Limits are data: each holds for a cohort of users, for days, and for every calendar period anew; the latest that covers
-a day is in force. Cohorts must be disjoint sets of users, and a run that names none touches all of them. The budget of
-a period protects what a user's data of that period show, so a run names the days of the data that it reads.
+Limits are data: each holds for days, and for every calendar period anew; the latest that covers a day is in force. The
+budget of a period protects what a user's data of that period show, so a run names the days of the data that it reads.
+Version 1.0 also had limits and runs of a cohort, disjoint sets of users. They count as they did there, and every new
+run touches all cohorts.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that the runs on a cohort may cost, on some days, in each period.
+    """The most that all runs may cost, on some days, in each period.
 
     Attributes:
       epsilon, delta: as they were typed.
       amounts: what is compared, by name (COMPOSITIONS).
-      cohort: empty for the users of no other cohort.
+      cohort: of version 1.0, whose users it is for alone; empty for those of no other cohort.
       period: of PERIODS, empty for a budget that never renews.
       days: when it holds.
     """
@@ -126,7 +127,7 @@ class Charge:
       epsilon, delta: that its ledger declares.
       rho, outside_delta: zCDP of its noise and the deltas beside it; None in an account of basic composition.
       relation: of neighbours, as the ledger has it.
-      cohort: of users that it reads; empty for all of them.
+      cohort: of version 1.0, whose users it reads alone; empty for all of them.
       days: of the data that it reads; None where it is not said.
     """
 
@@ -306,8 +307,6 @@ class Account:
         Raises:
           InputError: no limit is in force there, or the run does not say which days it reads.
         """
-        if charge.cohort and charge.cohort not in self.cohorts:
-            raise InputError(f"--budget_cohort: {self._account} has no cohort '{charge.cohort}'")
         cohorts = [charge.cohort] if charge.cohort else self.cohorts
         # A limit may begin within another's window: both are in force in it, each on days of its own.
         by_window: dict[tuple[Days, int], Limit] = {}

@@ -13,7 +13,7 @@ from dpbeam.errors import InputError
 
 
 def make_limit(
-    composition: str, epsilon: float, delta: float, *, cohort: str = "", period: str = "", days: Days = ALWAYS
+    composition: str, epsilon: float, delta: float, *, period: str = "", days: Days = ALWAYS
 ) -> Limit:
     """A limit with the amounts that are compared.
 
@@ -32,10 +32,10 @@ def make_limit(
             raise InputError("--delta must be above 0 in an account of zcdp composition")
         # Both totals are fixed here, for good: the filter is valid for no moving target.
         amounts = {"rho": exact(room(zcdp_rho(epsilon, delta / 2))), "delta": exact(delta) / 2}
-    return Limit(epsilon, delta, amounts, cohort, period, days)
+    return Limit(epsilon, delta, amounts, period=period, days=days)
 
 
-def charge_of(ledger: Ledger, composition: str, *, cohort: str = "", days: Days | None = None) -> Charge:
+def charge_of(ledger: Ledger, composition: str, *, days: Days | None = None) -> Charge:
     """What a run with this ledger costs an account.
 
     Raises:
@@ -49,6 +49,4 @@ def charge_of(ledger: Ledger, composition: str, *, cohort: str = "", days: Days 
             raise InputError(
                 f"--dataset: the account composes by zCDP, and the events of method {ledger.method} have none"
             ) from None
-    return Charge(
-        ledger.epsilon, ledger.delta, rho, outside, ledger.neighbouring_relation, cohort=cohort, days=days
-    )
+    return Charge(ledger.epsilon, ledger.delta, rho, outside, ledger.neighbouring_relation, days=days)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 #: Verb -> (its flags beside --budget and --dataset, one line of help).
 VERBS = {
     "create": (
-        ("epsilon", "delta", "composition", "cohort", "period", "starts", "ends"),
+        ("epsilon", "delta", "composition", "period", "starts", "ends"),
         "open an account with its limit",
     ),
-    "limit": (("epsilon", "delta", "cohort", "period", "starts", "ends"), "set another limit from now on"),
+    "limit": (("epsilon", "delta", "period", "starts", "ends"), "set another limit from now on"),
     "show": (("budget_period", "json"), "what is spent, reserved and left, and which releases are open"),
     "history": (("json",), "every entry, and what all releases cost together"),
     "resolve": (("release_id",), "bring a release whose run died to its end"),
@@ -41,9 +41,6 @@ class LimitOptions(StoreOptions):
     delta: float = flag("DELTA", "the same of delta", needed=True)
     composition: str = flag(
         "NAME", "basic (default): sums; zcdp: sums of rho, which let many runs spend less", value="basic"
-    )
-    cohort: str = flag(
-        "NAME", "of users with a budget of their own, disjoint from all other cohorts", value=""
     )
     period: str = flag(
         "NAME", "renew the budget for each: day, week, month, quarter, year of the data", value=""
@@ -115,7 +112,13 @@ def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
     from dpbeam.budget.account import limit_draft
     from dpbeam.budget.store import Actor
 
-    limit = _limit_of(store.account(options.dataset).composition, options)
+    account = store.account(options.dataset)
+    if any(account.cohorts):
+        raise InputError(
+            f"--dataset: the account of '{options.dataset}' has limits of cohorts, which dpbeam 1.0 alone can change; "
+            "they hold, and every run is charged to each of them"
+        )
+    limit = _limit_of(account.composition, options)
     store.change(options.dataset, lambda account: limit_draft(limit), Actor.this("budget limit"))
     options.say(f"dataset '{options.dataset}': {_spelled(limit)}")
     return 0
@@ -124,18 +127,14 @@ def _set_limit(store: BudgetStore, options: AccountsOptions) -> int:
 def _limit_of(composition: str, options: AccountsOptions) -> Limit:
     from dpbeam.budget.charges import make_limit
     from dpbeam.budget.periods import Days, parse_day
-    from dpbeam.budget.store import check_name
 
     options.require("epsilon", "delta")
-    cohort = options.cohort
-    if cohort:
-        check_name("--cohort", cohort)
     first = parse_day(options.starts, "--starts") if options.starts is not None else date.min
     last = parse_day(options.ends, "--ends") if options.ends is not None else date.max
     if last < first:
         raise InputError(f"--ends: {last} is before --starts={first}")
     days, period = Days(first, last), options.period
-    return make_limit(composition, options.epsilon, options.delta, cohort=cohort, period=period, days=days)
+    return make_limit(composition, options.epsilon, options.delta, period=period, days=days)
 
 
 def _spelled(limit: Limit) -> str:

@@ -22,7 +22,7 @@ EMPTY_NIGHT = "give --empty where nothing came"
 NO_PAIRS = f"--input: there is not a single pair; {EMPTY_NIGHT}"
 #: Flags that are fields of `SeriesConfig`.
 WINDOW = ("epsilon", "delta", "nights", "preset", "max_items_per_user", "first_night")
-_ACCOUNT = ("budget", "dataset", "release_id", "budget_cohort", "budget_period", "charge_test_key")
+_ACCOUNT = ("budget", "dataset", "release_id", "budget_period", "charge_test_key")
 _INPUT = (
     *("input", "input_format", "input_layout", "user_column", "item_column", "item_type", "on_null"),
     *("on_bad_row", "csv_multiline", "lowercase", "text_layout", "tokenizer", "token_pattern", "ngrams"),

@@ -19,7 +19,7 @@ _NEEDED = {
     "dataset": "whose account is charged",
     "release_id": "a name of this release that a retry repeats, so that it is paid once",
 }
-_FURTHER = ("budget_cohort", "budget_period", "charge_test_key")
+_FURTHER = ("budget_period", "charge_test_key")
 
 
 def open_charge(command: str, options: AccountOptions, target: OutputTarget) -> Uncharged:

@@ -71,7 +71,6 @@ class RunCharge(Uncharged):
         self._dataset, self._id = options.dataset, options.release_id
         check_name("--dataset", self._dataset)
         check_name("--release_id", self._id)
-        self._cohort = options.budget_cohort
         self._days = (
             None if options.budget_period is None else parse_days(options.budget_period, "--budget_period")
         )
@@ -150,7 +149,7 @@ class RunCharge(Uncharged):
 
     def _cost(self, account: Account, ledger_json: str) -> Charge:
         ledger = Ledger.from_json(ledger_json)
-        return charge_of(ledger, account.composition, cohort=self._cohort, days=self._days)
+        return charge_of(ledger, account.composition, days=self._days)
 
     def _reserved(self, account: Account, ledger_json: str) -> Draft | None:
         cost = self._cost(account, ledger_json)

@@ -287,7 +287,6 @@ class AccountOptions(StoreOptions):
     """The account that a run is charged to; every command that releases has them."""
 
     group = "what an account is told of the data"
-    budget_cohort: str = flag("NAME", "the cohort that all users of the input belong to", value="")
     budget_period: str | None = flag(
         "DAY or FIRST:LAST", "days of the data that are read, where the budget renews"
     )

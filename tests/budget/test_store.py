@@ -309,9 +309,9 @@ class TestHistory:
     def test_charges_of_ledgers(self):
         ledger = Ledger.from_json(self.ledger())
         assert charge_of(ledger, "basic").rho is None
-        charge = charge_of(ledger, "zcdp", cohort="c")
+        charge = charge_of(ledger, "zcdp")
         assert charge.rho == pytest.approx(1 / 200) and charge.rho > 1 / 200
-        assert (charge.outside_delta, charge.cohort, charge.relation) == (0.0, "c", "add/remove one user")
+        assert (charge.outside_delta, charge.cohort, charge.relation) == (0.0, "", "add/remove one user")
         pure = Ledger("m", 0.5, 0.0, "pure", ComposedEvent("pure", (PureEvent(0.5),)))
         assert charge_of(pure, "zcdp").amounts("zcdp")["rho"] == pytest.approx(0.125)
 

@@ -44,16 +44,15 @@ def test_an_account_is_opened_and_shown(capsys):
 
 
 def test_limits_are_data(capsys):
-    create("--period=month", "--starts=2026-01-01", "--cohort=new")
+    create("--period=month", "--starts=2026-01-01")
     assert budget("limit", "--epsilon=2", "--delta=1e-6", "--ends=2026-12-31") == 0
     answer = shown(capsys, "--budget_period=2026-05-05")
     assert answer["limits"] == [
-        "epsilon 1, delta 1e-06 for cohort 'new' for every month of the data from 2026-01-01",
+        "epsilon 1, delta 1e-06 for every month of the data from 2026-01-01",
         "epsilon 2, delta 1e-06 to 2026-12-31",
     ]
     assert [(row["cohort"], row["days"]) for row in answer["budgets"]] == [
         ("", "0001-01-01:2026-12-31"),
-        ("new", "2026-05-01:2026-05-31"),
     ]
 
 
@@ -122,7 +121,7 @@ def test_wrong_usage(argv, message, capsys):
         (["--period=moon"], "--period must be one of day, week, month, quarter, year, got 'moon'"),
         (["--starts=2026-02-02", "--ends=2026-02-01"], "--ends: 2026-02-01 is before --starts=2026-02-02"),
         (["--starts=tomorrow"], "--starts: expected a day such as 2026-01-31, got 'tomorrow'"),
-        (["--cohort= "], "--cohort must be 1 to 200 printable characters"),
+        (["--cohort=x"], "unknown flag --cohort"),
         (["--dataset="], "--dataset must be 1 to 200 printable characters"),
     ],
 )

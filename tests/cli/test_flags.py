@@ -233,6 +233,7 @@ REFUSALS = [
     (["select", *JOB, "--lineage_file=x"], "unknown flag --lineage_file"),
     (["select", *JOB, "--input_names=full"], "unknown flag --input_names"),
     (["select", *JOB, "--input_digests=x"], "unknown flag --input_digests"),
+    (["select", *JOB, "--budget_cohort=x"], "unknown flag --budget_cohort"),
     (["top-k", *JOB, "--k=3", "--histogram=x"], "unknown flag --histogram"),
     (["top-k", *JOB, "--k=3", "--public_domain"], "unknown flag --public_domain"),
     (

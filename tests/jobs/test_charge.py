@@ -1,5 +1,6 @@
 """Runs that are charged to an account: before they read, once for a release id, and never for nothing."""
 
+import contextlib
 import glob
 import importlib
 import itertools
@@ -7,12 +8,13 @@ import json
 import os
 import pathlib
 import shutil
+import sqlite3
 import sys
 
 import pytest
 
 from dpbeam.accounting.ledger import Ledger
-from dpbeam.budget.account import Charge
+from dpbeam.budget.account import Charge, windows
 from dpbeam.budget.store import Actor, BudgetStore, BudgetStoreError
 from dpbeam.cli import COMMANDS, main, select
 from dpbeam.engine.beam import owner
@@ -34,6 +36,7 @@ from tests.jobs.conftest import (
 )
 from tests.support.hub_programs import Tally
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BY = Actor("ann", "host", "test", "dpbeam")
 DEAD = {"host": Owner.this_process().host, "pid": 2**22 + 1, "started": "1", "run": "x"}
 
@@ -144,9 +147,7 @@ class TestRun:
             known = importlib.import_module(module).make_parser()._option_string_actions
             if "--insecure_test_key" in known:
                 releasing.append(name)
-                assert {"--budget", "--dataset", "--release_id", "--budget_cohort", "--budget_period"} <= set(
-                    known
-                )
+                assert {"--budget", "--dataset", "--release_id", "--budget_period"} <= set(known)
         assert {"select", "top-k"} <= set(releasing)
 
 
@@ -479,7 +480,7 @@ class TestUncharged:
             ("", ["--budget=no.db"], "--budget: there is no budget store '"),
             ("", ["--dataset=other"], "--dataset: there is no account of dataset 'other' in 'sqlite:///"),
             ("", ["--release_id= "], "--release_id must be 1 to 200 printable characters"),
-            ("", ["--budget_cohort=x"], "--budget_cohort: the account of dataset 'logs' has no cohort 'x'"),
+            ("", ["--budget_cohort=x"], "unknown flag --budget_cohort"),
             ("", ["--budget_period=May"], "--budget_period: expected a day such as 2026-01-31, got 'May'"),
         ],
     )
@@ -509,7 +510,28 @@ class TestZCDP:
 
 
 class TestRenewal:
-    def test_periods_and_cohorts(self, place, capsys):
+    def test_an_account_of_version_1_0_0_with_cohorts(self, place, capsys):
+        """It has charged 0.6 to the even users, 0.3 to all and 1 to the odd ones, of 1 and 2."""
+        os.remove("b.db")
+        with contextlib.closing(sqlite3.connect("b.db")) as connection:
+            connection.executescript((ROOT / "tests" / "budget" / "cohorts-1.0.0.sql").read_text())
+        assert main(["budget", "show", "--budget=b.db", "--dataset=logs", "--json"]) == 0
+        budgets = json.loads(capsys.readouterr().out)["budgets"]
+        shown = [(row["cohort"], row["spent"]["epsilon"], row["left"]["epsilon"]) for row in budgets]
+        assert shown == [("even", 0.9, 0.1), ("odd", 1.3, 0.7)]
+        assert main(["budget", "history", "--budget=b.db", "--dataset=logs", "--quiet"]) == 0
+        assert main(flags(epsilon="0.2")) == 2
+        assert "of dataset 'logs' of cohort 'even' would be passed" in capsys.readouterr().err
+        assert main(flags("--delta=1e-8", epsilon="0.1")) == 0
+        account = BudgetStore("b.db").account("logs")
+        assert [float(s.left["epsilon"]) for s in windows(account)] == [0.0, 0.6]
+        argv = ["budget", "limit", "--budget=b.db", "--dataset=logs", "--epsilon=9", "--delta=1e-6"]
+        assert main(argv) == 2
+        assert "--dataset: the account of 'logs' has limits of cohorts" in capsys.readouterr().err
+        assert main(flags("--release_id=evens", epsilon="0.6")) == 2
+        assert "--release_id" in capsys.readouterr().err, "another run has it"
+
+    def test_periods(self, place, capsys):
         create("p", "--epsilon=1", "--period=month")
 
         def run(name: str, *more: str) -> int:
