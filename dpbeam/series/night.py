@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from dpbeam.engine.in_process import shard_trip
 from dpbeam.engine.program import Keys, add_noise, with_state
@@ -21,27 +20,6 @@ from dpbeam.series.program import SeriesProgram
 from dpbeam.series.state import ACCUMULATORS, SeriesState
 
 
-def run_night(
-    program: SeriesProgram,
-    state: SeriesState,
-    users: pa.Array,
-    items: pa.Array,
-    keys: Keys,
-    counts: SeriesCounts | None = None,
-) -> SeriesState:
-    """The state after the next night.
-
-    Args:
-      users, items: (n,) canonical bytes of the night's pairs; known items are left out already.
-      counts: what counts the users of released items, where somebody asked for it.
-
-    Raises:
-      ValueError: all nights of the schedule are made.
-    """
-    kept = state.kept(users, items, keys.pairs, program.cap, state.night + 1)
-    return run_kept(program, state, kept, keys, counts)
-
-
 def run_kept(
     program: SeriesProgram,
     state: SeriesState,
@@ -49,7 +27,15 @@ def run_kept(
     keys: Keys,
     counts: SeriesCounts | None = None,
 ) -> SeriesState:
-    """The same with the pairs as `SeriesState.kept` returns them."""
+    """The state after the next night.
+
+    Args:
+      kept: the night's pairs without known items, from `SeriesState.kept`.
+      counts: what counts the users of released items, where somebody asked for it.
+
+    Raises:
+      ValueError: all nights of the schedule are made.
+    """
     night = state.night + 1
     if night > program.schedule.last_night:
         raise ValueError("all nights of the series are made")

@@ -14,9 +14,9 @@ from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import rows_at
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.series.config import SeriesPlan
-from dpbeam.series.night import run_night
 from dpbeam.series.program import RANK, SeriesProgram
 from dpbeam.series.state import SeriesState
+from tests.series.streams import run_night
 
 
 class Honest:

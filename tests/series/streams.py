@@ -8,7 +8,7 @@ import pyarrow as pa
 from dpbeam.engine.program import Keys
 from dpbeam.randomness import RunKey
 from dpbeam.series.config import SeriesConfig, SeriesPlan, plan_series
-from dpbeam.series.night import run_night
+from dpbeam.series.night import run_kept
 from dpbeam.series.state import SeriesState
 
 Pair = tuple[str, str]
@@ -39,6 +39,14 @@ def random_nights(seed: int, nights: int = 4, *, users: int = 60, items: int = 3
 def arrays(pairs: list[Pair]) -> tuple[pa.Array, pa.Array]:
     users, items = (pa.array([pair[side].encode() for pair in pairs], pa.large_binary()) for side in (0, 1))
     return users, items
+
+
+def run_night(
+    program, state: SeriesState, users: pa.Array, items: pa.Array, keys: Keys, counts=None
+) -> SeriesState:
+    """The state after the next night, whose pairs are canonical bytes without known items."""
+    kept = state.kept(users, items, keys.pairs, program.cap, state.night + 1)
+    return run_kept(program, state, kept, keys, counts)
 
 
 def run_nights(

@@ -14,10 +14,9 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.series.config import SeriesConfig, plan_series
 from dpbeam.series.counts import SeriesCounts
-from dpbeam.series.night import run_night
 from dpbeam.series.state import SeriesState
 from tests.series import faulty
-from tests.series.streams import arrays, keys_of, plan_of, released
+from tests.series.streams import arrays, keys_of, plan_of, released, run_night
 from tests.support.statistics import FALSE_ALARM, correlation_p, distribution_p, variance_p
 
 D0, NIGHTS = 7, 4
