@@ -148,6 +148,7 @@ def _window(
     Raises:
       NothingToDo: it is open already.
       InputError: the folder holds another one.
+      UnavailableError: another process opens it.
     """
     from dpbeam.randomness import RunKey
     from dpbeam.series.store import SeriesStore
@@ -160,19 +161,28 @@ def _window(
         same = same and window.encrypted == options.encrypt_intermediates
         if not same or window.key.insecure != (options.insecure_test_key is not None):
             raise InputError(f"--folder: '{folder.path}' holds a series of other settings")
-        if is_open(window):
-            options.say(f"the series in '{folder.path}' is open already; nothing is charged")
-            raise NothingToDo
+        _check_not_open(options, window)
         if set(window.known.to_pylist()) != set(known.to_pylist() if known is not None else ()):
             raise InputError(
                 "--known: this opening began with other known items; give those, or take another --folder and --output"
             )
         return window
-    _check_free(options, target)
     key = RunKey.fresh()
     if options.insecure_test_key is not None:
         key = RunKey.insecure_fixed(options.insecure_test_key.lower())
-    return SeriesWindow.open(config, key, known, folder, settings, encrypt=options.encrypt_intermediates)
+    try:
+        _check_free(options, target)
+        return SeriesWindow.open(config, key, known, folder, settings, encrypt=options.encrypt_intermediates)
+    except InputError:
+        if SeriesStore.exists(folder):  # since it was asked above
+            raise folder.busy() from None
+        raise
+
+
+def _check_not_open(options: SeriesOptions, window: SeriesWindow) -> None:
+    if is_open(window):
+        options.say(f"the series in '{options.folder}' is open already; nothing is charged")
+        raise NothingToDo
 
 
 def _check_free(options: SeriesOptions, target: OutputTarget) -> None:
@@ -221,6 +231,7 @@ def _publish_window(
 ) -> None:
     """Charge the account and put the window's ledger in place; its one file lists what was known before."""
     with window.alone(), target.alone():
+        _check_not_open(options, window)  # by another process since it was loaded
         go_on(target, window)
         if published(target.prefix, window) is None:
             target.check()

@@ -109,12 +109,13 @@ def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
 
 def place_of_night(said: Mapping[str, Any]) -> dict[str, str]:
     """Where the night of these flags goes, and which night of which series it is; nothing where they do not say."""
-    from dpbeam.series.config import SeriesConfig
     from dpbeam.series.store import SeriesStore
+    from dpbeam.series.window import config_of
 
     try:
-        values = SeriesStore.settings_of(folder_of(said["folder"]))
-        config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
+        folder = folder_of(said["folder"])
+        values = SeriesStore.settings_of(folder)
+        config = config_of(folder, values)
         night = config.name_of(config.number_of(said["night"]))
         return {
             "output": f"{values['settings']['output']}-{night}",

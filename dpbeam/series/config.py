@@ -140,12 +140,12 @@ class SeriesConfig:
     def of_parameters(cls, epsilon: float, delta: float, values: Mapping[str, Any]) -> SeriesConfig:
         """Inverse of `public_parameters`; other values of a ledger are left out.
 
-        Raises: KeyError or TypeError if one is missing or of another form.
+        Raises: KeyError, TypeError or another ValueError than InputError if one is missing or of another form.
         """
         known = {item.name for item in fields(cls)} - {"epsilon", "delta", "noisy_count_share"}
         chosen = {name: values[name] for name in known}
         chosen["noisy_count_share"] = values.get("noisy_count_share")
-        chosen["score"] = ScoreConstants(**chosen["score"])
+        chosen["score"] = ScoreConstants(**{n: v + 0.0 for n, v in chosen["score"].items()})
         chosen["aims"] = tuple(map(tuple, chosen["aims"]))
         if chosen["schedule"] is not None:
             chosen["schedule"] = Schedule(**{n: tuple(v) for n, v in chosen["schedule"].items()})

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
@@ -107,10 +108,23 @@ class LocalFolder(Folder):
     def make(self) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
 
+    @contextlib.contextmanager
+    def _used(self, name: str = "") -> Iterator[None]:
+        """Turn what lies in the place of a file, or cannot be read, into one line."""
+        try:
+            yield
+        except (FileNotFoundError, UnavailableError):
+            raise
+        except OSError as error:
+            raise InputError(
+                f"{param('folder')}: cannot use '{self._at(name) if name else self.path}': {error.strerror}"
+            ) from None
+
     def everything(self) -> list[str]:
         try:
-            names = os.listdir(self.path)
-        except (FileNotFoundError, NotADirectoryError):
+            with self._used():
+                names = os.listdir(self.path)
+        except FileNotFoundError:
             return []
         return [name for name in names if not _HALF_WRITTEN.fullmatch(name) and not self._is_lock(name)]
 
@@ -125,7 +139,7 @@ class LocalFolder(Folder):
         return os.path.exists(self._at(name))
 
     def read(self, name: str) -> bytes:
-        with open(self._at(name), "rb") as file:
+        with self._used(name), open(self._at(name), "rb", opener=_open_file) as file:
             return file.read()
 
     def write(self, name: str, data: bytes) -> None:
@@ -167,7 +181,9 @@ class LocalFolder(Folder):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        with open(self._at(_LOCK), "ab") as file:
+        with contextlib.ExitStack() as held:
+            with self._used(_LOCK):
+                file = held.enter_context(open(self._at(_LOCK), "ab"))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -175,3 +191,12 @@ class LocalFolder(Folder):
                     raise
                 raise self.busy() from None
             yield
+
+
+def _open_file(path: str, flags: int) -> int:
+    """A descriptor of a file; a device or a pipe, which may never end, is refused."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return descriptor

@@ -42,6 +42,13 @@ _STATE = re.compile(r"state-(\d{8})")
 _DIGEST = hashlib.sha256().digest_size
 _SETTINGS, _KEY, _OPENED = "series.json", "key", "opened"
 _ENCRYPTED = "encrypted"
+_TYPES = {
+    "series": str,
+    "parameters": dict,
+    "made_with": dict,
+    "settings": dict,
+    "fixed_key": bool,
+}
 
 
 class SeriesStore:
@@ -119,14 +126,16 @@ class SeriesStore:
           InputError: there is none.
         """
         try:
-            settings: dict[str, Any] = json.loads(folder.read(_SETTINGS))
-            if (settings.pop("format"), settings.pop("version")) != (_FORMAT, _VERSION):
-                raise ValueError
+            data = folder.read(_SETTINGS)
         except FileNotFoundError:
             raise _absent(folder) from None
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, AttributeError):
+        try:
+            settings: dict[str, Any] = json.loads(data)
+            if (settings.pop("format"), settings.pop("version")) != (_FORMAT, _VERSION):
+                raise ValueError
+            if not all(isinstance(settings[name], kind) for name, kind in _TYPES.items()):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise unreadable(folder) from None
         return settings
 
@@ -145,8 +154,6 @@ class SeriesStore:
             fixed = settings.pop("fixed_key")
         except FileNotFoundError:
             raise _absent(folder) from None
-        except (OSError, KeyError):
-            raise unreadable(folder) from None
         try:
             key = RunKey(secret, insecure=fixed)
         except ValueError:

@@ -40,6 +40,8 @@ from dpbeam.series.store import SeriesStore, unreadable
 _KNOWN = "known"
 #: Column of what is released so far, beside the items.
 NIGHT = "night"
+#: Settings of callers that are lists of names; the others are one.
+_LISTS = ("item", "item_type", "known_kinds")
 OTHER_KINDS = (
     "user or item ids have other types than on earlier nights; convert them: the same user must have "
     "the same id on all nights"
@@ -56,6 +58,35 @@ def _made_with(plan: SeriesPlan) -> dict[str, str]:
 
 def _folder(folder: Folder | str) -> Folder:
     return LocalFolder(folder) if isinstance(folder, str) else folder
+
+
+def config_of(folder: Folder, values: Mapping[str, Any]) -> SeriesConfig:
+    """What a series was asked to do when it was opened.
+
+    Args:
+      values: of `SeriesStore.settings_of`.
+
+    Raises:
+      InputError: naming the folder: a value is missing, out of range, or of another form.
+    """
+    try:
+        kept = values["settings"]
+        if kept and not {"user", *_LISTS, *(("format",) if "output" in kept else ())} <= set(kept):
+            raise ValueError
+        if not all(_as_kept(name, value) for name, value in kept.items()):
+            raise ValueError
+        return SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        raise unreadable(folder) from None
+
+
+def _as_kept(name: str, value: Any) -> bool:
+    """Whether a setting of a caller has the form that callers give it: a name, or a list of names that may be None."""
+    if name not in _LISTS:
+        return isinstance(value, str)
+    if value is None:
+        return name != "item"
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 @dataclass(frozen=True)
@@ -221,11 +252,13 @@ class SeriesWindow:
         """
         store = SeriesStore.load(_folder(folder))
         values = store.settings
+        config = config_of(store.folder, values)
         try:
-            config = SeriesConfig.of_parameters(values["epsilon"], values["delta"], values["parameters"])
             known = decode(store.read_file(_KNOWN))["items"]
-        except (KeyError, TypeError, FileNotFoundError):
+        except FileNotFoundError:
             raise unreadable(store.folder) from None
+        if len(known) and values["settings"].get("known_kinds", ()) is None:
+            raise unreadable(store.folder)
         plan = plan_series(config)
         return cls(plan, values["series"], store.key, known, values["settings"], store)
 

@@ -1,5 +1,6 @@
 """`dpbeam series`: a window from open to close, what a retry finds, and what is refused."""
 
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ from dpbeam.budget.store import BudgetStore
 from dpbeam.cli import main, series, series_open, series_output
 from dpbeam.engine.seal import FOLDER_KEY
 from dpbeam.errors import InputError
+from dpbeam.series.store import SeriesStore
+from dpbeam.series.window import SeriesWindow
+from tests.support.forks import in_fork
 
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
@@ -567,6 +571,96 @@ def test_no_output_is_put_into_the_folder(place, capsys, more):
         assert refused(capsys, *argv, *more).startswith(f"--output: '{prefix}' lies in --folder")
     assert not os.path.lexists("f") and not os.path.lexists("out")
     assert main(["series", *OPEN, *more]) == 0
+
+
+def opened_meanwhile(monkeypatch, owner, name: str, argv: list[str]) -> None:
+    """Another process opens the series whole, just before this one goes on with the answer to its first call."""
+    real = getattr(owner, name)
+
+    def call(*arguments):
+        monkeypatch.setattr(owner, name, staticmethod(real) if owner is SeriesStore else real)
+        answer = real(*arguments)
+        assert in_fork(lambda: main(["series", *argv])) == "" and Path("f/opened").exists()
+        return answer
+
+    monkeypatch.setattr(owner, name, staticmethod(call) if owner is SeriesStore else call)
+
+
+@pytest.mark.parametrize("pays", [False, True])
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_of_several_openings_at_once_one_opens_and_pays(place, capsys, monkeypatch, pays, cut_short):
+    argv = OPEN
+    if pays:
+        argv = [*OPEN, "--budget=b.sqlite", "--dataset=logs", "--release_id=november"]
+        budget = ["--budget=b.sqlite", "--dataset=logs", "--epsilon=4", "--delta=1e-3"]
+        assert main(["budget", "create", *budget]) == 0
+    if cut_short:
+        with monkeypatch.context() as patch:
+            patch.setattr(series_open, "_publish_window", lambda *arguments: 1 / 0)
+            assert main(["series", *argv]) == 1
+        opened_meanwhile(monkeypatch, SeriesWindow, "alone", argv)
+    else:
+        opened_meanwhile(monkeypatch, SeriesStore, "exists", argv)
+    capsys.readouterr()
+    assert main(["series", *argv]) == (0 if cut_short else 1)
+    assert cut_short or capsys.readouterr().err.endswith("another run of the series in 'f' is under way\n")
+    assert main(["series", *argv]) == run(1) == 0
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "other": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "nested": lambda path: path.write_bytes(b"[" * 100_000),
+    "gone": os.remove,
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "loop": lambda path: (path.unlink(), path.symlink_to(path.name)),
+    "device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["series.json", "key", "known", "state-00000001"])
+def test_a_damaged_folder_is_one_line(place, capsys, damage, name):
+    main(["series", *OPEN])
+    assert run(1) == 0
+    DAMAGE[damage](Path("f", name))
+    before, out = files_of("f"), files_of("out")
+    for verb in (
+        ["show"],
+        ["run", "--night=2026-11-02", "--empty"],
+        ["erase", "--users=" + _users("u1")],
+        ["close"],
+    ):
+        if (name, damage) == ("state-00000001", "gone"):  # an older copy, which may be closed
+            verb = ["run", "--night=2026-11-01", "--input=n2.csv", *COLUMNS]
+        said = refused(capsys, verb[0], "--folder=f", *verb[1:])
+        assert (said.startswith("--folder: ") and "'f" in said) or "2026-11-01 is out" in said
+    assert files_of("f") == before and files_of("out") == out
+
+
+@pytest.mark.parametrize("where", [(), ("settings",), ("parameters",), ("parameters", "score")])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, 10**400, "gone"], ids=["null", "list", "object", "huge", "gone"]
+)
+def test_damaged_settings_are_one_line(place, capsys, where, value):
+    main(["series", *OPEN])
+    path = Path("f/series.json")
+    before = path.read_text()
+    for name in functools.reduce(dict.get, where, json.loads(before)):
+        values = json.loads(before)
+        within = functools.reduce(dict.get, where, values)
+        if within[name] == value or (name, value) == ("first_night", None):
+            continue
+        within[name] = value
+        if value == "gone":
+            del within[name]
+        path.write_text(json.dumps(values))
+        said = refused(capsys, "run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS)
+        assert said.startswith("--folder: "), name
+    path.write_text(before)
+    assert run(1) == 0
 
 
 def files_of(folder: str) -> dict[str, bytes]:
