@@ -13,6 +13,7 @@ from dpbeam.cli.series_open import FAMILY, config_of, open_series
 from dpbeam.cli.series_options import EMPTY_NIGHT, ENCRYPT, NO_PAIRS, VERBS, SeriesOptions
 from dpbeam.cli.series_output import (
     SO_FAR,
+    check_ledger_there,
     check_names,
     is_open,
     load_window,
@@ -102,6 +103,8 @@ def _make(options: SeriesOptions, beam_arguments: list[str]) -> int:
             warn("NOT PRIVATE: --insecure_test_key fixes the key of this series; never release its output")
         with window.alone(), output_of_night(window, name) as target:
             target.overwrite |= published(target.prefix, window, name) is not None
+            if number <= window.made.state.night:
+                check_ledger_there(target, name)
             target.check(came.files, {} if result is None else {result.flag: result})
             if target.overwrite and window.made.state.night < number:
                 raise InputError(

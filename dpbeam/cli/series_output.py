@@ -98,6 +98,24 @@ def check_names(window: SeriesWindow, names: tuple[str, ...]) -> None:
     OutputColumns(names, (STRING,) * len(names), (NIGHT, *counts))
 
 
+def check_ledger_there(target: OutputTarget, night: str) -> None:
+    """Refuse to write a night again beside files that may be its own, but that no ledger names.
+
+    Raises:
+      InputError: saying what brings the night back.
+    """
+    from dpbeam.io.released import exists
+
+    if target.was_begun or exists(target.ledger_path):
+        return
+    if there := target.existing():
+        raise InputError(
+            f"--night {night} is out, but its ledger '{target.ledger_path}' is gone, and nothing else says whose the "
+            f"files beside it are: move {', '.join(map(repr, there))} away, and give the command again, which writes "
+            "all of the night anew"
+        )
+
+
 def go_on(target: OutputTarget, window: SeriesWindow, night: str = "") -> None:
     """Give an output the staging folder of its series and night; what a killed run has put in place is replaced."""
     from dpbeam.io.paths import absolute

@@ -110,6 +110,24 @@ def test_a_night_again_leaves_what_is_out_and_brings_back_what_is_gone(place, ca
     assert main(["verify", "--contents", "--quiet", "out/items-2026-11-01.ledger.json"]) == 0
 
 
+def test_a_night_without_its_ledger_says_what_brings_it_back(place, capsys):
+    main(["series", *OPEN])
+    run(1)
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    ledger = Path("out/items-2026-11-01.ledger.json")
+    ledger.unlink()
+    night = ["run", "--folder=f", "--night=2026-11-01", "--input=n1.csv", *COLUMNS]
+    said = refused(capsys, *night)
+    assert said.startswith(f"--night 2026-11-01 is out, but its ledger '{ledger.absolute()}' is gone")
+    assert shown(capsys)["nights_made"] == 1
+    assert main(["verify", str(ledger)]) == 2 and f"cannot read '{ledger}'" in capsys.readouterr().err
+    for path in Path("out").glob("items-2026-11-01*"):
+        assert f"'{path.absolute()}'" in said and path.read_bytes() == before[path]
+        path.unlink()
+    assert run(1) == 0 and main(["verify", "--contents", "--quiet", str(ledger)]) == 0
+    assert all(path.read_bytes() == data for path, data in before.items() if path != ledger)
+
+
 def test_what_cannot_be_a_night_is_refused_and_changes_nothing(place, capsys):
     main(["series", *OPEN])
     run(1)
