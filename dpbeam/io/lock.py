@@ -24,7 +24,7 @@ def hold(prefix: str) -> Iterator[None]:
     """Hold the prefix of an output against other runs on this machine; its folder is made.
 
     Raises:
-      UnavailableError: another run holds it.
+      UnavailableError: another run holds it, or there is no room.
       InputError: nothing can be written there.
     """
     if not is_local(prefix):
@@ -38,7 +38,8 @@ def hold(prefix: str) -> Iterator[None]:
             f"--output: another run is under way that writes '{prefix}'; try again when it has ended"
         ) from None
     except OSError as error:
-        raise InputError(f"--output: cannot write '{prefix}': {error.strerror}") from None
+        kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+        raise kind(f"--output: cannot write '{prefix}': {error.strerror}") from None
     try:
         yield
     finally:

@@ -339,6 +339,7 @@ class OutputTarget:
 
     def tidy(self) -> None:
         """Remove what a commit has left once its ledger is in place: the note of it and the staging folder."""
+        self._flush_names()  # which a commit that was cut short has not come to
         if self.was_begun:
             delete_quietly([self._journal_path])
         self.abort()

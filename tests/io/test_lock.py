@@ -88,6 +88,16 @@ def test_a_file_of_somebody_else_stays(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("number, kind", [(28, UnavailableError), (13, InputError)])
+def test_where_the_lock_cannot_be_made(number, kind, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "makedirs", fails)
+    with pytest.raises(kind, match=f"^--output: cannot write '.*/out': {os.strerror(number)}$"):
+        hold(f"{tmp_path}/out").__enter__()
+
+
 def test_a_filesystem_without_locks_holds_nobody_up(tmp_path, monkeypatch):
     def refuses(*_):
         raise OSError(37, "No locks available")

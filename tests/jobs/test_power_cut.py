@@ -72,6 +72,18 @@ class TestOrder:
         files = ["new/folder/out-1-00000-of-00001.parquet", *(f"new/folder/out-1.{name}" for name in names)]
         assert disk.lost(*files) == []
 
+    def test_what_a_killed_run_has_renamed(self, place, monkeypatch):
+        """It died before it could flush its last names: who tells the account does that."""
+        disk = Disk(place, monkeypatch)
+        with monkeypatch.context() as killed:
+            killed.setattr(output.OutputTarget, "_flush_names", lambda _: None)
+            killed.setattr(charged.RunCharge, "_commit", lambda _: None)
+            assert main(flags()) == 0
+        monkeypatch.setattr(charged, "_GOING", set())
+        assert release().state == "publishing" and disk.lost("out.ledger.json") == ["out.ledger.json"]
+        assert main(RESOLVE) == 0
+        assert disk.moments[-1] == ("commit", [])
+
     def test_the_model_sees_what_is_not_flushed(self, here, monkeypatch):
         monkeypatch.setattr(output, "flush", lambda path: None)
         disk = Disk(here, monkeypatch)
