@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dpbeam.cli import COMMANDS
+from dpbeam.cli import commands
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import Format
 from dpbeam.io.spec import InputSpec
@@ -89,20 +89,32 @@ def test_the_table_of_tables():
 def test_the_page_of_the_command_line_lists_the_commands():
     assert sorted(
         row[0].strip("`") for row in rows("docs/reference/cli.md", "| command | what it does |")
-    ) == sorted(COMMANDS)
+    ) == sorted(commands())
+
+
+#: Modules of what a command does besides.
+ALSO_COMMANDS = ("dpbeam_lab.cli.evaluate_run",)
+#: All pages.
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("docs", "lab/docs")
+    for path in (ROOT / folder).rglob("*.md")
+)
 
 
 def known_flags() -> set[str]:
     """Of all commands, of Beam and its job servers, of dpbeam-worker, and of the scripts."""
     flags = {f"--{name}" for name in beam_flags.names()}
     flags.update(worker.make_parser()._option_string_actions)
-    for path in (ROOT / "dpbeam" / "cli").glob("[!_]*.py"):
-        make_parser = getattr(importlib.import_module(f"dpbeam.cli.{path.stem}"), "make_parser", None)
-        if make_parser:  # also of what a command does besides, as `evaluate run`
+    modules = [f"dpbeam.cli.{path.stem}" for path in (ROOT / "dpbeam" / "cli").glob("[!_]*.py")]
+    for name in [*modules, *(module for module, _ in commands().values()), *ALSO_COMMANDS]:
+        make_parser = getattr(importlib.import_module(name), "make_parser", None)
+        if make_parser:
             flags.update(make_parser()._option_string_actions)
-    for path in (ROOT / "scripts").iterdir():
-        if path.is_file():
-            flags.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
+    for folder in ("scripts", "lab/scripts"):
+        for path in (ROOT / folder).iterdir():
+            if path.is_file():
+                flags.update(re.findall(r"--[a-z][a-z_]+", path.read_text()))
     return flags
 
 
@@ -112,7 +124,7 @@ def test_flags_that_the_documents_name_exist():
     known |= {"--archives", "--deploy", "--master", "--py"}  # of spark-submit
     named = {
         (path.name, flag)
-        for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for path in [ROOT / "README.md", *(ROOT / page for page in PAGES)]
         for line in path.read_text().replace("\\\n", " ").splitlines()
         if not re.search(r"\b(airflow|chromium|dagster|docker|pip|spark-submit|venv-pack) ", line)
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z_]*\b", line)
@@ -121,9 +133,7 @@ def test_flags_that_the_documents_name_exist():
     assert sorted((name, flag) for name, flag in named if flag not in known) == []
 
 
-@pytest.mark.parametrize(
-    "document", sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))
-)
+@pytest.mark.parametrize("document", PAGES)
 def test_the_readme_names_every_document(document):
     assert f"({document})" in (ROOT / "README.md").read_text()
 
@@ -131,7 +141,8 @@ def test_the_readme_names_every_document(document):
 @functools.cache
 def texts_of_tests() -> dict[str, str]:
     """Path without its suffix -> what stands there."""
-    return {p.with_suffix("").as_posix(): p.read_text() for p in (ROOT / "tests").rglob("test_*.py")}
+    folders = (ROOT / "tests", ROOT / "lab" / "tests")
+    return {p.with_suffix("").as_posix(): p.read_text() for d in folders for p in d.rglob("test_*.py")}
 
 
 def unknown_tests(named: str) -> list[str]:
@@ -141,7 +152,7 @@ def unknown_tests(named: str) -> list[str]:
         *place, last = re.sub(r"\[.*\]$", "", name.removeprefix("../")).split("::")
         if not place and any(path.endswith(f"/{last}") for path in files):
             continue
-        if not place and (ROOT / "tests" / last).is_dir():
+        if not place and any((ROOT / folder / last).is_dir() for folder in ("tests", "lab/tests")):
             continue
         inside = [text for path, text in files.items() if not place or path.endswith(f"/{place[0]}")]
         wanted = last.replace("*", r"\w*")

@@ -9,7 +9,8 @@ from tests.support.examples import ROOT, Workspace, blocks, dpbeam_commands, pri
 
 DOCUMENTS = [
     "README.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+    "lab/README.md",
+    *sorted(p.relative_to(ROOT).as_posix() for d in ("docs", "lab/docs") for p in (ROOT / d).rglob("*.md")),
 ]
 MARKED = [name for name in DOCUMENTS if re.search(r"<!--\s*run\s*-->", (ROOT / name).read_text())]
 

@@ -43,8 +43,8 @@ def test_the_plan_prints_the_numbers_of_the_page(flags, table, capsys):
 
 
 def results() -> dict[str, dict[str, str]]:
-    """Dataset -> method -> released items in the tables of docs/reference/results.md, mean ± standard deviation."""
-    page = (ROOT / "docs" / "reference" / "results.md").read_text()
+    """Dataset -> method -> released items in the tables of results.md, mean ± standard deviation."""
+    page = (ROOT / "lab" / "docs" / "reference" / "results.md").read_text()
     by_dataset: dict[str, dict[str, str]] = {}
     for section in ("At the default D0", "Showing the bit alone"):
         text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
@@ -74,7 +74,7 @@ def test_the_readme_repeats_the_results():
     sizes = {
         row[0]: [int(cell.replace(",", "")) for cell in row[1:4]]
         for row in cells(
-            (ROOT / "docs" / "reference" / "results.md")
+            (ROOT / "lab" / "docs" / "reference" / "results.md")
             .read_text()
             .partition("| dataset |")[2]
             .partition("\n\n")[0]

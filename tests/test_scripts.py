@@ -1,7 +1,6 @@
 """The scripts run as the documents show them: from any folder, outside the virtual environment."""
 
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -11,7 +10,8 @@ import pytest
 
 from dpbeam.selectors.registry import selectors
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
 
 
 # Every case is a process: one selector shows that the script works.
@@ -31,10 +31,16 @@ SMALL = {
 }
 
 
+def scripts() -> list[Path]:
+    """All that start by themselves, of dpbeam and of the lab."""
+    files = (path for folder in (SCRIPTS, ROOT / "lab" / "scripts") for path in sorted(folder.iterdir()))
+    return [path for path in files if path.is_file() and path.name != "_venv"]
+
+
 def python_scripts() -> list[str]:
-    """Scripts that Python reads, by their first line."""
-    files = (path for path in sorted(SCRIPTS.iterdir()) if path.is_file())
-    return [path.name for path in files if "python" in path.read_text().split("\n", 1)[0]]
+    """Those that Python reads, by their first line, as paths from the root."""
+    read = (path for path in scripts() if "python" in path.read_text().split("\n", 1)[0])
+    return [path.relative_to(ROOT).as_posix() for path in read]
 
 
 @pytest.fixture
@@ -62,11 +68,12 @@ def run(argv: list[str], environment: dict[str, str], folder: Path) -> subproces
 
 @pytest.mark.parametrize("name", python_scripts())
 def test_it_runs_from_any_folder(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [str(SCRIPTS / name), *SMALL.get(name, ["--help"])])
+    script = ROOT / name
+    monkeypatch.setattr(sys, "argv", [str(script), *SMALL.get(script.name, ["--help"])])
     monkeypatch.chdir(tmp_path)
     ended = None
     try:
-        runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+        runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         ended = end.code
     assert not ended
@@ -82,21 +89,22 @@ def test_it_runs_in_the_environment_of_the_sources(environment, tmp_path):
 
 
 def test_every_script_is_executable_and_starts_in_one_of_two_ways():
-    assert {"audit", "bench_select", "check_docs"} <= set(python_scripts())
-    for path in SCRIPTS.iterdir():
-        if path.is_file() and path.name != "_venv":
-            first = path.read_text().split("\n", 1)[0]
-            assert os.access(path, os.X_OK), path.name
-            assert re.fullmatch(
-                r"""#!/usr/bin/env (bash|-S bash -c 'exec "\$\{0%/\*\}/_python" "\$0" "\$@"')""", first
-            )
+    assert {"lab/scripts/audit", "lab/scripts/bench_select", "scripts/check_docs"} <= set(python_scripts())
+    for path in scripts():
+        first, way = path.read_text().split("\n", 1)[0], "" if path.parent == SCRIPTS else "../../scripts/"
+        assert os.access(path, os.X_OK), path.name
+        by_python = f"""-S bash -c 'exec "${{0%/*}}/{way}_python" "$0" "$@"'"""
+        assert first in ("#!/usr/bin/env bash", f"#!/usr/bin/env {by_python}")
 
 
 def test_the_sources_beside_the_script_win(environment, tmp_path):
     probe = tmp_path / "probe.py"
-    probe.write_text("import dpbeam, sys; print(dpbeam.__file__, *sys.argv[1:])")
+    probe.write_text(
+        "import dpbeam, dpbeam_lab, sys; print(dpbeam.__file__, dpbeam_lab.__file__, *sys.argv[1:])"
+    )
     done = run([str(SCRIPTS / "_python"), str(probe), "two words"], environment, tmp_path)
-    assert done.stdout.strip() == f"{SCRIPTS.parent / 'dpbeam' / '__init__.py'} two words", done.stderr
+    ours = (ROOT / "dpbeam" / "__init__.py", ROOT / "lab" / "dpbeam_lab" / "__init__.py")
+    assert done.stdout.strip() == f"{ours[0]} {ours[1]} two words", done.stderr
 
 
 @pytest.mark.parametrize("lacking", ["nothing", "uv"])
@@ -110,6 +118,6 @@ def test_an_environment_of_a_newer_project_file_is_made_anew(lacking, environmen
     assert run([script, "probe"], environment, tmp_path).stderr == ""
     asked = (tmp_path / "asked").read_text().splitlines()
     pip = "-m pip install --quiet --disable-pip-version-check"
-    by_uv = f"-m uv pip install --quiet --compile-bytecode --python {python} -e {SCRIPTS.parent}"
-    by_pip = [f"{pip} -e {SCRIPTS.parent}"] if lacking == "uv" else []
+    by_uv = f"-m uv pip install --quiet --compile-bytecode --python {python} -e {ROOT} -e {ROOT}/lab"
+    by_pip = [f"{pip} -e {ROOT} -e {ROOT}/lab"] if lacking == "uv" else []
     assert asked == [f"{pip} uv", by_uv, *by_pip, "probe", "probe"]

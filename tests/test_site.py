@@ -18,7 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
-from dpbeam.cli import COMMANDS
+from dpbeam.cli import commands
 from tests.support.chromium import DESK, PHONE, Chromium, find_chromium
 from tests.support.examples import ROOT
 
@@ -28,7 +28,8 @@ SOURCES = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "tests/README.md",
-    *(p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "docs").rglob("*.md"))),
+    "lab/README.md",
+    *(p.relative_to(ROOT).as_posix() for d in ("docs", "lab/docs") for p in sorted((ROOT / d).rglob("*.md"))),
 ]
 needs_chromium = pytest.mark.skipif(
     find_chromium() is None, reason="needs Chromium (on Debian: apt-get install chromium)"
@@ -124,7 +125,7 @@ def test_an_entry_of_a_docstring_for_several_names():
 
 def test_the_flags_of_every_command_are_on_the_page():
     page = PAGES["commands_page"]()
-    for command, (module, _) in COMMANDS.items():
+    for command, (module, _) in commands().items():
         __import__(module)
         assert f"## dpbeam {command}\n" in page
     for row in (

@@ -50,12 +50,12 @@ def _all_commands() -> argparse.ArgumentParser:
     """One parser with every command below it, as shtab wants it."""
     import shtab
 
-    from dpbeam.cli import COMMANDS
+    from dpbeam.cli import commands
 
     root = argparse.ArgumentParser(prog="dpbeam")
     root.add_argument("--version", action="version")
     below = root.add_subparsers()
-    for name, (module, text) in COMMANDS.items():
+    for name, (module, text) in commands().items():
         flags = importlib.import_module(module).make_parser()
         parser = below.add_parser(
             name, parents=[flags], add_help=False, help=text, description=text, conflict_handler="resolve"

@@ -43,7 +43,7 @@ SETTINGS = (
 )
 #: Flags of the market.
 MARKET = ("supplies", "num_agents", "max_value")
-#: The one mechanism; of the others that are known by name, `dpbeam.lab.evaluation.packing` tells what they would give.
+#: The one mechanism, and others that are known by name: experiments compare with them (docs/explanation/packing.md).
 MECHANISM = "filter"
 _COMPARED = ("published", "gradient", "fixed-steps", "online")
 
@@ -259,7 +259,7 @@ def config_of(options: PackOptions) -> PackingConfig:
     if mechanism in _COMPARED:
         raise InputError(
             f"--mechanism: '{mechanism}' has no guarantee with constants that a ledger could state; compare with it by "
-            "dpbeam evaluate run configs/experiments/packing.yaml, and release with --mechanism=filter"
+            "dpbeam evaluate run, and release with --mechanism=filter"
         )
     if mechanism != MECHANISM:
         raise InputError(f"--mechanism must be {MECHANISM}, got '{mechanism}'")

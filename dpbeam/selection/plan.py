@@ -30,7 +30,7 @@ from dpbeam.selectors.floor import Floored
 
 if TYPE_CHECKING:
     from dpbeam.selection.config import SelectionConfig
-    from dpbeam.selectors.base import Calibration, HardCase, RoundPlan, Selector
+    from dpbeam.selectors.base import Calibration, RoundPlan, Selector
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
 LARGEST_DRAW = 2.0**62 / UNITS
@@ -217,10 +217,6 @@ class SelectionPlan:
     def keep_probability(self, users: int, degree: int) -> float:
         """Probability that an item is released whose `users` users all hold `degree` items."""
         return self.selector.keep_probability(self.calibration, users, degree)
-
-    def hard_cases(self) -> tuple[HardCase, ...]:
-        """The selector's own hard neighbouring inputs for the audit."""
-        return tuple(self.selector.hard_cases(self.calibration, self.config.request()))
 
 
 def make_plan(config: SelectionConfig) -> SelectionPlan:

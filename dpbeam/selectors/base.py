@@ -1,10 +1,9 @@
 """What an algorithm of partition selection is: one class, one folder, one line of the registry.
 
 Design. A `Selector` says everything that differs between algorithms: its settings, how it is calibrated to a budget,
-the program that runs, what a user gives to an item, and its hard cases for the audit. Flags, help, plans, the domain
-stage of top-k, benchmarks, the audit and the tests walk the registry (`dpbeam.selectors.registry`) and know no
-algorithm by name. This module and every selector's own are cheap to import: whatever computes is imported when it is
-planned.
+the program that runs, and what a user gives to an item. Flags, help, plans, the domain stage of top-k, benchmarks, the
+audit and the tests walk the registry (`dpbeam.selectors.registry`) and know no algorithm by name. This module and every
+selector's own are cheap to import: whatever computes is imported when it is planned.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -184,43 +183,6 @@ class Calibration:
     event: ComposedEvent
 
 
-class HardCase(NamedTuple):
-    """Neighbouring inputs that are hard for a selector: item numbers of each user, and of the newcomer."""
-
-    name: str
-    others: tuple[tuple[int, ...], ...]
-    newcomer: tuple[int, ...]
-
-    @property
-    def num_items(self) -> int:
-        """Item numbers run from 0 to num_items - 1."""
-        return 1 + max(max(items) for items in (*self.others, self.newcomer))
-
-
-def all_novel(count: int) -> HardCase:
-    """A newcomer with `count` items that nobody else holds, and nobody else."""
-    return HardCase(f"all novel, {count} items", (), tuple(range(count)))
-
-
-@dataclass(frozen=True)
-class PlantedFault:
-    """A faulty build of a selector, for the audit of the audit.
-
-    Attributes:
-      name: what is wrong.
-      settings: of the selector whose claim the build makes, `max_items_per_user` and `epsilon` included.
-      build: from the honest calibration and a hard case to the faulty program.
-      case: a neighbouring input that shows the fault.
-      trials: how many show it.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    build: Callable[[Calibration, HardCase], Program]
-    case: HardCase
-    trials: int = 4_000
-
-
 class Advice(NamedTuple):
     """That a selector releases most where users typically hold so many items.
 
@@ -332,14 +294,6 @@ class Selector(ABC):
           rare_items: how many of them fewer than about a hundred users hold; None: not known.
         """
         return None
-
-    def hard_cases(self, calibration: Calibration, request: Request) -> Sequence[HardCase]:
-        """Neighbouring inputs for the audit, besides those that are hard for every selector."""
-        return ()
-
-    def planted_faults(self) -> Sequence[PlantedFault]:
-        """Faulty builds of this selector that the audit must refute, besides those that fit every selector."""
-        return ()
 
 
 def value_or(value: Any, default: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpbeam.errors import InputError, constant
-from dpbeam.selectors.base import HardCase, Request, Settings, setting
+from dpbeam.selectors.base import Request, Settings, setting
 
 # Distinct items of one user that fresh samples draw from; bounds what a single user may occupy in memory.
 # A uniform subset of this size stands for a larger set, which the guarantee allows and utility does not notice.
@@ -59,13 +59,3 @@ def multi_round_variants(name: str) -> dict[str, dict]:
         f"{name} one sample": {"resample": False},
         f"{name} basic accounting": {"accounting": "basic"},
     }
-
-
-def unseen(max_items: int) -> HardCase:
-    """Four users hold item 0 and many fillers, which others hold too.
-
-    Where all their first samples missed item 0, only the newcomer's holds it.
-    """
-    fillers = tuple(range(1, 5 * max_items + 1))
-    others = ((0, *fillers),) * 4 + tuple((i,) for i in fillers)
-    return HardCase("unseen by earlier samples", others, (0,))

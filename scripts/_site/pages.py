@@ -28,6 +28,11 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "security.md": "SECURITY.md",
     "tests.md": "tests/README.md",
+    "lab.md": "lab/README.md",
+}
+LAB = ROOT / "lab" / "docs"
+OUTSIDE |= {
+    path.relative_to(LAB).as_posix(): path.relative_to(ROOT).as_posix() for path in sorted(LAB.rglob("*.md"))
 }
 #: Kinds of pages, as Diataxis has them: folders of docs.
 FOLDERS = ("tutorials", "how-to", "explanation", "reference")
@@ -60,7 +65,7 @@ def navigation(readme: str) -> list[dict[str, Any]]:
 def page_of(path: str) -> str:
     """The page made of a file of the repository, by its path there; the path itself if none is."""
     outside = {file: page for page, file in OUTSIDE.items()}
-    return outside.get(path, path.removeprefix("docs/"))
+    return outside.get(path, path.removeprefix("lab/").removeprefix("docs/"))
 
 
 def relinked(text: str, source: str, page: str, pages: set[str], titles: Mapping[str, str]) -> str:
@@ -88,7 +93,7 @@ def relinked(text: str, source: str, page: str, pages: set[str], titles: Mapping
 
 def commands_page() -> str:
     """The flags of every command, as its parser has them."""
-    from dpbeam.cli import COMMANDS
+    from dpbeam.cli import commands
 
     lines = [
         "# Flags",
@@ -96,7 +101,7 @@ def commands_page() -> str:
         "Of every command, made from the code. What they have in common: [The command line](cli.md).",
         "",
     ]
-    for name, (module, text) in COMMANDS.items():
+    for name, (module, text) in commands().items():
         parser = importlib.import_module(module).make_parser()
         lines += [f"## dpbeam {name}", "", parser.description or text, ""]
         for title, rows in _flags(parser):
@@ -183,6 +188,9 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     for page, source in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path in sorted(LAB.rglob("*.svg")):
+        page = path.relative_to(LAB).as_posix()
+        files.append(File.generated(config, page, abs_src_path=str(path)))
     for page, (_, make) in MADE.items():
         files.append(File.generated(config, page, content=make()))
     return files

@@ -32,9 +32,8 @@ from dpbeam.accounting.events import (
 from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
-from dpbeam.accounting.renyi import ORDERS, likely_order, renyi_budget, renyi_delta
+from dpbeam.accounting.renyi import ORDERS, renyi_budget, renyi_delta
 from dpbeam.accounting.tables import ONE, NoTableError
-from dpbeam.lab.evaluation.released_bit import weight_of, weighted_curve
 from tests.support.coins import refined, renyi_curve
 
 EPSILON = 1.0
@@ -456,23 +455,6 @@ def test_users_of_many_items_cost_no_more_than_users_of_few():
                 a, b = np.concatenate([a * q, a * (1 - q)]), np.concatenate([b * r, b * (1 - r)])
             worst = max(worst, float(np.maximum(a - math.exp(EPSILON) * b, 0).sum()))
     assert 0.3 * stated < worst <= stated
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.5, 1e-5), (4.0, 1e-8)])
-def test_the_fastest_weights_are_those_of_the_lab(epsilon, delta):
-    """`released_bit` solves for each p_n; knots and interpolation cost 1 % of the weight for an even chance at most."""
-    order = 1 + likely_order(epsilon, delta)
-    divergence, outside = renyi_budget(order, epsilon, 0.7 * delta) / 16, 0.3 * delta / 16
-    curve = weight_curve(order, divergence, outside, 16)
-    best = weighted_curve(order, 16 * divergence, 16 * outside, cap=0.25, steps=16, up_to=0.5)
-    assert curve.law.threshold / 64 == pytest.approx(weight_of(best, 0.5), rel=0.01)
-    chances = curve.law.release_probability(np.arange(len(best.chance) - 1))
-    np.testing.assert_allclose(chances, best.chance[:-1], rtol=0.3)
-    assert np.all(chances[:17] <= outside * (np.arange(17) / 16) ** 2 * (1 + 1e-12))
-    assert curve.divergence(order, 16) == pytest.approx(divergence, rel=0.05)
-    for steps in (1, 5, 11):
-        assert curve.divergence(order, steps) <= 1.1 * divergence * (steps / 16) ** 2
-        assert curve.missing(steps) == pytest.approx(outside * (steps / 16) ** 2)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.lab.synth import write_synthetic
-from tests.support.instances import popular_table
+from tests.support.instances import popular_table, power_law_table
 
 
 @pytest.fixture
@@ -23,7 +22,8 @@ def own_temp(tmp_path, monkeypatch):
 def large_pairs(tmp_path_factory) -> str:
     """A glob of 1.5 million pairs: a run long enough to be stopped."""
     folder = tmp_path_factory.mktemp("pairs")
-    write_synthetic(str(folder / "p"), users=100_000, items=50_000, mean_items_per_user=15, shards=4)
+    for shard in range(4):
+        pq.write_table(power_law_table(100_000, 50_000, 375_000, shard), folder / f"p-{shard}.parquet")
     return str(folder / "p-*.parquet")
 
 

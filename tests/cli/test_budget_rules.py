@@ -22,8 +22,6 @@ COMMANDS = {
     "hitting-set": ["--input=x.csv", "--output=y", "--k=2"],
     "pack": ["--agents=x.csv", "--supplies=s.yaml", "--output=y"],
     "plan": [],
-    "tune": ["--users=10", "--mean_items_per_user=2"],
-    "evaluate": ["--input=x.csv", "--released=y"],
 }
 
 

@@ -1,4 +1,4 @@
-"""The `dpbeam` command itself, and the subcommands that need no job: plan, synth, check, evaluate."""
+"""The `dpbeam` command itself, and the subcommands that need no job: plan, check."""
 
 import importlib.util
 import json
@@ -6,13 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpbeam import __version__
 from dpbeam.accounting.limits import users_needed_limit
-from dpbeam.cli import COMMANDS, main
+from dpbeam.cli import COMMANDS
 from dpbeam.selectors.registry import advised, selectors
 from tests.support.commands import run
 
@@ -132,24 +130,6 @@ class TestPlan:
         assert run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--degrees=0")[0] == 2
 
 
-class TestSynth:
-    def test_writes_shards(self, tmp_path, capsys):
-        out = tmp_path / "s"
-        arguments = [
-            "synth",
-            f"--output={out}",
-            "--users=100",
-            "--items=50",
-            "--mean_items_per_user=5",
-            "--shards=2",
-        ]
-        assert run(capsys, *arguments)[0] == 0
-        rows = sum(pq.read_table(path).num_rows for path in tmp_path.glob("s-*-of-00002.parquet"))
-        assert rows == 500
-        code, _, err = run(capsys, *arguments)
-        assert code == 2 and "--overwrite" in err
-
-
 class TestCheck:
     def test_local_runner_is_ready(self, tmp_path, capsys):
         code, out, err = run(capsys, "check", f"--output={tmp_path / 'x'}")
@@ -185,35 +165,6 @@ class TestCheck:
         code, out, err = run(capsys, "check", "--runner=DataflowRunner", "--transform_name_mapping={bad")
         assert (code, out) == (2, "") and err.startswith("dpbeam check: error: --transform_name_mapping: ")
         assert err.count("\n") == 1
-
-
-class TestEvaluate:
-    def write(self, tmp_path):
-        rows = [(f"u{n}", "all") for n in range(300)] + [(f"u{n}", f"own {n}") for n in range(100)]
-        users, items = zip(*rows)
-        pq.write_table(pa.table({"user": users, "item": items}), tmp_path / "pairs.parquet")
-        columns = ["--input", str(tmp_path / "pairs.parquet"), "--user_column=user", "--item_column=item"]
-        out = str(tmp_path / "x")
-        assert main(["select", *columns, "--epsilon=1", "--delta=1e-9", f"--output={out}", "--quiet"]) == 0
-        return columns, out
-
-    def test_says_that_it_is_not_private(self, tmp_path, capsys):
-        columns, out = self.write(tmp_path)
-        arguments = [f"--released={out}-*.parquet", f"--ledger={out}.ledger.json"]
-        code, told, err = run(capsys, "evaluate", *columns, *arguments, "--json")
-        assert (code, err) == (0, "")
-        result = json.loads(told)
-        assert result["not_private"] is True
-        assert (result["users"], result["items"], result["entries"]) == (300, 101, 400)
-        assert result["released"]["items"] == 1
-        assert result["missing_mass"]["p1"] == pytest.approx(100 / 400)
-
-    def test_bad_ledger(self, tmp_path, capsys):
-        columns, out = self.write(tmp_path)
-        bad = tmp_path / "bad.json"
-        bad.write_text("{}")
-        code, _, err = run(capsys, "evaluate", *columns, f"--released={out}-*.parquet", f"--ledger={bad}")
-        assert code == 2 and "is not a ledger of dpbeam" in err
 
 
 def test_the_console_script_is_the_command():

@@ -376,40 +376,8 @@ class TestPlans:
             assert name not in out
 
 
-class TestEvaluation:
-    def test_every_figure_is_explained(self, tmp_path, capsys):
-        from dpbeam.lab.evaluation.quality import MEANINGS
-
-        (tmp_path / "d.txt").write_text("a b\n" * 5 + "c\n")
-        (tmp_path / "r.txt").write_text("a\n")
-        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'r.txt'}", *BUDGET[:2]]
-        assert main(["evaluate", *flags, "--json"]) == 0
-        result = json.loads(capsys.readouterr().out)
-        figures = {("", name) for name, value in result.items() if not isinstance(value, dict)} - {
-            ("", "not_private")
-        }
-        figures |= {
-            (part, name) for part, value in result.items() if isinstance(value, dict) for name in value
-        }
-        assert figures == set(MEANINGS) and result["users"] == 6
-        assert main(["evaluate", *flags]) == 0
-        table = capsys.readouterr().out
-        assert "NOT PRIVATE" in table and "users that hold at least one released item" in table
-        assert "full_knowledge expected_items" in table
-        assert main(["evaluate", *flags, "--no_full_knowledge"]) == 0
-        assert "full_knowledge" not in capsys.readouterr().out
-
-    @pytest.mark.parametrize("size", [0, 1_000_001])
-    def test_d0_out_of_range_is_one_line(self, size, tmp_path, capsys):
-        (tmp_path / "d.txt").write_text("a b\n")
-        flags = ["--input", str(tmp_path / "d.txt"), f"--released={tmp_path / 'd.txt'}", *BUDGET[:2]]
-        assert main(["evaluate", *flags, f"--max_items_per_user={size}"]) == 2
-        error = capsys.readouterr().err
-        assert "--max_items_per_user must be an integer from 1 to 1e+06" in error and error.count("\n") == 1
-
-
 class TestCommands:
-    @pytest.mark.parametrize("typed,meant", [("selct", "select"), ("topk", "top-k"), ("evalute", "evaluate")])
+    @pytest.mark.parametrize("typed,meant", [("selct", "select"), ("topk", "top-k"), ("verfy", "verify")])
     def test_did_you_mean(self, typed, meant, capsys):
         assert main([typed]) == 2
         assert capsys.readouterr().err == f"dpbeam: error: unknown command '{typed}'; did you mean {meant}?\n"

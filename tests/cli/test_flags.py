@@ -146,7 +146,7 @@ class TestUnknown:
         message = refused(capsys, "top-k", *JOB, "--k=3", flag)
         assert "unknown flag" in message or "does not apply to top-k" in message
 
-    @pytest.mark.parametrize("command", ["plan", "evaluate", "synth", "clean", "completion"])
+    @pytest.mark.parametrize("command", ["plan", "clean", "completion"])
     def test_beams_flags_where_no_job_runs(self, command, capsys):
         assert "unknown flag --runner" in refused(capsys, command, "--runner=FnApiRunner")
 
@@ -249,9 +249,7 @@ REFUSALS = [
         ["hitting-set", *JOB, "--k=3", "--selector=basic", "--set=rounds=3"],
         "does not apply to --selector=basic",
     ),
-    (["synth", "--frobnicate"], "unknown flag"),
     (["check", "--frobnicate"], "unknown flag"),
-    (["evaluate", "--frobnicate"], "unknown flag"),
 ]
 
 

@@ -5,18 +5,18 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dpbeam.cli import COMMANDS, evaluate_run, main
+from dpbeam.cli import COMMANDS, main
 from dpbeam.cli.flags import FlagParser
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.options import FOLDER, READ, WRITTEN, WRITTEN_PREFIX
 
 PARSERS: dict[str, FlagParser] = {
-    **{name: importlib.import_module(module).make_parser() for name, (module, _) in COMMANDS.items()},
-    "evaluate run": evaluate_run.make_parser(),
+    name: importlib.import_module(module).make_parser() for name, (module, _) in COMMANDS.items()
 }
 #: Metavars of values that are files or folders.
 _PATHS = ("FILE", "PREFIX", "DIR", "FOLDER", "KEYFILE", "PATTERN", "LEDGER", "YAML")
@@ -34,9 +34,6 @@ GOOD = {
     "report": ["out.ledger.json"],
     "export": ["out.ledger.json"],
     "plan": BUDGET,
-    "tune": ["--users=100", "--mean_items_per_user=3", "--repetitions=1", "--method=basic", *BUDGET],
-    "synth": ["--users=5", "--items=5"],
-    "evaluate run": ["experiment.yaml"],
     "series": ["open", "--folder=series", "--nights=2", *BUDGET],
     "series result_file": ["run", "--folder=opened", "--night=1", "--input=pairs.csv", *JOB[1:3]],
 }
@@ -44,22 +41,28 @@ GOOD = {
 NEVER_WRITTEN = {("clean", "output"), ("check", "output")}
 
 
-def flags_of(role) -> list[tuple[str, str]]:
+def flags_of(role, parsers: Mapping[str, FlagParser] = PARSERS) -> list[tuple[str, str]]:
+    """(command, flag) of those that name files of a role."""
     flags = [
         (command, action.dest)
-        for command, parser in PARSERS.items()
+        for command, parser in parsers.items()
         for action in parser._actions
         if action.type is role
     ]
     return [flag for flag in flags if flag not in NEVER_WRITTEN]
 
 
-@pytest.mark.parametrize("command", PARSERS)
-def test_every_flag_that_names_files_says_what_becomes_of_them(command):
-    for action in PARSERS[command]._actions:
+def check_roles(parser: FlagParser) -> None:
+    """Every flag that names files says what becomes of them."""
+    for action in parser._actions:
         names_files = any(word in str(action.metavar).upper() for word in _PATHS)
         roles = (READ, WRITTEN, WRITTEN_PREFIX, FOLDER)
-        assert names_files == (action.type in roles), (command, action.dest)
+        assert names_files == (action.type in roles), action.dest
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_every_flag_that_names_files_says_what_becomes_of_them(command):
+    check_roles(PARSERS[command])
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +74,6 @@ def made(tmp_path_factory):
     (folder / "agents.csv").write_text("agent,value,r0\n" + "".join(f"a{n},0.5,0.5\n" for n in range(400)))
     (folder / "supplies.yaml").write_text("r0: 100\n")
     (folder / "list.txt").write_text("a\n")
-    (folder / "experiment.yaml").write_text(
-        "datasets: {small: {synth: {users: 20, items: 5}}}\nbudgets: {epsilon: 1, delta: 1e-5}\n"
-        "methods: [{method: basic}]\n"
-    )
     argv = ["select", f"--input={folder}/pairs.csv", *JOB[1:-1], f"--output={folder}/out", "--quiet"]
     assert main([*argv, "--insecure_test_key=07"]) == 0
     window = [f"--folder={folder}/opened", f"--output={folder}/night", "--nights=2", *BUDGET, "--quiet"]
@@ -129,10 +128,9 @@ def reads_of(words: list[str]) -> list[str]:
     return [name for name in named if os.path.isfile(name)]
 
 
-@pytest.mark.parametrize("command,flag", flags_of(WRITTEN))
-def test_no_foreign_file_is_touched(command, flag, place, capsys):
-    before, words = everything(), good(command, flag)
-    more = REFUSED_ALIKE if (command, flag) == ("select", "result_file") else ()
+def check_file(command: str, words: list[str], flag: str, capsys, more: Sequence[str] = ()) -> None:
+    """No foreign file is touched by a flag that names a file, nor one of these further targets."""
+    before = everything()
     cases = [(target, ["--overwrite"]) for target in (*NEVER, *more, *reads_of(words))]
     cases += [(target, []) for target in ("foreign.json", "link.json", *reads_of(words))]
     for target, more in cases:
@@ -142,29 +140,25 @@ def test_no_foreign_file_is_touched(command, flag, place, capsys):
         assert everything() == before, target
 
 
-def ends_of(command: str) -> tuple[str, ...]:
-    """How names of files of a prefix end."""
-    return {
-        "synth": ("-00000-of-00001.parquet",),
-        "series": (".ledger.json",),
-        "evaluate run": (".parquet", ".md", ".cells.jsonl"),
-    }.get(command, (".ledger.json", "-00000-of-00001.parquet"))
+@pytest.mark.parametrize("command,flag", flags_of(WRITTEN))
+def test_no_foreign_file_is_touched(command, flag, place, capsys):
+    more = REFUSED_ALIKE if (command, flag) == ("select", "result_file") else ()
+    check_file(command, good(command, flag), flag, capsys, more)
 
 
-@pytest.mark.parametrize("command,flag", flags_of(WRITTEN_PREFIX))
-def test_no_foreign_file_of_a_prefix_is_touched(command, flag, place, capsys):
-    for end in ends_of(command):
+def check_prefix(
+    command: str, words: list[str], flag: str, ends: Sequence[str], capsys, *, overwrites: bool = True
+) -> None:
+    """No foreign file is touched by a flag that names a prefix, of which names of files end so."""
+    for end in ends:
         os.symlink("foreign.json", f"linked{end}")
         shutil.copy("foreign.json", f"taken{end}")
     before = everything()
-    argv = [*command.split(), *GOOD[command]]
+    argv = [*command.split(), *words]
     cases = [("linked", []), ("linked", ["--overwrite"]), ("taken", [])]
     cases += [("-", ["--overwrite"]), ("/dev/null", ["--overwrite"]), ("pipe", [])]
-    # Of a series it is for results alone.
-    if command == "series" or all(action.dest != "overwrite" for action in PARSERS[command]._actions):
+    if not overwrites:
         cases = [(target, []) for target, _ in cases]
-    if command == "synth":
-        cases.append(("out", ["--overwrite"]))  # a release is no synthetic data
     for target, more in cases:
         code = main([*argv, f"--{flag}={target}", *more])
         err = capsys.readouterr().err
@@ -172,11 +166,12 @@ def test_no_foreign_file_of_a_prefix_is_touched(command, flag, place, capsys):
         assert everything() == before, target
 
 
-def test_a_market_leaves_foreign_supplies(place, capsys):
-    (place / "m.supplies.yaml").write_text("mine")
-    assert main(["synth", "--agents=3", "--resources=1", "--output=m"]) == 2
-    assert "--output: 'm.supplies.yaml' exists" in capsys.readouterr().err
-    assert (place / "m.supplies.yaml").read_text() == "mine" and not list(place.glob("m-*"))
+@pytest.mark.parametrize("command,flag", flags_of(WRITTEN_PREFIX))
+def test_no_foreign_file_of_a_prefix_is_touched(command, flag, place, capsys):
+    ends = (".ledger.json", "-00000-of-00001.parquet")[: 1 if command == "series" else 2]
+    # Of a series it is for results alone.
+    overwrites = command != "series" and any(a.dest == "overwrite" for a in PARSERS[command]._actions)
+    check_prefix(command, GOOD[command], flag, ends, capsys, overwrites=overwrites)
 
 
 def test_files_appear_with_their_folder(place, capsys):
@@ -224,10 +219,3 @@ def test_an_extra_file_of_a_release_is_known(tmp_path):
     with pytest.raises(InputError, match="belongs to the release of"):
         NewFile(f"{tmp_path}/m.not_for_publication-00000-of-00001.csv", "--plot").check(overwrite=True)
     NewFile(f"{tmp_path}/m.report.html", "--plot").check(overwrite=True)
-
-
-def test_a_foreign_journal_without_line_end_stays(place, capsys):
-    (place / "e.cells.jsonl").write_text("mine")
-    assert main(["evaluate", "run", "experiment.yaml", "--output=e"]) == 2
-    assert "does not hold cells of an experiment" in capsys.readouterr().err
-    assert (place / "e.cells.jsonl").read_text() == "mine"

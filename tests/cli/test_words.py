@@ -4,14 +4,11 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import dpbeam
 from dpbeam.cli import main
-from dpbeam.cli.tables import _plain
 from dpbeam.errors import InputError
-from dpbeam.lab.experiments.markdown import _spread
 from tests.support.instances import popular_table
 
 BUDGET = ["--epsilon=2", "--delta=1e-3"]
@@ -163,41 +160,6 @@ def test_a_library_warns_nobody(place):
     argv = [sys.executable, "-m", "dpbeam.cli", "verify", "out.ledger.json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.returncode in (1, 2) and "Warning" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "shards,said",
-    [
-        (1, "1 file, m-00000-of-00001.csv; m.supplies.yaml"),
-        (2, "2 files, m-00000-of-00002.csv to m-00001-of-00002.csv; m.supplies.yaml"),
-    ],
-)
-def test_files_of_a_market(shards, said, place, capsys):
-    assert (
-        main(
-            [
-                "synth",
-                "--agents=9",
-                "--resources=1",
-                "--output=m",
-                "--output_format=csv",
-                f"--shards={shards}",
-            ]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out == said + "\n"
-
-
-def test_errors_are_written_like_their_means():
-    assert [_spread(value, 69.0) for value in (9.96, 12.3, 0.12)] == ["10", "12", "0.1"]
-    assert "e" not in _spread(14.0, 69.0) and _spread(12.0, 110.0) == "12"
-    assert [_plain(value) for value in (0.123, 9.9, 12.3, 1234.5)] == ["0.12", "9.9", "12", "1,234"]
-
-
-def test_no_exponent_beside_a_whole_number():
-    for value in np.linspace(9.4, 10.6, 25).tolist():
-        assert "e" not in _spread(value, 69.0) and "e" not in _plain(value), value
 
 
 def test_elapsed_counts_the_imports(place, capsys, monkeypatch):

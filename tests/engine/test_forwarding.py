@@ -8,11 +8,9 @@ from dpbeam.counts.counted import COUNT, CountedProgram, candidates
 from dpbeam.counts.selection import CountingSelection, CountNoises
 from dpbeam.engine.extended import Extended
 from dpbeam.engine.forwarding import Forwarding
-from dpbeam.engine.in_process import build_blocks, run_blocks, run_trips
+from dpbeam.engine.in_process import build_blocks, run_trips
 from dpbeam.engine.program import Keys, Program, check_trips
 from dpbeam.kernels.pairs import Block
-from dpbeam.lab.audit.neighbours import names_of
-from dpbeam.lab.audit.transcript import run_observed
 from dpbeam.selectors.uniform.program import UniformProgram
 from dpbeam.series.night_program import NightProgram
 from dpbeam.series.program import SeriesProgram
@@ -58,17 +56,22 @@ def wrappers() -> set[type]:
     return kinds
 
 
-def test_whoever_holds_a_program_forwards():
-    """A class of the package that takes a program for its constructor derives from `Forwarding`, but for a night."""
-    kinds = [kind for kind in wrappers() if kind.__module__.startswith("dpbeam.")]
-    holders = {
+def holders(modules: str) -> set[type]:
+    """Classes of modules of this prefix that take a program for their constructor."""
+    kinds = [kind for kind in wrappers() if kind.__module__.startswith(modules)]
+    return {
         kind
         for kind in kinds
         if "__init__" in vars(kind)
         and any("Program" in str(hint) for hint in kind.__init__.__annotations__.values())
     }
-    assert {CountedProgram, CountingSelection, Extended} <= holders
-    assert {kind for kind in holders if not issubclass(kind, Forwarding)} == {NightProgram}
+
+
+def test_whoever_holds_a_program_forwards():
+    """A class of the package that takes a program for its constructor derives from `Forwarding`, but for a night."""
+    kinds = holders("dpbeam.")
+    assert {CountedProgram, CountingSelection, Extended} <= kinds
+    assert {kind for kind in kinds if not issubclass(kind, Forwarding)} == {NightProgram}
 
 
 def said(kind: type[Program]) -> set[str]:
@@ -156,28 +159,6 @@ def flipped(kind) -> int:
     """A count of the other parity than the hub's."""
     blocks = list(build_blocks(batches(PAIRS), Keys(key("hub")), 5, num_blocks=1, num_shards=1))
     return int(run_trips(selection(kind), blocks, Keys(key("hub"))).broadcast["count"][0]) + 1
-
-
-def test_the_audit_meets_the_hub_of_a_selection():
-    keys = Keys(key("audited"))
-    users, items = np.repeat(np.arange(40), 2), np.tile([0, 1], 40)
-
-    def blocks():
-        pairs = [(names_of(users), names_of(items))]
-        return list(build_blocks(pairs, keys, 5, num_blocks=1, num_shards=1))
-
-    seen = run_observed(selection(), blocks(), keys, 2)
-    assert sorted(seen.sums) == [0, 1] and seen.released[1].all()
-    assert len(run_blocks(selection(), blocks(), keys)) == 2
-
-
-def test_noise_of_a_hub_is_refused_by_the_audit():
-    class Noisy(HubSelection):
-        def hub_noise(self, trip):
-            return NoiseSpec("gaussian", 1.0, 9)
-
-    with pytest.raises(ValueError, match="the hub of Noisy draws noise, which a transcript"):
-        run_observed(selection(Noisy), [], Keys(key()), 1)
 
 
 def test_a_counted_selection_with_a_hub_counts_on():

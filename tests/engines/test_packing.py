@@ -4,9 +4,11 @@ import json
 import os
 import sys
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from dpbeam.lab.synth_market import write_market
 from tests.support.ledgers import without_times
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -21,9 +23,14 @@ RUNS = [
 
 @pytest.fixture(scope="module")
 def market(tmp_path_factory) -> str:
-    prefix = str(tmp_path_factory.mktemp("market") / "m")
-    write_market(prefix, agents=20_000, resources=4, shards=3)
-    return prefix
+    folder, rng = tmp_path_factory.mktemp("market"), np.random.default_rng(0)
+    names = [f"r{n}" for n in range(4)]
+    for shard, agents in enumerate(np.array_split(np.arange(20_000), 3)):
+        demands = {name: rng.random(len(agents)) * rng.integers(2, size=len(agents)) for name in names}
+        columns = {"agent": [f"agent {n}" for n in agents], "value": rng.random(len(agents)), **demands}
+        pq.write_table(pa.table(columns), folder / f"m-{shard}.parquet")
+    (folder / "m.supplies.yaml").write_text("".join(f"{name}: 2000\n" for name in names))
+    return str(folder / "m")
 
 
 def command(market, folder, *flags: str) -> list[str]:

@@ -17,7 +17,7 @@ MEASURED = 2.6  # a million and a half synthetic pairs in random order, on 2 cor
 
 
 def test_a_selection_costs_little_more_than_counting():
-    command = [ROOT / "scripts/bench_select", "--against=duckdb", "--only=mad2r", "--workers=1"]
+    command = [ROOT / "lab/scripts/bench_select", "--against=duckdb", "--only=mad2r", "--workers=1"]
     flags = ["--pairs=1.5", "--repetitions=3"]
     done = subprocess.run([*command, *flags], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

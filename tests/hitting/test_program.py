@@ -1,4 +1,4 @@
-"""The program: the same items whatever the blocks and wherever the rounds run; a reference; hostile inputs; faults."""
+"""The program: the same items whatever the blocks and wherever the rounds run; a reference; hostile inputs."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,6 @@ from dpbeam.engine.in_process import run_in_process
 from dpbeam.engine.program import Keys
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
-from dpbeam.lab.audit.confidence import event_excess
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.config import SelectionConfig
 from tests.support.instances import batches, random_pairs
@@ -150,69 +149,6 @@ class TestHostile:
     def test_repeated_rows_count_once(self, gather, tools):
         program = HittingSetProgram(plan_of(), gather=gather)
         assert tools.run_program(program, PAIRS * 3, KEY, 2) == tools.run_program(program, PAIRS, KEY)
-
-
-# The audit of the whole: selection and peeling on neighbouring inputs, many keys, what comes out.
-
-TRIALS, ALPHA = 250, 1e-6
-EPSILON, DELTA = 1.0, 0.05
-ITEMS = [f"item {n}" for n in range(12)]
-
-
-class WholeWeight(HittingSetProgram):
-    """Fault: a user counts with its whole weight, here of thirty items, of which one lies in the domain."""
-
-    def summarise(self, trip, part, keys):
-        summary = super().summarise(trip, part, keys)
-        if self.is_first(trip):
-            return summary
-        return {**summary, "change": summary["change"].astype(np.int64) * 30}
-
-
-class StopsEarly(HittingSetProgram):
-    """Fault: what comes out ends where nobody is left."""
-
-    def decide(self, trip, state, summaries, draw):
-        state, broadcast = super().decide(trip, state, summaries, draw)
-        if not np.any(state["counts"]) and len(state["chosen"]):
-            state = {**state, "chosen": state["chosen"][:1]}
-        return state, broadcast
-
-
-def released(program, pairs, trials, tools):
-    """(trials, items and rounds) bool: which item came first, and how many came."""
-    indicators = np.zeros((trials, len(ITEMS) + 3), bool)
-    for n in range(trials):
-        items = tools.run_program(program, pairs, f"audit {n}")
-        if items:
-            indicators[n, ITEMS.index(items[0])] = True
-        indicators[n, len(ITEMS) : len(ITEMS) + len(items)] = True
-    return indicators
-
-
-def refuted(program, others, newcomer, tools):
-    """Whether a divergence above the claim is shown, with ALPHA of error."""
-    pairs = [(f"u{n}", item) for n, held in enumerate(others) for item in held]
-    laws = [
-        released(program, rows, TRIALS, tools) for rows in (pairs, pairs + [("new", i) for i in newcomer])
-    ]
-    bounds = [event_excess(p, q, EPSILON, ALPHA)[1] for p, q in (laws, laws[::-1])]
-    return max(bounds) > DELTA
-
-
-def test_the_audit_passes_the_product_with_a_selection(tools):
-    """A user tips one item of the domain, and holds others that its choice moves."""
-    plan = plan_of(k=2, epsilon=EPSILON, delta=DELTA)
-    threshold = int(plan.selection.rounds[-1].threshold)
-    others = [("item 0",)] * threshold + [("item 1",)] * (2 * threshold)
-    assert not refuted(HittingSetProgram(plan, gather=True), others, ("item 0", "item 1", "item 2"), tools)
-
-
-@pytest.mark.parametrize("fault, seen", [(HittingSetProgram, False), (WholeWeight, True), (StopsEarly, True)])
-def test_the_audit_of_the_peeling_sees_planted_faults(fault, seen, tools):
-    plan = plan_of(k=3, epsilon=EPSILON, delta=DELTA, public=True)
-    program = fault(plan, domain_of(*ITEMS), gather=fault is HittingSetProgram)
-    assert refuted(program, [], ("item 0",), tools) == seen
 
 
 @pytest.mark.parametrize("label, same", [("sample", True), ("sample/round 1", True), ("users", False)])

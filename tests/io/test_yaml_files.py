@@ -89,7 +89,6 @@ def test_what_is_plain_is_read_as_everybody_reads_it(tmp_path):
     [
         ["select", "--config"],
         ["plan", "--family=pack", "--epsilon=1", "--delta=1e-6", "--num_agents=9", "--supplies"],
-        ["evaluate", "run", "--output=out"],
     ],
 )
 @pytest.mark.parametrize("content", [LAUGHS, "a: 010\n"])

@@ -36,8 +36,8 @@ def test_the_documents_table():
     assert listed == [[str(int(code)), code.meaning, code.again] for code in ExitCode]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_ends_as_the_table_says(command, monkeypatch, capsys):
+def check_ends(command: str, monkeypatch, capsys) -> None:
+    """A command ends as the table says."""
     assert main([command, "--version"]) == main([command, "--help"]) == ExitCode.DONE
     assert main([command, "--no_such_flag=1"]) == ExitCode.REFUSED
 
@@ -50,6 +50,11 @@ def test_every_command_ends_as_the_table_says(command, monkeypatch, capsys):
         assert main([command]) == code, error
         said = capsys.readouterr().err.strip().splitlines()
         assert len(said) == (code != 0), error
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_ends_as_the_table_says(command, monkeypatch, capsys):
+    check_ends(command, monkeypatch, capsys)
 
 
 def test_without_a_command_and_with_an_unknown_one(capsys):

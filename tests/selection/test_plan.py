@@ -23,10 +23,10 @@ from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, check_tests, make
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
 from dpbeam.selectors.multi_round import POOL
-from dpbeam.selectors.recast import recast
 from dpbeam.selectors.registry import selectors
 from dpbeam.selectors.uniform.program import UniformProgram
 from dpbeam.selectors.vote.program import VoteProgram
+from tests.support.running import recast
 
 BUDGETS = [(1.0, 1e-5), (0.1, 1e-10), (4.0, 1e-3), (0.5, 1e-15)]
 

@@ -12,8 +12,6 @@ import dpbeam
 from dpbeam.engine.in_process import link_shards, run_in_process
 from dpbeam.engine.program import Exact, Keys
 from dpbeam.errors import InputError
-from dpbeam.lab.audit.audit import audit, markdown
-from dpbeam.lab.audit.faults import plan_of
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
@@ -21,7 +19,6 @@ from dpbeam.selectors.floor import USERS, Floored, lowered
 from dpbeam.selectors.registry import find, selectors, variants
 from tests.support.instances import batches, random_pairs, whole_block
 from tests.support.running import key, names, release, watch
-from tests.support.variants import some_with_engines
 from tests.support.watch import ONE
 
 METHODS = [name for name, selector in selectors().items() if selector.takes_min_users]
@@ -269,18 +266,6 @@ class TestPlan:
     def test_a_program_of_no_floor_is_refused(self):
         with pytest.raises(ValueError, match="at least 2 users, got 1"):
             Floored(plan("basic", None).program, 1)
-
-
-#: A floor lies under all alike: those whose rounds differ in kind; the others with --engines.
-OFTEN = ("basic", "mad2r", "gsu", "bits")
-
-
-@pytest.mark.parametrize("method", some_with_engines(METHODS, lambda method: method not in OFTEN))
-def test_the_audit_passes(method):
-    floored = plan_of(method, min_users=3)
-    result = audit(floored, trials=1_000)
-    assert result.passed, markdown([(method, result)])
-    assert {f.case for f in result.findings if f.kind == "floor"} == {f.case for f in result.findings}
 
 
 @pytest.mark.parametrize("method", METHODS)

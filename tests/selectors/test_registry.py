@@ -29,8 +29,8 @@ _EXPECTED = (
     Path("tests/selection"),
     Path("tests/counts"),
     Path("tests/review"),
-    Path("tests/lab/evaluation/test_methods.py"),
-    Path("tests/lab/evaluation/test_tuning.py"),
+    Path("lab/tests/evaluation/test_methods.py"),
+    Path("lab/tests/evaluation/test_tuning.py"),
 )  # settings and numbers expected of single methods: no new one need be added
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from dpbeam.kernels.grid import NORM_UNITS, UNITS
-from dpbeam.selectors.recast import recast
 from dpbeam.series.program import SeriesProgram
 from dpbeam.series.state import SeriesState
 from tests.series import faulty
 from tests.series.streams import arrays, keys_of, plan_of, random_nights, released
+from tests.support.running import recast
 
 V = "newcomer"
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pyarrow.parquet as pq
+
 from dpbeam.cli import main
-from dpbeam.lab.synth import write_synthetic
 from tests.support.examples import ROOT
+from tests.support.instances import power_law_table
 
 #: Of pairs: what the columns are called.
 COLUMNS = ["--user_column=user", "--item_column=item"]
@@ -63,7 +65,7 @@ def standard_input(path) -> Iterator[None]:
 
 def small_pairs(folder, users: int = 500) -> str:
     """A glob of (user, item) pairs."""
-    write_synthetic(str(folder / "small"), users=users, items=100, mean_items_per_user=15)
+    pq.write_table(power_law_table(users, 100, 15 * users), folder / "small-1.parquet")
     return str(folder / "small-*.parquet")
 
 

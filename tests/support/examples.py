@@ -142,14 +142,15 @@ def _run_python(code: str) -> int:
 
 
 class Workspace:
-    """A folder as the documents assume it: the sources' folders, `logs` and `corpus` with data, `dpbeam` on the PATH.
+    """A folder as the documents assume it: the sources' folders, data, `dpbeam` on the PATH.
 
     logs/*.parquet: columns user_id and query, 2,000 users. corpus/*.txt.gz: 2,000 lines of the bundled sample.
+    market: 20,000 agents that want five resources.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        for name in ("configs", "docs", "dpbeam", "scripts"):
+        for name in ("configs", "docs", "dpbeam", "lab", "scripts"):
             (folder / name).symlink_to(ROOT / name)
         (folder / "logs").mkdir()
         (folder / "corpus").mkdir()
@@ -164,6 +165,11 @@ class Workspace:
         with gzip.open(ROOT / "dpbeam" / "data" / "wordnet_glosses.txt.gz", "rb") as sample:
             lines = sample.read().splitlines(keepends=True)[:2_000]
         (folder / "corpus" / "glosses.txt.gz").write_bytes(gzip.compress(b"".join(lines), 1))
+        (folder / "market").mkdir()
+        agents = {"agent": [f"agent {n}" for n in range(20_000)], "value": rng.random(20_000)}
+        demands = {f"r{n}": rng.random(20_000) for n in range(5)}
+        pq.write_table(pa.table(agents | demands), folder / "market" / "agents.parquet")
+        (folder / "market" / "supplies.yaml").write_text("".join(f"{name}: 2000\n" for name in demands))
         programs = folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         for name, command in {"python": "", "python3": "", "dpbeam": " -m dpbeam.cli"}.items():

@@ -77,6 +77,14 @@ def fingerprint_array(rows: Sequence[tuple[int, int]]) -> np.ndarray:
     return np.array([[high, low] for high, low in rows], np.uint64).reshape(-1, 2)
 
 
+def power_law_table(users: int, items: int, rows: int, seed: int = 0) -> pa.Table:
+    """Columns `user` and `item`: popularity like 1/rank, users uniform, rows that may repeat."""
+    rng = np.random.default_rng(seed)
+    user, item = rng.integers(users, size=rows), (items ** rng.random(rows)).astype(int)
+    named = (("user", user), ("item", item))
+    return pa.table({name: pa.array([f"{name}-{n}" for n in numbers.tolist()]) for name, numbers in named})
+
+
 def popular_table(users: int, seed: int = 0) -> pa.Table:
     """Columns `user` and `item`: popularity like 1/rank over 40 items, six rows a user that may repeat, any order."""
     rng = np.random.default_rng(seed)

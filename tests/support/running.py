@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from dpbeam.engine.in_process import Released, run_in_process
 from dpbeam.engine.program import Keys, Program
 from dpbeam.randomness import RunKey
@@ -13,6 +15,13 @@ from tests.support.watch import Watched
 
 def key(text: str | int = "tests") -> RunKey:
     return RunKey.insecure_fixed(str(text))
+
+
+def recast(program: Program, kind: type) -> Program:
+    """A copy of `program` whose class is `kind`."""
+    other = copy.copy(program)
+    other.__class__ = kind
+    return other
 
 
 def release(program: Program, pairs: list[Pair], run_key: RunKey, **sizes) -> Released:

@@ -9,8 +9,6 @@ from dpbeam.selectors.base import (
     MANY_ITEMS,
     Advice,
     Calibration,
-    HardCase,
-    PlantedFault,
     Request,
     RoundPlan,
     Selector,
@@ -143,13 +141,3 @@ class Bits(Selector):
             steps = counted * event.steps(held) - round(row.floor * event.curve.grid)
             missed *= 1.0 - float(event.curve.law.release_probability(max(0, steps)))
         return 1.0 - missed
-
-    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
-        from dpbeam.selectors.bits.faults import hard_cases
-
-        return hard_cases(calibration)
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.bits.faults import FAULTS
-
-        return FAULTS

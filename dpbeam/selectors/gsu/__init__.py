@@ -11,7 +11,6 @@ from dpbeam.selectors.base import (
     MANY_ITEMS,
     Advice,
     Calibration,
-    PlantedFault,
     Request,
     RoundPlan,
     Selector,
@@ -21,7 +20,7 @@ from dpbeam.selectors.base import (
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, preset_of, resolve_gsu
 
-# Best D0 of public datasets, about (docs/reference/results.md): users differ, and a few hold many times the average.
+# Best D0 of public datasets, about (lab/docs/reference/results.md): users differ, a few hold many times the average.
 _D0_OF_AVERAGE, _LARGEST_D0 = 10, 400
 
 
@@ -102,11 +101,6 @@ class Gsu(Selector):
 
     def weight(self, calibration: Calibration, degree: int) -> float:
         return min(1.0 / math.sqrt(degree), float(calibration.program.caps[degree]))
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.gsu.faults import FAULTS
-
-        return FAULTS
 
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Of the last checkpoint alone; the true probability is a little larger."""

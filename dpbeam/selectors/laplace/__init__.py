@@ -7,7 +7,7 @@ pass with probability at most delta, which stands outside the factor exp(epsilon
 
 from __future__ import annotations
 
-from dpbeam.selectors.base import Calibration, PlantedFault, Request, Selector
+from dpbeam.selectors.base import Calibration, Request, Selector
 
 
 class Laplace(Selector):
@@ -41,8 +41,3 @@ class Laplace(Selector):
 
     def weight(self, calibration: Calibration, degree: int) -> float:
         return 1.0 / degree
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.laplace.faults import FAULTS
-
-        return FAULTS

@@ -10,8 +10,6 @@ from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import (
     D0_TRIED,
     Calibration,
-    HardCase,
-    PlantedFault,
     Request,
     Selector,
     Settings,
@@ -23,7 +21,6 @@ from dpbeam.selectors.multi_round import (
     PUBLISHED,
     MultiRoundSettings,
     multi_round_variants,
-    unseen,
     with_split,
 )
 
@@ -112,9 +109,6 @@ class Mad(_Rerouting):
         )
         return Calibration(program, tuple(r.plan for r in rounds), event)
 
-    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
-        return _over_tau(calibration.program.round)
-
 
 class Mad2r(_Rerouting):
     """MAD, then MAD with biases learnt from the first round's noisy weights."""
@@ -159,15 +153,6 @@ class Mad2r(_Rerouting):
         )
         return Calibration(program, tuple(r.plan for r in rounds), event)
 
-    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
-        cases = _over_tau(calibration.program.second)
-        return [*cases, unseen(request.max_items)] if request.settings.resample else cases
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.mad.faults import FAULTS
-
-        return FAULTS
-
 
 def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) -> MadRound:
     """A round whose adaptive threshold lies above the weight that a floor on users takes off.
@@ -186,19 +171,3 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) ->
         )
     tables = MadTables.create(tau=tau + floor, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
     return MadRound(noise.noise, noise.threshold, tables)
-
-
-def _over_tau(spec: MadRound) -> list[HardCase]:
-    """Adaptive users that share three items whose initial weight is just below, or well above, tau.
-
-    The newcomer holds the shared items, so it changes the excess that all others reroute.
-    """
-    tau = spec.tables.tau_units / 2**30
-    shared, degree = 3, 4
-    below = max(1, math.ceil(tau * degree) - 1)
-    cases = []
-    for name, count in (("pushes items over tau", below), ("heavier than tau already", 2 * below)):
-        others = tuple((*range(shared), shared + u) for u in range(count))
-        newcomer = (*range(shared), shared + count)
-        cases.append(HardCase(name, others, newcomer))
-    return cases

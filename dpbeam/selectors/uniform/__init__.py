@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import D0_TRIED, Calibration, HardCase, PlantedFault, Request, Selector
+from dpbeam.selectors.base import D0_TRIED, Calibration, Request, Selector
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
     MultiRoundSettings,
     multi_round_variants,
-    unseen,
     with_split,
 )
 
@@ -42,11 +41,6 @@ class Basic(_Even):
 
         return int(uniform_l2_units(max_items)[max_items])
 
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.uniform.faults import floor_faults, one_novel_item, whole_delta
-
-        return [whole_delta(self.name), one_novel_item(self.name), *floor_faults(self.name)]
-
 
 class DpSips(_Even):
     """Basic, repeated on what was not released. Swanberg et al. 2023."""
@@ -65,14 +59,6 @@ class DpSips(_Even):
         settings = request.settings
         pool = POOL if settings.resample else None
         return _plan(self.name, request, settings.budget_split, settings.accounting, pool=pool)
-
-    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
-        return [unseen(request.max_items)] if request.settings.resample else []
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.uniform.faults import whole_delta
-
-        return [whole_delta(self.name)]
 
 
 def _plan(

@@ -10,8 +10,6 @@ from dpbeam.selectors.base import (
     FEW_RARE_ITEMS,
     Advice,
     Calibration,
-    HardCase,
-    PlantedFault,
     Request,
     RoundPlan,
     Selector,
@@ -99,16 +97,6 @@ class Vote(Selector):
         held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
         why = f"one whole vote per user releases most where users hold up to {held}"
         return Advice({}, why + sureness(items_per_user, rare_items))
-
-    def hard_cases(self, calibration: Calibration, request: Request) -> list[HardCase]:
-        from dpbeam.selectors.vote.faults import hard_cases
-
-        return hard_cases(calibration)
-
-    def planted_faults(self) -> list[PlantedFault]:
-        from dpbeam.selectors.vote.faults import FAULTS
-
-        return FAULTS
 
 
 def _noise(request: Request):

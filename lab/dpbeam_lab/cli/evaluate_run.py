@@ -1,0 +1,108 @@
+"""`dpbeam evaluate run EXPERIMENT.yaml`: methods over datasets, budgets and settings. NOT PRIVATE."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpbeam.cli.flags import FlagParser, entry_point
+from dpbeam.errors import InputError
+from dpbeam.jobs.console import tell
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, InputOptions, Options, flag, switch
+from dpbeam.room import check_memory
+from dpbeam_lab.cli.bar import counted
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
+    from dpbeam_lab.experiments.schema import Experiment
+
+#: The folder of datasets, unless --data names it.
+DATA_VARIABLE = "DPBEAM_DATA"
+_DATA = os.path.join(os.pardir, "shared", "data")
+
+
+class ExperimentOptions(Options):
+    """Which experiment, and where its results go."""
+
+    experiment: str | None = flag(
+        "EXPERIMENT.yaml", "see lab/docs/how-to/evaluate.md; required", type=READ, nargs="?", positional=True
+    )
+    output: str = flag(
+        "PREFIX",
+        "PREFIX.parquet, PREFIX.md, PREFIX.NAME.svg and .png; what is finished in PREFIX.cells.jsonl is not run "
+        "again; required",
+        type=WRITTEN_PREFIX,
+        needed=True,
+    )
+    data: str | None = flag(
+        "FOLDER", f"folder of datasets (default: ${DATA_VARIABLE}, or {_DATA})", type=FOLDER
+    )
+    jobs: int | None = flag("N", "processes (default: one per core that memory allows)")
+    overwrite: bool = switch("replace files of the same prefix that are of no earlier run")
+    dry_run: bool = switch("check the file, print how many runs it has, and run none")
+
+
+def make_parser() -> FlagParser[ExperimentOptions]:
+    text = (
+        "Run the methods of an experiment file over its datasets, budgets and settings, and write results, tables and "
+        "plots. All of it is NOT PRIVATE: for public or test data."
+    )
+    return FlagParser("evaluate run", text, ExperimentOptions, beam=False)
+
+
+@entry_point("evaluate run", make_parser)
+def main(options: ExperimentOptions) -> int:
+    path = options.experiment
+    if path is None:
+        raise InputError("an experiment file is required; see lab/docs/how-to/evaluate.md")
+    if not options.dry_run:
+        options.require("output")
+    if options.jobs is not None and options.jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {options.jobs}")
+    folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
+    experiment = read_experiment(path, folder)
+    for name, reason in experiment.absent.items():
+        options.say(f"{name} is left out: {reason}")
+    for name, source in experiment.datasets.items():
+        check_memory(f"{path}: datasets.{name}", source.memory())
+    if options.dry_run:
+        tell(f"{len(experiment.cells())} runs")
+        return 0
+    from dpbeam_lab.experiments.journal import Journal
+    from dpbeam_lab.experiments.running import run_experiment
+    from dpbeam_lab.experiments.writing import check_results, journal_path, write_results
+
+    prefix = options.output
+    check_results(prefix, experiment, experiment.reads(), overwrite=options.overwrite)
+    journal = Journal(journal_path(prefix))
+    try:
+        with counted(experiment.title, enabled=not options.quiet) as (begin, advance):
+            finished = run_experiment(experiment, journal, options.jobs, begin, advance)
+    finally:
+        journal.close()
+    paths = write_results(prefix, finished)
+    options.say(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
+    return 0
+
+
+def read_experiment(path: str, folder: str) -> Experiment:
+    """The experiment of a file.
+
+    Args:
+      folder: where datasets named by their folder lie.
+
+    Raises:
+      InputError: naming file and key.
+    """
+    from dpbeam.io.yaml_files import load
+    from dpbeam_lab.experiments.schema import parse_experiment
+
+    return parse_experiment(path, load(path, "EXPERIMENT"), _input_spec, folder)
+
+
+def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:
+    from dpbeam.cli.settings import input_spec
+
+    parser = FlagParser("evaluate", "", InputOptions, beam=False)
+    return input_spec(parser.parse_values(where, flags))

@@ -1,0 +1,80 @@
+"""The experiment files of the repository: each can be run, on whatever data a reader has."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dpbeam.cli import main
+
+FOLDER = Path(__file__).resolve().parents[3] / "configs" / "experiments"
+SLOW = ("hitting_set", "topk", "epsilon")  # plans of many budgets: too long to calibrate here
+FILES = sorted(file for file in FOLDER.glob("*.yaml") if not file.stem.startswith(SLOW))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small dataset and histogram under every name that a file asks for."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(1)
+    entries = pa.table({name: [f"{i}" for i in rng.integers(0, 40, 300)] for name in ("user", "item")})
+    counts = pa.table({"item": [f"{i}" for i in range(300)], "count": np.arange(1, 301)})
+    for file in FILES:
+        for about in yaml.safe_load(file.read_text())["datasets"].values():
+            for key, table in (("folder", entries), ("histogram", counts)):
+                if key in about:
+                    place = root / about[key]
+                    place.mkdir(exist_ok=True)
+                    name = "entries" if key == "folder" else key
+                    pq.write_table(table, place / f"{name}.parquet")
+    return root
+
+
+#: Half of the time of all files: its methods are calibrated at many settings.
+LONG = "released_bit"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.engines if path.stem == LONG else ()) for path in FILES],
+    ids=lambda path: path.stem,
+)
+def test_every_file_is_an_experiment(path, folder, capsys):
+    assert main(["evaluate", "run", str(path), f"--data={folder}", "--dry_run"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "left out" not in said
+    assert int(said.split(" runs")[0].split()[-1]) >= 4
+    text = path.read_text()
+    assert "/" not in "".join(str(about) for about in yaml.safe_load(text)["datasets"].values())
+    assert text.startswith("# ")
+
+
+def test_bounds_run(folder, tmp_path):
+    path = next(file for file in FILES if file.stem == "bounds")
+    flags = [f"--data={folder}", f"--output={tmp_path / 'out'}", "--jobs=1", "--quiet"]
+    assert main(["evaluate", "run", str(path), *flags]) == 0
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    measured = {row["measure"]: row["value"] for row in rows if row["dataset"] == "steam-200k"}
+    assert measured["missing_mass_floor_1"] <= measured["missing_mass_1"] <= measured["bound_1"] <= 1
+    assert measured["missing_mass_inf"] <= measured["bound_inf"]
+
+
+def test_the_page_lists_every_file_and_the_documents_show_it():
+    """Each file is in the table of lab/docs/how-to/evaluate.md, and the page that the table links to names it."""
+    lines = (FOLDER.parents[1] / "docs" / "how-to" / "evaluate.md").read_text().splitlines()
+    head = next(n for n, line in enumerate(lines) if line.startswith("| file in `lab/experiments` |"))
+    shown = {}
+    for line in lines[head + 2 :]:
+        if not line.startswith("|"):
+            break
+        files, _, place = (cell.strip() for cell in line.strip("|").split("|"))
+        for name in re.findall(r"`(\w+)\.yaml`", files):
+            shown[name] = re.search(r"\]\(([\w./]*)", place)[1] or "evaluate.md"
+    assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.yaml"))
+    for name, page in shown.items():
+        text = (FOLDER.parents[1] / "docs" / "how-to" / page).read_text()
+        assert re.search(rf"experiments/{name}\.yaml|`{name}(\.yaml)?`", text), (name, page)

@@ -1,0 +1,229 @@
+"""Experiments: results equal those of the commands' front door, and a run that was stopped goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpbeam
+from dpbeam.cli import main
+from dpbeam_lab.experiments.running import processes
+from dpbeam_lab.synth import write_synthetic
+from tests.support.examples import ROOT
+from tests.support.waiting import wait_until
+
+SMALL = """
+title: Small
+datasets:
+  zipf: {{synth: {{users: 300, items: 200, mean_items_per_user: 8, seed: 1}}}}
+budgets: {{epsilon: [1, 3], delta: 1e-4}}
+repetitions: {repetitions}
+methods:
+  - {{method: basic}}
+  - {{name: gsu2, method: gsu, rounds: 2}}
+sweep: {{max_items_per_user: [4, 20]}}
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.format(repetitions=2))
+    return path
+
+
+def run(path, prefix, *flags) -> pa.Table:
+    assert main(["evaluate", "run", str(path), f"--output={prefix}", "--quiet", *flags]) == 0
+    return pq.read_table(f"{prefix}.parquet")
+
+
+def without_time(table: pa.Table) -> list[dict]:
+    return table.drop_columns("cpu_seconds").to_pylist()
+
+
+def test_released_items_are_those_of_select(small, tmp_path):
+    rows = run(small, tmp_path / "out", "--jobs=1").to_pylist()
+    (path,) = write_synthetic(str(tmp_path / "data"), users=300, items=200, mean_items_per_user=8.0, seed=1)
+    pairs = pq.read_table(path)
+    released = [row for row in rows if row["measure"] == "released"]
+    assert len(released) == 2 * 2 * 2 * 2
+    for row in released:
+        settings = {"rounds": 2} if row["method"] == "gsu2" else {}
+        with pytest.warns(UserWarning, match="NOT PRIVATE"):
+            expected = dpbeam.select(
+                pairs,
+                epsilon=row["epsilon"],
+                delta=row["delta"],
+                method=row["method"].removesuffix("2"),
+                max_items_per_user=row["max_items_per_user"],
+                insecure_test_key=f"evaluate 1 {row['repetition']}",
+                **settings,
+            )
+        assert row["value"] == len(expected)
+    assert np.ptp([row["value"] for row in released]) > 0
+
+
+def test_a_histogram_has_what_is_measured_without_users(tmp_path):
+    (tmp_path / "books").mkdir()
+    counts = pa.table({"item": [f"{i}" for i in range(9)], "count": [1000 * i for i in range(9, 0, -1)]})
+    pq.write_table(counts, tmp_path / "books" / "histogram.parquet")
+    path = tmp_path / "ranks.yaml"
+    path.write_text(
+        "datasets: {books: {histogram: books}}\nbudgets: {epsilon: 1, delta: 1e-6}\n"
+        "methods: [{run: top-k-known, mechanism: fast-joint, k: 3}]\n"
+    )
+    rows = run(path, tmp_path / "out", f"--data={tmp_path}", "--jobs=1").to_pylist()
+    measured = {row["measure"]: row["value"] for row in rows}
+    assert measured["topk_linf"] == 0 and measured["released"] == 3
+    assert "share_of_users" not in measured
+    assert "share_of_users" not in (tmp_path / "out.md").read_text()
+
+
+def lines(prefix) -> list[bytes]:
+    path = Path(f"{prefix}.cells.jsonl")
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, Path]:
+    """A file of 5 x 8 cells, and the prefix of a run of it that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    path = folder / "small.yaml"
+    path.write_text(SMALL.format(repetitions=5))
+    run(path, folder / "out", "--jobs=1")
+    return path, folder / "out"
+
+
+def same(prefix, expected) -> None:
+    tables, wanted = (pq.read_table(f"{one}.parquet") for one in (prefix, expected))
+    assert tables.drop_columns("cpu_seconds").equals(wanted.drop_columns("cpu_seconds"), check_metadata=True)
+    assert Path(f"{prefix}.md").read_bytes() == Path(f"{expected}.md").read_bytes()
+
+
+def test_a_run_that_was_stopped_goes_on(whole, tmp_path):
+    """Two processes; interrupted after some cells, killed after more, torn in the middle of a line: the same bytes."""
+    path, expected = whole
+    prefix = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "dpbeam.cli",
+        "evaluate",
+        "run",
+        str(path),
+        f"--output={prefix}",
+        "--jobs=2",
+    ]
+    finished: list[bytes] = []
+    for stop in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+        least = len(finished) + 4
+        wait_until(lambda least=least: len(lines(prefix)) >= least, 120, "some cells")
+        process.send_signal(stop)
+        _, error = process.communicate(timeout=60)
+        if stop == signal.SIGINT:
+            assert process.returncode == 1
+            assert error.splitlines()[-1] == "dpbeam evaluate run: error: interrupted"
+        assert lines(prefix)[: len(finished)] == finished
+        finished = lines(prefix)
+        assert least <= len(finished) < 41
+        assert not Path(f"{prefix}.parquet").exists()
+        with open(f"{prefix}.cells.jsonl", "ab") as file:
+            file.write(b'{"cell": "torn')
+    run(path, prefix, "--jobs=1")
+    assert lines(prefix)[: len(finished)] == finished
+    assert len({json.loads(line)["cell"] for line in lines(prefix)}) == len(lines(prefix)) == 41
+    same(prefix, expected)
+
+
+def test_what_is_finished_is_not_run_again(whole, tmp_path):
+    """Nothing at all for the same file or another table; of a change, what changed."""
+    path, expected = whole
+    prefix = tmp_path / "out"
+    Path(f"{prefix}.cells.jsonl").write_bytes(b"".join(lines(expected)))
+    run(path, prefix)
+    same(prefix, expected)
+    changed = tmp_path / "changed.yaml"
+    text = path.read_text()
+    for old, new, cells in (
+        ("title: Small", "title: Large\ntables: []", 0),
+        ("name: gsu2", "name: other", 0),
+        ("[4, 20]", "[20, 4]", 0),
+        ("[1, 3]", "[1, 2]", 20),
+        ("rounds: 2", "rounds: 4", 20),
+        ("repetitions: 5", "repetitions: 6", 8),
+        ("repetitions: 5", "repetitions: 2", 0),
+    ):
+        before = len(lines(prefix))
+        assert old in text
+        changed.write_text(text.replace(old, new))
+        rows = run(changed, prefix, "--jobs=1")
+        assert len(lines(prefix)) - before == cells, new
+        repetitions = 2 if new.endswith(" 2") else 6 if new.endswith("6") else 5
+        assert rows.num_rows == sum(row["measure"] == "released" for row in rows.to_pylist()) * (
+            rows.num_rows // (8 * repetitions)
+        )
+
+
+def test_other_content_of_a_file_is_other_data(tmp_path):
+    (data,) = write_synthetic(str(tmp_path / "d"), users=50, items=9, mean_items_per_user=5.0, format="csv")
+    path = tmp_path / "files.yaml"
+    path.write_text(
+        f"datasets:\n  d: {{input: [{data}], user_column: user, item_column: item}}\n"
+        "budgets: {epsilon: 9, delta: 0.1}\nmethods: [{method: basic}]\nmeasures: [released, share_of_entries]\n"
+    )
+    first = run(path, tmp_path / "out").to_pylist()
+    assert len(lines(tmp_path / "out")) == 2
+    os.utime(data)
+    assert run(path, tmp_path / "out").to_pylist() == first
+    with open(data, "a") as file:
+        file.write("someone,else\n")
+    again = run(path, tmp_path / "out").to_pylist()
+    assert len(lines(tmp_path / "out")) == 4
+    assert again[0]["users"] == first[0]["users"] + 1
+
+
+def test_the_results_say_that_they_are_not_private(whole):
+    _, prefix = whole
+    assert pq.read_schema(f"{prefix}.parquet").metadata[b"dpbeam"] == b"not private: for public or test data"
+    assert "Not private: for public or test data" in Path(f"{prefix}.md").read_text()
+    assert (
+        "| `missing_mass_1` | share | MM_1: pairs whose item is not released"
+        in Path(f"{prefix}.md").read_text()
+    )
+
+
+def test_a_dataset_that_cannot_be_read(tmp_path, capsys):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "datasets:\n  d: {input: [nowhere.csv], user_column: user, item_column: item}\n"
+        "budgets: {epsilon: 9, delta: 0.1}\nmethods: [{method: basic}]\n"
+    )
+    assert main(["evaluate", "run", str(path), f"--output={tmp_path}/out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("dpbeam evaluate run: error: datasets.d: --input: ")
+
+
+def test_memory_bounds_the_processes():
+    assert processes(1_000, 1) == 1
+    assert 1 <= processes(1_000, None) <= os.cpu_count()
+    assert processes(10**12, None) == 1
+
+
+def test_dry_run(small, tmp_path, capsys):
+    assert main(["evaluate", "run", str(small), "--dry_run"]) == 0
+    assert capsys.readouterr().out == "16 runs\n"
+    assert list(tmp_path.iterdir()) == [small]
