@@ -11,6 +11,7 @@ from dpbeam import __version__
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = '__version__ = "2.3.4"\n'
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n{news}## [2.3.4] - {date}\n\n- News.\n"
+LAB = '[project]\nversion = "{}"      # as dpbeam\ndependencies = ["dpbeam=={}"]\n'
 
 
 def git(folder, *arguments):
@@ -32,6 +33,7 @@ def tree(tmp_path):
     """As much of a clone as is looked at; its scripts/lock ends the release with exit code 7."""
     files = {
         "dpbeam/version.py": VERSION,
+        "lab/pyproject.toml": LAB.format("2.3.4", "2.3.4"),
         "CITATION.cff": "cff-version: 1.2.0\nversion: 2.3.4\n",
         "CHANGELOG.md": CHANGELOG.format(news="", date="2026-11-23"),
         "scripts/lock": "#!/bin/sh\nexit 7\n",
@@ -69,6 +71,14 @@ def test_what_is_ready_goes_on_to_the_locks(tree):
     [
         ("dpbeam/version.py", '__version__ = "2.4.0.dev1"\n', "dpbeam/version.py holds no version X.Y.Z"),
         ("dpbeam/version.py", '__version__ = "2.3.5"\n', "CITATION.cff is of another version than 2.3.5"),
+        *(
+            (
+                "lab/pyproject.toml",
+                LAB.format(*versions),
+                "lab/pyproject.toml is of another version than 2.3.4",
+            )
+            for versions in (("2.3.5", "2.3.4"), ("2.3.4", "2.3.5"))
+        ),
         ("CITATION.cff", "version: 2.3.40\n", "CITATION.cff is of another version than 2.3.4"),
         (
             "CHANGELOG.md",
@@ -123,7 +133,8 @@ def test_flags_that_are_typed_wrong_are_refused(tree):
 def test_the_documents_name_this_version():
     """Wheels and images, as a reader would copy them."""
     named = re.compile(r"\bdpbeam(?:-flink)?[-:](\d+\.\d+\.\d+)\b")
-    paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "configs").rglob("*")]
+    paths = [ROOT / "README.md", *(ROOT / "configs").rglob("*")]
+    paths += [path for folder in ("docs", "lab") for path in (ROOT / folder).rglob("*.md")]
     texts = [path.read_text("utf-8") for path in paths if path.is_file() and path.suffix != ".pyc"]
     seen = {version for text in texts for version in named.findall(text)}
     assert seen == {__version__}

@@ -120,21 +120,20 @@ class TestMethods:
         assert code == 2 and "must be one of basic" in err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-class TestHelp:
-    def test_is_one_screen(self, command, capsys, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "80")
-        code, out, _ = run(capsys, command, "--help")
-        flags = re.findall(r"^  (?:-h, )?(--\w+)", out, re.MULTILINE)
-        assert code == 0 and len(flags) <= MAX_FLAGS_IN_HELP and len(out.splitlines()) <= 60
+def check_help(command: str, capsys, monkeypatch) -> None:
+    """The help of a command is one screen; all flags are listed by --help_all."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, some, _ = run(capsys, command, "--help")
+    flags = re.findall(r"^  (?:-h, )?(--\w+)", some, re.MULTILINE)
+    assert code == 0 and len(flags) <= MAX_FLAGS_IN_HELP and len(some.splitlines()) <= 60
+    code, out, _ = run(capsys, command, "--help_all")
+    everything = set(re.findall(r"^  (?:-h, )?(--\w+)", out, re.MULTILINE))
+    assert code == 0 and {"--help", "--help_all", "--version", "--verbose"} <= everything
+    assert set(flags) <= everything
+    more = f"--help_all lists all {len(everything)} flags" in " ".join(some.split())
+    assert more == (set(flags) != everything)
 
-    def test_all_flags_are_listed_by_help_all(self, command, capsys):
-        code, out, _ = run(capsys, command, "--help_all")
-        everything = set(re.findall(r"^  (?:-h, )?(--\w+)", out, re.MULTILINE))
-        assert code == 0 and {"--help", "--help_all", "--version", "--verbose"} <= everything
-        _, some, _ = run(capsys, command, "--help")
-        shown = set(re.findall(r"^  (?:-h, )?(--\w+)", some, re.MULTILINE))
-        assert shown <= everything
-        assert (f"--help_all lists all {len(everything)} flags" in " ".join(some.split())) == (
-            shown != everything
-        )
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command, capsys, monkeypatch):
+    check_help(command, capsys, monkeypatch)

@@ -20,7 +20,7 @@ from importlib.metadata import metadata
 import pytest
 
 from dpbeam import __version__
-from tests.support.examples import blocks, prints
+from tests.support.examples import Workspace, blocks, prints
 from tests.support.locks import PYTHONS
 from tests.support.pythons import find_python
 
@@ -146,8 +146,8 @@ def build(folder):
     if done.returncode and re.search("error sending request|dns error|Failed to fetch", done.stderr):
         pytest.skip("needs a package index")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert done.stdout.count("PASSED") == 2, done.stdout
-    (wheel,) = (folder / "dist").glob("*.whl")
+    assert done.stdout.count("PASSED") == 4, done.stdout
+    (wheel,) = (folder / "dist").glob("dpbeam-*.whl")
     return folder / "dist" / f"dpbeam-{__version__}.tar.gz", wheel
 
 
@@ -165,6 +165,13 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def lab(built):
+    """(sdist, wheel) of the lab."""
+    (wheel,) = built[0].parent.glob("dpbeam_lab-*.whl")
+    return built[0].with_name(f"dpbeam_lab-{__version__}.tar.gz"), wheel
+
+
+@pytest.fixture(scope="module")
 def installed(built, tmp_path_factory):
     """An empty environment with the wheel and what it requires."""
     environment = new_environment(tmp_path_factory.mktemp("installed") / "venv")
@@ -172,7 +179,7 @@ def installed(built, tmp_path_factory):
     return environment
 
 
-def test_a_release_is_checked_and_ready_to_be_tagged(built):
+def test_a_release_is_checked_and_ready_to_be_tagged(built, lab):
     folder = built[0].parent
     ran = (folder.parent / "ran").read_text().splitlines()
     assert [line.split()[0] for line in ran] == ["./scripts/lock", "./.ci/run", "./scripts/site"]
@@ -180,7 +187,7 @@ def test_a_release_is_checked_and_ready_to_be_tagged(built):
     assert (folder / "notes.md").read_text().split() == ["dpbeam", __version__, "-", "News."]
     sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     docs = f"dpbeam-{__version__}-docs.tar.gz"
-    assert set(sums) == {built[0].name, built[1].name, docs, "notes.md"}
+    assert set(sums) == {*(path.name for path in (*built, *lab)), docs, "notes.md"}
     for name, digest in sums.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     with tarfile.open(folder / docs) as archive:
@@ -254,6 +261,45 @@ def test_it_runs_without_extras(installed, tmp_path):
     assert not re.search("^(pandas|matplotlib|pytest|hypothesis|sqlalchemy)==", installed_packages, re.M)
     missing = run([program, "budget", "show", "--budget=sqlite:///x"], tmp_path)
     assert missing.returncode == 2 and "dpbeam[budget]" in missing.stderr, missing.stderr
+
+
+def test_the_examples_of_the_readme_run_without_extras_and_without_the_lab(installed, tmp_path):
+    workspace = Workspace(tmp_path)
+    for name in ("python", "python3", "dpbeam"):
+        (tmp_path / ".venv" / "bin" / name).write_text(f'#!/bin/sh\nexec {installed}/bin/{name} "$@"\n')
+    del workspace.environment["PYTHONPATH"]
+    for block in blocks((ROOT / "README.md").read_text()):
+        if block.mark == "run" and "scripts/demo" not in block.code:
+            done = workspace.run(block, apart=True)
+            assert done.returncode == 0, (block.line, done.stdout, done.stderr)
+
+
+def test_the_lab_adds_its_commands(built, lab, installed, tmp_path):
+    """The lab's wheel holds its package alone; without it each of its commands says what to install."""
+    for command in ("tune", "evaluate", "synth"):
+        done = run([installed / "bin" / "dpbeam", command, "--help"], tmp_path)
+        said = f"dpbeam {command}: error: this command needs the lab: pip install dpbeam-lab\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    names = set(zipfile.ZipFile(lab[1]).namelist())
+    files = {
+        p for p in (ROOT / "lab" / "dpbeam_lab").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert {path.relative_to(ROOT / "lab").as_posix() for path in files} <= names
+    assert {name.split("/")[0] for name in names} == {"dpbeam_lab", f"dpbeam_lab-{__version__}.dist-info"}
+    environment = new_environment(tmp_path / "venv")
+    install(environment, built[1], lab[1])
+    program = environment / "bin" / "dpbeam"
+    data = ["--input=s-*", "--user_column=user", "--item_column=item", "--epsilon=2", "--delta=1e-3"]
+    for command in (
+        ["synth", "--users=300", "--items=30", "--output=s"],
+        ["select", *data, "--output=out/x"],
+        ["evaluate", *data, "--released=out/x"],
+        ["tune", *data, "--method=basic", "--repetitions=1"],
+    ):
+        done = run([program, *command], tmp_path)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    listed = run([program, "--help"], tmp_path).stdout
+    assert all(re.search(rf"^  {name} ", listed, re.M) for name in ("tune", "evaluate", "synth"))
 
 
 def test_the_tutorial_runs_in_the_environment_that_the_demo_makes(built, tmp_path):

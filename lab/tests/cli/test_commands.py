@@ -12,6 +12,7 @@ from dpbeam_lab.cli.tables import _plain
 from dpbeam_lab.commands import COMMANDS
 from dpbeam_lab.evaluation.quality import MEANINGS
 from dpbeam_lab.experiments.markdown import _spread
+from tests.cli.test_constants import check_help
 from tests.cli.test_flags import refused
 from tests.io.test_yaml_files import LAUGHS
 from tests.jobs.test_exit_codes import check_ends
@@ -24,6 +25,9 @@ BUDGET = ["--epsilon=1", "--delta=1e-5"]
 class TestEvery:
     def test_ends_as_the_table_says(self, command, monkeypatch, capsys):
         check_ends(command, monkeypatch, capsys)
+
+    def test_help(self, command, capsys, monkeypatch):
+        check_help(command, capsys, monkeypatch)
 
     def test_has_the_common_flags(self, command, capsys):
         code, out, err = run(capsys, command, "--help")
