@@ -39,7 +39,7 @@ def test_help_and_completion_list_what_is_installed(installed, capsys):
     assert not re.search(r"^  tune |_shtab_dpbeam_tune", capsys.readouterr().out, re.M)
     installed.append(Entry({"tune": ("dpbeam.cli.clean", "of somebody")}))
     assert main(["--help"]) == main(["completion", "bash"]) == 0
-    assert len(re.findall(r"^  tune  .*of somebody$|'tune'", capsys.readouterr().out, re.M)) >= 2
+    assert len(re.findall(r"^  tune  .*of somebody$|_shtab_dpbeam_tune", capsys.readouterr().out, re.M)) >= 2
 
 
 def test_an_added_command_runs_and_replaces_none(installed, capsys):

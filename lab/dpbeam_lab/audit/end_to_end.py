@@ -40,6 +40,7 @@ from dpbeam_lab.audit.confidence import event_excess, proportion_bounds
 from dpbeam_lab.audit.methods import study
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel
 from dpbeam_lab.audit.worst_cases import worst_cases
+from dpbeam_lab.cli.typed import words_of
 from dpbeam_lab.tables import markdown_table
 
 Rows = list[tuple[str, str]]
@@ -204,8 +205,7 @@ def audit_command(
     if keys < 2:
         raise ValueError(f"keys must be at least 2, got {keys}")
     plan = make_plan(SelectionConfig(method=method, **settings))
-    flags = [f"--{name}={value}" for name, value in {"method": method, **settings}.items()]
-    command = Command(main, folder, [*flags, *more])
+    command = Command(main, folder, [*words_of({"method": method, **settings}), *more])
     names = [f"{number:02x}" for number in range(keys)]
     leaks: dict[str, None] = {}
     compared = 0

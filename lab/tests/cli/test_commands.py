@@ -30,7 +30,7 @@ class TestEvery:
         check_help(command, capsys, monkeypatch)
 
     def test_has_the_common_flags(self, command, capsys):
-        code, out, err = run(capsys, command, "--help")
+        code, out, err = run(capsys, command, "--help_all")
         words = (f"dpbeam {command}", "--quiet", "--verbose", "--config", "--version")
         assert (code, err) == (0, "") and all(word in out for word in words)
 

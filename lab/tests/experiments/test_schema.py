@@ -204,7 +204,7 @@ def test_a_grid_of_generators(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "configs" / "experiments").glob("*.yaml")), ids=lambda path: path.stem
+    "path", sorted((ROOT / "lab" / "experiments").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
     """Keys, columns, measures and names of settings; to calibrate all of them takes a minute."""
@@ -219,6 +219,8 @@ def test_the_experiments_that_are_here(path, tmp_path, monkeypatch):
 
 
 def test_the_document_shows_the_small_one():
-    shown = (ROOT / "docs" / "how-to" / "evaluate.md").read_text().split("```yaml\n")[1].split("```")[0]
-    file = (ROOT / "configs" / "experiments" / "small.yaml").read_text()
+    shown = (
+        (ROOT / "lab" / "docs" / "how-to" / "evaluate.md").read_text().split("```yaml\n")[1].split("```")[0]
+    )
+    file = (ROOT / "lab" / "experiments" / "small.yaml").read_text()
     assert yaml.safe_load(shown) == yaml.safe_load(file)
