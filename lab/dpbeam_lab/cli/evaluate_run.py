@@ -1,21 +1,15 @@
-"""`dpbeam evaluate run EXPERIMENT.yaml`: methods over datasets, budgets and settings. NOT PRIVATE."""
+"""`dpbeam evaluate run FILE.py`: methods over datasets, budgets and settings. NOT PRIVATE."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import tell
-from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, InputOptions, Options, flag, switch
+from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, Options, flag, switch
 from dpbeam.room import check_memory
 from dpbeam_lab.cli.bar import counted
-
-if TYPE_CHECKING:
-    from dpbeam.io.spec import InputSpec
-    from dpbeam_lab.experiments.schema import Experiment
 
 #: The folder of datasets, unless --data names it.
 DATA_VARIABLE = "DPBEAM_DATA"
@@ -26,7 +20,7 @@ class ExperimentOptions(Options):
     """Which experiment, and where its results go."""
 
     experiment: str | None = flag(
-        "EXPERIMENT.yaml", "see lab/docs/how-to/evaluate.md; required", type=READ, nargs="?", positional=True
+        "FILE.py", "see lab/docs/how-to/evaluate.md; required", type=READ, nargs="?", positional=True
     )
     output: str = flag(
         "PREFIX",
@@ -45,8 +39,8 @@ class ExperimentOptions(Options):
 
 def make_parser() -> FlagParser[ExperimentOptions]:
     text = (
-        "Run the methods of an experiment file over its datasets, budgets and settings, and write results, tables and "
-        "plots. All of it is NOT PRIVATE: for public or test data."
+        "Run the methods of an experiment, a file of Python, over its datasets, budgets and settings, and write "
+        "results, tables and plots. All of it is NOT PRIVATE: for public or test data."
     )
     return FlagParser("evaluate run", text, ExperimentOptions, beam=False)
 
@@ -61,10 +55,12 @@ def main(options: ExperimentOptions) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs must be at least 1, got {options.jobs}")
     folder = options.data or os.environ.get(DATA_VARIABLE) or _DATA
+    from dpbeam_lab.experiments.define import read_experiment
+
     experiment = read_experiment(path, folder)
     for name, reason in experiment.absent.items():
         options.say(f"{name} is left out: {reason}")
-    for name, source in experiment.datasets.items():
+    for name, source in experiment.sources.items():
         check_memory(f"{path}: datasets.{name}", source.memory())
     if options.dry_run:
         tell(f"{len(experiment.cells())} runs")
@@ -84,25 +80,3 @@ def main(options: ExperimentOptions) -> int:
     paths = write_results(prefix, finished)
     options.say(f"{len(finished.cells)} runs, not private: for public or test data; {', '.join(paths)}")
     return 0
-
-
-def read_experiment(path: str, folder: str) -> Experiment:
-    """The experiment of a file.
-
-    Args:
-      folder: where datasets named by their folder lie.
-
-    Raises:
-      InputError: naming file and key.
-    """
-    from dpbeam.io.yaml_files import load
-    from dpbeam_lab.experiments.schema import parse_experiment
-
-    return parse_experiment(path, load(path, "EXPERIMENT"), _input_spec, folder)
-
-
-def _input_spec(flags: Mapping[str, Any], where: str) -> InputSpec:
-    from dpbeam.cli.settings import input_spec
-
-    parser = FlagParser("evaluate", "", InputOptions, beam=False)
-    return input_spec(parser.parse_values(where, flags))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -180,7 +180,7 @@ def measures() -> Mapping[str, Measure]:
     return MappingProxyType(_measures)
 
 
-def measures_of(kind: str, chosen: tuple[str, ...] | None = None, data: str = PAIRS) -> list[Measure]:
+def measures_of(kind: str, chosen: Sequence[str] | None = None, data: str = PAIRS) -> list[Measure]:
     """The measures of a kind of result on a kind of data, all or those chosen; the first is the one to look at."""
     return [
         m

@@ -1,1 +1,1 @@
-"""Experiments: methods over datasets, budgets and grids of settings, as a file describes them. NOT PRIVATE. No jobs."""
+"""Experiments: what their files define (`define`, `sources`), cells in worker processes, results, tables, plots."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam_lab.evaluation.measures import measures
+from dpbeam_lab.experiments.define import CPU_SECONDS, METHOD, Experiment, Table
 from dpbeam_lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, quartiles, rows_of, summary
 from dpbeam_lab.experiments.running import Finished
-from dpbeam_lab.experiments.schema import CPU_SECONDS, METHOD, Experiment, TableSpec
 from dpbeam_lab.tables import markdown_table
 
 _SECONDS_MEANING = (
@@ -25,7 +25,7 @@ def report(finished: Finished, figures: Sequence[tuple[str, str]]) -> str:
     experiment = finished.experiment
     rows = rows_of(finished)
     parts = [f"# {experiment.title}", _head(experiment), _datasets(finished)]
-    for spec in experiment.tables:
+    for spec in experiment.tables or ():
         parts += [f"## {spec.title}", *_notes(spec), table(rows, spec)]
     for title, file in figures:
         parts.append(f"![{title}]({file})")
@@ -65,7 +65,7 @@ def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _notes(spec: TableSpec) -> list[str]:
+def _notes(spec: Table) -> list[str]:
     unit = "seconds" if spec.value == CPU_SECONDS else measures()[spec.value].unit
     text = f"`{spec.value}`, in {unit}; {spec.statistic} of repetitions"
     if spec.best is not None:
@@ -73,7 +73,7 @@ def _notes(spec: TableSpec) -> list[str]:
     return [text + "."]
 
 
-def table(rows: Sequence[Row], spec: TableSpec) -> str:
+def table(rows: Sequence[Row], spec: Table) -> str:
     """One table; cells without runs are empty."""
     rows = chosen(rows, spec.where)
     if spec.best is not None:
@@ -99,7 +99,7 @@ def named(row: Row, column: str) -> str:
     return text if column != METHOD or row.parallel else f"{text} (not parallel)"
 
 
-def _cell(rows: Sequence[Row], spec: TableSpec) -> str:
+def _cell(rows: Sequence[Row], spec: Table) -> str:
     if not rows:
         return ""
     values = [row.values[spec.value] for row in rows]

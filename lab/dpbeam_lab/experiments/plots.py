@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dpbeam.errors import InputError
 from dpbeam.figures import COLOURS, line_style, rendered
 from dpbeam_lab.evaluation.measures import BINNED, measures
+from dpbeam_lab.experiments.define import CPU_SECONDS, DATASET, METHOD, Plot
 from dpbeam_lab.experiments.markdown import named, shown
 from dpbeam_lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary
-from dpbeam_lab.experiments.schema import CPU_SECONDS, DATASET, METHOD, PlotSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ _PANEL = (4.0, 3.2)  # inches
 _COLUMNS = 3
 
 
-def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[str, bytes]:
+def draw(rows: Sequence[Row], spec: Plot, formats: Sequence[str]) -> dict[str, bytes]:
     """A figure in every format.
 
     Raises:
@@ -33,7 +33,7 @@ def draw(rows: Sequence[Row], spec: PlotSpec, formats: Sequence[str]) -> dict[st
     return rendered(lambda: _figure(rows, spec), formats)
 
 
-def _figure(rows: Sequence[Row], spec: PlotSpec) -> Figure:
+def _figure(rows: Sequence[Row], spec: Plot) -> Figure:
     from matplotlib.figure import Figure
 
     rows = chosen(rows, spec.where)
@@ -63,7 +63,7 @@ def _figure(rows: Sequence[Row], spec: PlotSpec) -> Figure:
     return figure
 
 
-def _panels(rows: Sequence[Row], spec: PlotSpec) -> dict[str, dict[str, list[Point]]]:
+def _panels(rows: Sequence[Row], spec: Plot) -> dict[str, dict[str, list[Point]]]:
     """Title of a panel -> name of a line -> its points, ascending."""
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for row in rows:
@@ -92,7 +92,7 @@ def _titled(column: str, row: Row) -> str:
     return value if column in (DATASET, METHOD) else f"{column} {value}"
 
 
-def _points(row: Row, spec: PlotSpec, measure: str) -> Mapping[float, float]:
+def _points(row: Row, spec: Plot, measure: str) -> Mapping[float, float]:
     if spec.x in BINNED:
         if measure == CPU_SECONDS or measures()[measure].by != spec.x:
             return {}
@@ -106,7 +106,7 @@ def _points(row: Row, spec: PlotSpec, measure: str) -> Mapping[float, float]:
 
 
 def _draw_panel(
-    axis: Axes, spec: PlotSpec, title: str, series: Mapping[str, Sequence[Point]], names: Sequence[str]
+    axis: Axes, spec: Plot, title: str, series: Mapping[str, Sequence[Point]], names: Sequence[str]
 ) -> dict[str, Any]:
     handles: dict[str, Any] = {}
     xs = sorted({x for points in series.values() for x, _, _ in points})
@@ -171,7 +171,7 @@ def _bars(
     )
 
 
-def _tick(x: float, spec: PlotSpec) -> str:
+def _tick(x: float, spec: Plot) -> str:
     if spec.x in BINNED and x >= 1024 and x == 2 ** (int(x).bit_length() - 1):
         return f"2^{int(x).bit_length() - 1}"
     return f"{x:g}"

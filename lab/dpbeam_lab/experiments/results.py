@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dpbeam_lab.evaluation.measures import Bin
 from dpbeam_lab.evaluation.methods import methods
+from dpbeam_lab.experiments.define import CPU_SECONDS, DATASET, DELTA, EPSILON, METHOD, REPETITION
 from dpbeam_lab.experiments.running import Finished
-from dpbeam_lab.experiments.schema import CPU_SECONDS, DATASET, DELTA, EPSILON, METHOD, REPETITION
 
 NOT_PRIVATE = "not private: for public or test data"
 _MEASURE, _LOW, _HIGH, _VALUE = "measure", "users_from", "users_to", "value"
@@ -128,7 +128,7 @@ def _cast(value: Any, kind: pa.DataType) -> Any:
 # Choosing and grouping
 
 
-def chosen(rows: Sequence[Row], where: Mapping[str, tuple]) -> list[Row]:
+def chosen(rows: Sequence[Row], where: Mapping[str, Sequence[Any]]) -> list[Row]:
     """The rows whose columns have one of the values asked for."""
     return [row for row in rows if all(row.columns.get(name) in values for name, values in where.items())]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from dpbeam.errors import InputError
 from dpbeam_lab.experiments.cells import Cell, Result, Task, forget, run_task
+from dpbeam_lab.experiments.define import Experiment
 from dpbeam_lab.experiments.folders import owned_folder
 from dpbeam_lab.experiments.journal import Journal
-from dpbeam_lab.experiments.schema import Experiment
 from dpbeam_lab.experiments.workers import run_tasks
 
 #: A worker keeps two sets of blocks of 150 bytes a pair (docs/architecture.md); the rest is room for the method.
@@ -60,14 +60,14 @@ def run_experiment(
       TaskError, WorkerDiedError: a method fails.
     """
     digests = {}
-    for dataset, source in experiment.datasets.items():
+    for dataset, source in experiment.sources.items():
         with _naming(dataset):
             digests[dataset] = source.digest()
     cells = experiment.cells()
     names = [cell.digest(digests[cell.dataset]) for cell in cells]
     facts: dict[str, Mapping[str, float]] = {}
     begin(len(cells), sum(name in journal.results for name in names))
-    for dataset, source in experiment.datasets.items():
+    for dataset, source in experiment.sources.items():
         known = journal.results.get(_facts_key(digests[dataset]))
         todo = {
             name: cell

@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,10 +29,6 @@ from dpbeam_lab.experiments.folders import owned_folder
 from dpbeam_lab.synth import write_synthetic
 from dpbeam_lab.synth_market import write_market
 
-#: File of a dataset of pairs in its folder; columns `user` and `item`.
-ENTRIES = "entries.parquet"
-#: Likewise, of a histogram; columns `item` and `count`.
-HISTOGRAM_FILE = "histogram.parquet"
 _CHUNK = 1 << 20
 # What generated data take in memory at least, before anything runs on them.
 _BYTES_PER_PAIR, _BYTES_PER_DEMAND = 40, 16
@@ -56,6 +52,10 @@ class Source(ABC):
     @abstractmethod
     def digest(self) -> str:
         """Of everything that the data follow from; reads files once."""
+
+    def at(self, folder: str) -> Source:
+        """Itself: it lies in no folder of datasets."""
+        return self
 
     def reads(self) -> tuple[str, ...]:
         """Files and patterns."""
@@ -205,114 +205,96 @@ def _columns(paths: list[str]) -> Iterator[tuple[pa.Array, pa.Array]]:
             yield tuple(batch.column(name).cast(pa.large_binary()) for name in ("user", "item"))
 
 
-_PAIRS = {
-    "users": int,
-    "items": int,
-    "mean_items_per_user": float,
-    "user_exponent": float,
-    "item_exponent": float,
-    "item_bytes": int,
-    "seed": int,
-}
-_UNIFORM = {"users": int, "items": int, "items_per_user": int, "common_items": int, "seed": int}
-_MARKET = {"agents": int, "resources": int, "filled": float, "supply_share": float, "seed": int}
+def synth(
+    *,
+    users: int,
+    items: int,
+    mean_items_per_user: float = 10.0,
+    user_exponent: float = 0.5,
+    item_exponent: float = 1.0,
+    item_bytes: int = 0,
+    seed: int = 0,
+) -> SynthPairs:
+    """Pairs that `dpbeam synth` would write with these flags."""
+    return SynthPairs(locals())
 
 
-def sources_of(
-    about: Mapping[str, Any], input_of: Callable[[Mapping[str, Any], str], InputSpec], folder: str
-) -> dict[str, Source]:
-    """What an entry of `datasets` describes: suffix of its name -> source; one without suffix, or a grid of generators.
-
-    Args:
-      about: `folder`, `histogram`, `synth`, `uniform`, or flags of the input.
-      input_of: (flags, place for messages) -> what to read.
-      folder: of datasets.
-
-    Raises:
-      AbsentError: a dataset that is not in the folder.
-      InputError: naming the key.
-    """
-
-    def entries(name: Any) -> Source:
-        path = _existing(folder, name, ENTRIES)
-        flags = {"input": [glob.escape(path)], "user_column": "user", "item_column": "item"}
-        return Files(input_of(flags, "folder"))
-
-    kinds: dict[str, Callable[[Any], dict[str, Source]]] = {
-        "synth": _synth,
-        "uniform": lambda about: {"": _uniform(about)},
-        "folder": lambda name: {"": entries(name)},
-        "histogram": lambda name: {"": HistogramFile(_existing(folder, name, HISTOGRAM_FILE))},
-    }
-    for key, made in kinds.items():
-        if key in about:
-            if len(about) > 1:
-                raise InputError(f"{key} goes with no other key")
-            return made(about[key])
-    if not about:
-        raise InputError(f"give {', '.join(sorted(kinds))}, or the flags of an input")
-    return {"": Files(input_of(about, "input"))}
+def synth_market(
+    *, agents: int, resources: int, filled: float = 0.5, supply_share: float = 0.1, seed: int = 0
+) -> SynthMarket:
+    """A market for packing that `dpbeam synth --agents` would write with these flags."""
+    return SynthMarket(locals())
 
 
-def _existing(folder: str, name: Any, file: str) -> str:
-    """The file of a dataset in the folder of datasets.
+def uniform(
+    *, users: int, items: int, items_per_user: int, common_items: int = 0, seed: int = 0
+) -> UniformPairs:
+    """Users who hold `items_per_user` of the items each, drawn at random, and `common_items` more that all hold.
 
     Raises:
-      AbsentError: there is none.
+      InputError: a number is too small, or there are too few items.
     """
-    path = os.path.join(folder, str(name), file)
-    if not os.path.exists(path):
-        raise AbsentError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
-    return path
-
-
-def _synth(about: Any) -> dict[str, Source]:
-    market = isinstance(about, dict) and ("agents" in about or "resources" in about)
-    known, needed = (_MARKET, ("agents", "resources")) if market else (_PAIRS, ("users", "items"))
-    grid = _settings("synth", about, known, needed)
-    sources: dict[str, Source] = {}
-    for values in itertools.product(*grid.values()):
-        settings = dict(zip(grid, values))
-        swept = [f" {name}={settings[name]}" for name in grid if isinstance(about[name], list)]
-        pairs = {"mean_items_per_user": 10.0, **settings}
-        sources["".join(swept)] = SynthMarket(settings) if market else SynthPairs(pairs)
-    return sources
-
-
-def _uniform(about: Any) -> UniformPairs:
-    grid = _settings("uniform", about, _UNIFORM, ("users", "items", "items_per_user"))
-    if swept := [name for name, values in grid.items() if isinstance(about[name], list)]:
-        raise InputError(f"uniform.{swept[0]}: takes no list")
-    settings = {"common_items": 0, "seed": 0, **{name: values[0] for name, values in grid.items()}}
+    settings = locals()
     for name, value in settings.items():
         least = int(name not in ("common_items", "seed"))
         if value < least:
-            raise InputError(f"uniform.{name}: must be at least {least}, got {value}")
-    if settings["items_per_user"] > settings["items"]:
-        raise InputError(
-            f"uniform.items_per_user: there are {settings['items']} items, got {settings['items_per_user']}"
-        )
+            raise InputError(f"uniform: {name} must be at least {least}, got {value}")
+    if items_per_user > items:
+        raise InputError(f"uniform: there are {items} items, and items_per_user is {items_per_user}")
     return UniformPairs(settings)
 
 
-def _settings(key: str, about: Any, known: Mapping[str, type], needed: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of every setting of a generator.
+def files(**flags: Any) -> Files:
+    """Files of pairs, by the input flags of `dpbeam select`: `input=["a.csv"], user_column="u", item_column="i"`.
 
     Raises:
-      InputError: a setting is unknown, missing or of another type.
+      InputError: naming the flag.
     """
-    if not isinstance(about, dict):
-        raise InputError(f"{key} maps settings to values")
-    grid: dict[str, list[Any]] = {}
-    for name, value in about.items():
-        if name not in known:
-            raise InputError(f"{key}: unknown key {name!r}; one of {', '.join(known)}")
-        grid[name] = value if isinstance(value, list) else [value]
-        for one in grid[name]:
-            if isinstance(one, bool) or not isinstance(one, int | known[name]):
-                kind = "a number" if known[name] is float else "an integer"
-                raise InputError(f"{key}.{name}: must be {kind}, got {one!r}")
-    for name in needed:
-        if name not in about:
-            raise InputError(f"{key}: {name} is missing")
-    return grid
+    from dpbeam.cli.flags import FlagParser
+    from dpbeam.cli.settings import input_spec
+    from dpbeam.jobs.options import InputOptions
+
+    parser = FlagParser("evaluate", "", InputOptions, beam=False)
+    return Files(input_spec(parser.parse_values("input", flags)))
+
+
+@dataclass(frozen=True)
+class Named:
+    """A dataset of the folder of datasets: a folder of its own, with this file."""
+
+    name: str
+    file: str
+    kind: Callable[[str], Source]
+
+    def at(self, folder: str) -> Source:
+        """The dataset below a folder.
+
+        Raises:
+          AbsentError: it is not there.
+        """
+        path = os.path.join(folder, self.name, self.file)
+        if not os.path.exists(path):
+            raise AbsentError(f"there is no '{path}'; DPBEAM_DATA or --data names the folder of datasets")
+        return self.kind(path)
+
+
+def folder(name: str) -> Named:
+    """`NAME/entries.parquet`, columns `user` and `item`."""
+    columns = {"user_column": "user", "item_column": "item"}
+    return Named(name, "entries.parquet", lambda path: files(input=[glob.escape(path)], **columns))
+
+
+def histogram(name: str) -> Named:
+    """`NAME/histogram.parquet`, columns `item` and `count`, for what needs no users."""
+    return Named(name, "histogram.parquet", HistogramFile)
+
+
+def each(name: str, make: Callable[..., Source], **settings: Any) -> dict[str, Source]:
+    """A dataset for every combination of the settings that are lists: `m` and `resources=[1, 5]` give `m resources=1`
+    and `m resources=5`."""
+    swept = [setting for setting, value in settings.items() if isinstance(value, list)]
+    datasets = {}
+    for values in itertools.product(*(settings[setting] for setting in swept)):
+        point = dict(zip(swept, values))
+        datasets[name + "".join(f" {n}={value}" for n, value in point.items())] = make(**settings | point)
+    return datasets

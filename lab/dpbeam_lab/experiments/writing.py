@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError
 from dpbeam.io.new_files import NewFile, check_prefix
+from dpbeam_lab.experiments.define import Experiment
 from dpbeam_lab.experiments.markdown import report
 from dpbeam_lab.experiments.results import rows_of, to_table
 from dpbeam_lab.experiments.running import Finished
-from dpbeam_lab.experiments.schema import Experiment
 
 FORMATS = ("svg", "png")
 

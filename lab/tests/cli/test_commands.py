@@ -14,7 +14,6 @@ from dpbeam_lab.evaluation.quality import MEANINGS
 from dpbeam_lab.experiments.markdown import _spread
 from tests.cli.test_constants import check_help
 from tests.cli.test_flags import refused
-from tests.io.test_yaml_files import LAUGHS
 from tests.jobs.test_exit_codes import check_ends
 from tests.support.commands import run
 
@@ -47,14 +46,6 @@ class TestEvery:
 )
 def test_budgets(argv, epsilon, delta, message, capsys):
     assert refused(capsys, *argv, f"--epsilon={epsilon}", f"--delta={delta}").startswith(f"--{message}")
-
-
-@pytest.mark.parametrize("content", [LAUGHS, "a: 010\n"])
-def test_an_experiment_is_read_as_every_file(content, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.yaml").write_text(content)
-    said = refused(capsys, "evaluate", "run", "--output=out", "x.yaml")
-    assert "x.yaml:" in said and ("aliases" in said or "another number" in said)
 
 
 class TestSynth:

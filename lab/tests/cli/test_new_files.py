@@ -9,6 +9,7 @@ from dpbeam.cli import main
 from dpbeam.jobs.options import WRITTEN, WRITTEN_PREFIX
 from dpbeam_lab.cli import evaluate_run
 from dpbeam_lab.commands import COMMANDS
+from lab.tests.experiment_files import experiment
 from tests.cli.test_new_files import (  # fixtures too
     BUDGET,
     check_file,
@@ -28,20 +29,15 @@ PARSERS = {
 GOOD = {
     "tune": ["--users=100", "--mean_items_per_user=3", "--repetitions=1", "--method=basic", *BUDGET],
     "synth": ["--users=5", "--items=5"],
-    "evaluate run": ["experiment.yaml"],
+    "evaluate run": ["experiment.py"],
 }
-EXPERIMENT = """\
-datasets: {small: {synth: {users: 20, items: 5}}}
-budgets: {epsilon: 1, delta: 1e-5}
-methods: [{method: basic}]
-"""
 #: How names of files of a prefix end.
 ENDS = {"synth": ("-00000-of-00001.parquet",), "evaluate run": (".parquet", ".md", ".cells.jsonl")}
 
 
 @pytest.fixture(autouse=True)
-def experiment(place):  # noqa: F811
-    (place / "experiment.yaml").write_text(EXPERIMENT)
+def written(place):  # noqa: F811
+    (place / "experiment.py").write_text(experiment(datasets="{'small': synth(users=20, items=5)}"))
 
 
 @pytest.mark.parametrize("command", PARSERS)
@@ -75,6 +71,6 @@ def test_a_market_leaves_foreign_supplies(capsys):
 
 def test_a_foreign_journal_without_line_end_stays(capsys):
     Path("e.cells.jsonl").write_text("mine")
-    assert main(["evaluate", "run", "experiment.yaml", "--output=e"]) == 2
+    assert main(["evaluate", "run", "experiment.py", "--output=e"]) == 2
     assert "does not hold cells of an experiment" in capsys.readouterr().err
     assert Path("e.cells.jsonl").read_text() == "mine"

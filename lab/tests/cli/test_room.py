@@ -1,11 +1,10 @@
 """What cannot be held or never ends is refused at once."""
 
-import json
-
 import pytest
 
 from dpbeam import room
 from dpbeam.cli import main
+from lab.tests.experiment_files import experiment
 from tests.cli.test_no_end_no_row import BUDGET
 
 
@@ -51,22 +50,16 @@ def test_of_commands(argv, message, place, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "dataset",
+    "dataset, kind",
     [
-        {"synth": {"users": 10**12, "items": 5}},
-        {"uniform": {"users": 10**12, "items": 50, "items_per_user": 5}},
-        {"synth": {"agents": 10**12, "resources": 5}},
+        ("synth(users=10**12, items=5)", "select"),
+        ("uniform(users=10**12, items=50, items_per_user=5)", "select"),
+        ("synth_market(agents=10**12, resources=5)", "pack"),
     ],
 )
 @pytest.mark.parametrize("more", [["--dry_run"], ["--output=e"]])
-def test_of_experiments(dataset, more, place, capsys):
-    run = "pack" if "agents" in json.dumps(dataset) else "select"
-    about = {
-        "datasets": {"big": dataset},
-        "budgets": {"epsilon": 1, "delta": 1e-5},
-        "methods": [{"run": run}],
-    }
-    (place / "e.yaml").write_text(json.dumps(about))
-    assert main(["evaluate", "run", "e.yaml", *more]) == 2
-    assert "e.yaml: datasets.big: needs about" in capsys.readouterr().err
-    assert sorted(path.name for path in place.iterdir()) == ["e.yaml"]
+def test_of_experiments(dataset, kind, more, place, capsys):
+    (place / "e.py").write_text(experiment(datasets=f"{{'big': {dataset}}}", methods=f"[Run({kind!r})]"))
+    assert main(["evaluate", "run", "e.py", *more]) == 2
+    assert "e.py: datasets.big: needs about" in capsys.readouterr().err
+    assert [path.name for path in place.iterdir()] == ["e.py"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpbeam.errors import InputError
+from dpbeam_lab.experiments.define import Plot
 from dpbeam_lab.experiments.plots import draw
 from dpbeam_lab.experiments.results import Row
-from dpbeam_lab.experiments.schema import PlotSpec
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -29,7 +29,7 @@ ROWS = [
 ]
 
 
-def spec(**changed) -> PlotSpec:
+def spec(**changed) -> Plot:
     parts = {
         "name": "plot",
         "title": "A title",
@@ -43,7 +43,7 @@ def spec(**changed) -> PlotSpec:
         "where": {},
         "best": None,
     }
-    return PlotSpec(**{**parts, **changed})
+    return Plot(**{**parts, **changed})
 
 
 def drawn(**changed):

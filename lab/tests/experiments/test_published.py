@@ -1,19 +1,26 @@
 """The experiment files of the repository: each can be run, on whatever data a reader has."""
 
+import ast
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from dpbeam.cli import main
+from dpbeam_lab.experiments.define import NAME
+from dpbeam_lab.experiments.sources import Named
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SLOW = ("hitting_set", "topk", "epsilon")  # plans of many budgets: too long to calibrate here
-FILES = sorted(file for file in FOLDER.glob("*.yaml") if not file.stem.startswith(SLOW))
+FILES = sorted(file for file in FOLDER.glob("*.py") if not file.stem.startswith(SLOW))
+
+
+def datasets_of(file: Path) -> list:
+    return list(runpy.run_path(str(file))[NAME].datasets.values())
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +31,11 @@ def folder(tmp_path_factory):
     entries = pa.table({name: [f"{i}" for i in rng.integers(0, 40, 300)] for name in ("user", "item")})
     counts = pa.table({"item": [f"{i}" for i in range(300)], "count": np.arange(1, 301)})
     for file in FILES:
-        for about in yaml.safe_load(file.read_text())["datasets"].values():
-            for key, table in (("folder", entries), ("histogram", counts)):
-                if key in about:
-                    place = root / about[key]
-                    place.mkdir(exist_ok=True)
-                    name = "entries" if key == "folder" else key
-                    pq.write_table(table, place / f"{name}.parquet")
+        for dataset in datasets_of(file):
+            if isinstance(dataset, Named):
+                (root / dataset.name).mkdir(exist_ok=True)
+                table = counts if dataset.file.startswith("histogram") else entries
+                pq.write_table(table, root / dataset.name / dataset.file)
     return root
 
 
@@ -48,9 +53,8 @@ def test_every_file_is_an_experiment(path, folder, capsys):
     said = "".join(capsys.readouterr())
     assert "left out" not in said
     assert int(said.split(" runs")[0].split()[-1]) >= 4
-    text = path.read_text()
-    assert "/" not in "".join(str(about) for about in yaml.safe_load(text)["datasets"].values())
-    assert text.startswith("# ")
+    assert not any("/" in dataset.name for dataset in datasets_of(path) if isinstance(dataset, Named))
+    assert ast.get_docstring(ast.parse(path.read_text()))
 
 
 def test_bounds_run(folder, tmp_path):
@@ -72,9 +76,9 @@ def test_the_page_lists_every_file_and_the_documents_show_it():
         if not line.startswith("|"):
             break
         files, _, place = (cell.strip() for cell in line.strip("|").split("|"))
-        for name in re.findall(r"`(\w+)\.yaml`", files):
+        for name in re.findall(r"`(\w+)\.py`", files):
             shown[name] = re.search(r"\]\(([\w./]*)", place)[1] or "evaluate.md"
-    assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.yaml"))
+    assert sorted(shown) == sorted(file.stem for file in FOLDER.glob("*.py"))
     for name, page in shown.items():
         text = (FOLDER.parent / "docs" / "how-to" / page).read_text()
-        assert re.search(rf"experiments/{name}\.yaml|`{name}(\.yaml)?`", text), (name, page)
+        assert re.search(rf"experiments/{name}\.py|`{name}(\.py)?`", text), (name, page)

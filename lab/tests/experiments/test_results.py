@@ -2,9 +2,9 @@
 
 import pytest
 
+from dpbeam_lab.experiments.define import Table
 from dpbeam_lab.experiments.markdown import figure, table
 from dpbeam_lab.experiments.results import Row, at_best, chosen, quartiles, summary
-from dpbeam_lab.experiments.schema import TableSpec
 
 
 def row(method, d0, repetition, value, epsilon=1.0) -> Row:
@@ -28,7 +28,7 @@ ROWS = [
 ]
 
 
-def spec(**changed) -> TableSpec:
+def spec(**changed) -> Table:
     parts = {
         "title": "t",
         "rows": ("dataset",),
@@ -38,7 +38,7 @@ def spec(**changed) -> TableSpec:
         "where": {},
         "best": None,
     }
-    return TableSpec(**{**parts, **changed})
+    return Table(**{**parts, **changed})
 
 
 def test_the_first_repetition_chooses_and_is_left_out():

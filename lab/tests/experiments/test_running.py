@@ -16,26 +16,24 @@ import dpbeam
 from dpbeam.cli import main
 from dpbeam_lab.experiments.running import processes
 from dpbeam_lab.synth import write_synthetic
+from lab.tests.experiment_files import experiment
 from tests.support.examples import ROOT
 from tests.support.waiting import wait_until
 
-SMALL = """
-title: Small
-datasets:
-  zipf: {{synth: {{users: 300, items: 200, mean_items_per_user: 8, seed: 1}}}}
-budgets: {{epsilon: [1, 3], delta: 1e-4}}
-repetitions: {repetitions}
-methods:
-  - {{method: basic}}
-  - {{name: gsu2, method: gsu, rounds: 2}}
-sweep: {{max_items_per_user: [4, 20]}}
-"""
+SMALL = experiment(
+    title="'Small'",
+    datasets="{'zipf': synth(users=300, items=200, mean_items_per_user=8, seed=1)}",
+    budgets="[(epsilon, 1e-4) for epsilon in [1, 3]]",
+    repetitions="REPETITIONS",
+    methods="[Run(method='basic'), Run(name='gsu2', method='gsu', rounds=2)]",
+    sweep="{'max_items_per_user': [4, 20]}",
+)
 
 
 @pytest.fixture
 def small(tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(SMALL.format(repetitions=2))
+    path = tmp_path / "small.py"
+    path.write_text(SMALL.replace("REPETITIONS", "2"))
     return path
 
 
@@ -74,10 +72,10 @@ def test_a_histogram_has_what_is_measured_without_users(tmp_path):
     (tmp_path / "books").mkdir()
     counts = pa.table({"item": [f"{i}" for i in range(9)], "count": [1000 * i for i in range(9, 0, -1)]})
     pq.write_table(counts, tmp_path / "books" / "histogram.parquet")
-    path = tmp_path / "ranks.yaml"
+    path = tmp_path / "ranks.py"
+    methods = "[Run('top-k-known', mechanism='fast-joint', k=3)]"
     path.write_text(
-        "datasets: {books: {histogram: books}}\nbudgets: {epsilon: 1, delta: 1e-6}\n"
-        "methods: [{run: top-k-known, mechanism: fast-joint, k: 3}]\n"
+        experiment(datasets="{'books': histogram('books')}", budgets="[(1, 1e-6)]", methods=methods)
     )
     rows = run(path, tmp_path / "out", f"--data={tmp_path}", "--jobs=1").to_pylist()
     measured = {row["measure"]: row["value"] for row in rows}
@@ -95,8 +93,8 @@ def lines(prefix) -> list[bytes]:
 def whole(tmp_path_factory) -> tuple[Path, Path]:
     """A file of 5 x 8 cells, and the prefix of a run of it that nobody stopped."""
     folder = tmp_path_factory.mktemp("whole")
-    path = folder / "small.yaml"
-    path.write_text(SMALL.format(repetitions=5))
+    path = folder / "small.py"
+    path.write_text(SMALL.replace("REPETITIONS", "5"))
     run(path, folder / "out", "--jobs=1")
     return path, folder / "out"
 
@@ -156,23 +154,23 @@ def test_what_is_finished_is_not_run_again(whole, tmp_path):
     Path(f"{prefix}.cells.jsonl").write_bytes(b"".join(lines(expected)))
     run(path, prefix)
     same(prefix, expected)
-    changed = tmp_path / "changed.yaml"
+    changed = tmp_path / "changed.py"
     text = path.read_text()
     for old, new, cells in (
-        ("title: Small", "title: Large\ntables: []", 0),
-        ("name: gsu2", "name: other", 0),
+        ("title='Small'", "title='Large', tables=[]", 0),
+        ("name='gsu2'", "name='other'", 0),
         ("[4, 20]", "[20, 4]", 0),
         ("[1, 3]", "[1, 2]", 20),
-        ("rounds: 2", "rounds: 4", 20),
-        ("repetitions: 5", "repetitions: 6", 8),
-        ("repetitions: 5", "repetitions: 2", 0),
+        ("rounds=2", "rounds=4", 20),
+        ("repetitions=5", "repetitions=6", 8),
+        ("repetitions=5", "repetitions=2", 0),
     ):
         before = len(lines(prefix))
         assert old in text
         changed.write_text(text.replace(old, new))
         rows = run(changed, prefix, "--jobs=1")
         assert len(lines(prefix)) - before == cells, new
-        repetitions = 2 if new.endswith(" 2") else 6 if new.endswith("6") else 5
+        repetitions = 2 if new.endswith("=2") else 6 if new.endswith("6") else 5
         assert rows.num_rows == sum(row["measure"] == "released" for row in rows.to_pylist()) * (
             rows.num_rows // (8 * repetitions)
         )
@@ -180,11 +178,10 @@ def test_what_is_finished_is_not_run_again(whole, tmp_path):
 
 def test_other_content_of_a_file_is_other_data(tmp_path):
     (data,) = write_synthetic(str(tmp_path / "d"), users=50, items=9, mean_items_per_user=5.0, format="csv")
-    path = tmp_path / "files.yaml"
-    path.write_text(
-        f"datasets:\n  d: {{input: [{data}], user_column: user, item_column: item}}\n"
-        "budgets: {epsilon: 9, delta: 0.1}\nmethods: [{method: basic}]\nmeasures: [released, share_of_entries]\n"
-    )
+    path = tmp_path / "files.py"
+    dataset = f"{{'d': files(input=[{data!r}], user_column='user', item_column='item')}}"
+    measured = "['released', 'share_of_entries']"
+    path.write_text(experiment(datasets=dataset, budgets="[(9, 0.1)]", measures=measured))
     first = run(path, tmp_path / "out").to_pylist()
     assert len(lines(tmp_path / "out")) == 2
     os.utime(data)
@@ -207,11 +204,9 @@ def test_the_results_say_that_they_are_not_private(whole):
 
 
 def test_a_dataset_that_cannot_be_read(tmp_path, capsys):
-    path = tmp_path / "wrong.yaml"
-    path.write_text(
-        "datasets:\n  d: {input: [nowhere.csv], user_column: user, item_column: item}\n"
-        "budgets: {epsilon: 9, delta: 0.1}\nmethods: [{method: basic}]\n"
-    )
+    path = tmp_path / "wrong.py"
+    dataset = "{'d': files(input=['nowhere.csv'], user_column='user', item_column='item')}"
+    path.write_text(experiment(datasets=dataset, budgets="[(9, 0.1)]"))
     assert main(["evaluate", "run", str(path), f"--output={tmp_path}/out"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("dpbeam evaluate run: error: datasets.d: --input: ")

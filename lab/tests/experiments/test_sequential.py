@@ -19,35 +19,29 @@ from dpbeam_lab.evaluation.data import Repetition
 from dpbeam_lab.evaluation.methods import methods
 from dpbeam_lab.evaluation.oracles import greedy_update, policy_gaussian
 from dpbeam_lab.experiments.sources import SynthPairs
+from lab.tests.experiment_files import experiment
 
 SYNTH = {"users": 600, "items": 300, "mean_items_per_user": 8, "seed": 1}
-EXPERIMENT = """
-title: Oracles
-datasets:
-  zipf: {synth: {users: 600, items: 300, mean_items_per_user: 8, seed: 1}}
-  elsewhere: {folder: no-such-set}
-budgets: {epsilon: 2, delta: 1e-3}
-repetitions: 2
-methods:
-  - {method: basic}
-  - {name: policy, run: policy-gaussian, excess: 3}
-  - {name: greedy, run: greedy-update}
-  - {name: one item, run: greedy-update, single: true}
-sweep: {max_items_per_user: [3, 20]}
-tables:
-  - {rows: [dataset, max_items_per_user]}
-  - {rows: method, columns: max_items_per_user}
-plots:
-  - {name: sizes, x: max_items_per_user}
-  - {name: others, x: max_items_per_user, where: {dataset: elsewhere}}
-"""
+EXPERIMENT = experiment(
+    title="'Oracles'",
+    datasets="{'zipf': synth(users=600, items=300, mean_items_per_user=8, seed=1), 'elsewhere': folder('no-such-set')}",
+    budgets="[(2, 1e-3)]",
+    repetitions="2",
+    methods="[Run(method='basic'), Run('policy-gaussian', name='policy', excess=3), "
+    "Run('greedy-update', name='greedy'), Run('greedy-update', name='one item', single=True)]",
+    sweep="{'max_items_per_user': [3, 20]}",
+    tables="[Table('released', rows=['dataset', 'max_items_per_user']), "
+    "Table('released', rows=['method'], columns='max_items_per_user')]",
+    plots="[Plot('sizes', x='max_items_per_user'), "
+    "Plot('others', x='max_items_per_user', where={'dataset': ['elsewhere']})]",
+)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("oracles")
-    (folder / "file.yaml").write_text(EXPERIMENT)
-    assert main(["evaluate", "run", str(folder / "file.yaml"), f"--output={folder / 'out'}", "--jobs=1"]) == 0
+    (folder / "file.py").write_text(EXPERIMENT)
+    assert main(["evaluate", "run", str(folder / "file.py"), f"--output={folder / 'out'}", "--jobs=1"]) == 0
     return folder
 
 
@@ -121,7 +115,7 @@ def test_bounds_are_those_of_the_budget_and_d0(finished, indexed):
 def test_absent_data_are_left_out_and_named(finished, tmp_path, capsys):
     assert "Not at hand, and left out: elsewhere." in (finished / "out.md").read_text()
     assert sorted(path.name for path in finished.glob("*.svg")) == ["out.sizes.svg"]
-    path = tmp_path / "file.yaml"
+    path = tmp_path / "file.py"
     path.write_text(EXPERIMENT)
     assert main(["evaluate", "run", str(path), f"--data={tmp_path}", "--dry_run"]) == 0
     said = capsys.readouterr()
@@ -130,7 +124,7 @@ def test_absent_data_are_left_out_and_named(finished, tmp_path, capsys):
     quiet = [f"--data={tmp_path}", "--dry_run", "--quiet"]
     assert main(["evaluate", "run", str(path), *quiet]) == 0
     assert "left out" not in "".join(capsys.readouterr())
-    path.write_text(EXPERIMENT.replace("  zipf: {synth", "  zipf2: {folder: gone}\n  #"))
+    path.write_text(experiment(datasets="{'zipf2': folder('gone')}"))
     assert main(["evaluate", "run", str(path), f"--data={tmp_path}", "--dry_run"]) == 2
     assert "datasets.zipf2: there is no" in capsys.readouterr().err
 
@@ -138,20 +132,17 @@ def test_absent_data_are_left_out_and_named(finished, tmp_path, capsys):
 @pytest.mark.parametrize(
     "line,message",
     [
-        ("excess: -1", "excess must be a finite number that is not negative"),
-        ("excess: much", "excess must be a finite number that is not negative, got 'much'"),
-        ("max_items_per_user: 0", "max_items_per_user must be a whole number of at least 1, got 0"),
-        ("max_items_per_user: many", "max_items_per_user must be a whole number of at least 1, got 'many'"),
-        ("rounds: 3", "unknown setting 'rounds'"),
-        ("single: true", "unknown setting 'single'"),
+        ("excess=-1", "excess must be a finite number that is not negative"),
+        ("excess='much'", "excess must be a finite number that is not negative, got 'much'"),
+        ("max_items_per_user=0", "max_items_per_user must be a whole number of at least 1, got 0"),
+        ("max_items_per_user='many'", "max_items_per_user must be a whole number of at least 1, got 'many'"),
+        ("rounds=3", "unknown setting 'rounds'"),
+        ("single=True", "unknown setting 'single'"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(tmp_path, capsys, line, message):
-    path = tmp_path / "file.yaml"
-    path.write_text(
-        "datasets: {zipf: {synth: {users: 10, items: 5}}}\nbudgets: {epsilon: 1, delta: 1e-5}\n"
-        f"methods: [{{run: policy-gaussian, {line}}}]\n"
-    )
+    path = tmp_path / "file.py"
+    path.write_text(experiment(methods=f"[Run('policy-gaussian', {line})]"))
     assert main(["evaluate", "run", str(path), "--dry_run"]) == 2
     said = capsys.readouterr().err
     assert f"{path}: methods" in said and message in said

@@ -4,14 +4,9 @@ import itertools
 
 from scipy import stats
 
-from dpbeam_lab.experiments.sources import sources_of
+from dpbeam_lab.experiments.sources import uniform
 
 FALSE_ALARM = 1e-6
-
-
-def uniform(**settings):
-    (source,) = sources_of({"uniform": settings}, None, "").values()
-    return source
 
 
 def sets_of(source) -> list[tuple[str, ...]]:
