@@ -40,8 +40,8 @@ from dpbeam_lab.audit.confidence import event_excess, proportion_bounds
 from dpbeam_lab.audit.methods import study
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel
 from dpbeam_lab.audit.worst_cases import worst_cases
-from dpbeam_lab.cli.typed import words_of
 from dpbeam_lab.tables import markdown_table
+from dpbeam_lab.typed import words_of
 
 Rows = list[tuple[str, str]]
 Main = Callable[[list[str]], int]

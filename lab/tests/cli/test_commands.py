@@ -1,6 +1,7 @@
 """The commands that the lab adds: evaluate and synth, and what they have in common with all others."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from dpbeam_lab.experiments.markdown import _spread
 from tests.cli.test_constants import check_help
 from tests.cli.test_flags import refused
 from tests.jobs.test_exit_codes import check_ends
-from tests.support.commands import run
+from tests.support.commands import COLUMNS, run
 
 BUDGET = ["--epsilon=1", "--delta=1e-5"]
 
@@ -46,6 +47,13 @@ class TestEvery:
 )
 def test_budgets(argv, epsilon, delta, message, capsys):
     assert refused(capsys, *argv, f"--epsilon={epsilon}", f"--delta={delta}").startswith(f"--{message}")
+
+
+def test_a_name_that_is_no_utf_8(place, capsys):
+    name = os.fsdecode(b"caf\xe9.csv")
+    (place / name).write_text("user,item\nu,i\n")
+    said = refused(capsys, "tune", *COLUMNS, *BUDGET, f"--input={name}")
+    assert said == "--input: 'caf\\xe9.csv' is not valid UTF-8; rename it"
 
 
 class TestSynth:

@@ -5,7 +5,8 @@ import pytest
 from dpbeam import room
 from dpbeam.cli import main
 from lab.tests.experiment_files import experiment
-from tests.cli.test_no_end_no_row import BUDGET
+
+BUDGET = ["--epsilon=2", "--delta=1e-3"]
 
 
 def test_evaluation_of_a_ledger_that_never_ends(place, capsys):
