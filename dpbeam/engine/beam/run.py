@@ -20,7 +20,7 @@ from dpbeam.kernels.relays import Relays
 
 _loaded: dict[tuple[str, str], Program] = {}
 _KEPT = 4
-_LAYOUT = 3  # of the files in a run's folder: a run goes on with the layout that it began with
+_LAYOUT = 4  # of the files in a run's folder: a run goes on with the layout that it began with
 
 
 def bind_settings(store: RunStore, what: str, settings: object) -> None:
