@@ -561,17 +561,13 @@ ON_ENGINE = ("--runner=FnApiRunner", "--num_shards=2")
 @pytest.mark.parametrize(
     "name", ["key", "known", "series.json", "opened", "state-00000001", "new", "sub/new"]
 )
-@pytest.mark.parametrize("flag", ["--result_file", "--lineage_file"])
-def test_no_file_of_a_command_is_put_into_the_folder(place, capsys, flag, name):
+def test_no_file_of_a_command_is_put_into_the_folder(place, capsys, name):
     main(["series", *OPEN])
     assert run(1) == 0
     os.symlink("f", "link")
     before = files_of("f")
-    common = ["--folder=f", f"{flag}=link/{name}", "--overwrite", "--input=n2.csv", *COLUMNS]
-    for night in (
-        "2026-11-02",
-        "2026-11-09",
-    ):  # one that may be made, and one whose refusal the file would tell
+    common = ["--folder=f", f"--result_file=link/{name}", "--overwrite", "--input=n2.csv", *COLUMNS]
+    for night in ("2026-11-02", "2026-11-09"):  # the second is none of the window: the file would say so
         said = refused(capsys, "run", f"--night={night}", *common)
         assert night == "2026-11-09" or said.endswith("the private folder of a series; name another place")
         assert files_of("f") == before and not Path("f/sub").exists()
