@@ -24,11 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SELECTORS = Path(registry.__file__).parent  # installed, or beside the tests
 # A place may name one method, or two to compare them; three names within a few lines are a list.
 _WITHIN = 300
-_OWN = (Path("dpbeam/selectors"), Path("tests/selectors"))
+_OWN = (
+    *(Path("dpbeam/selectors"), Path("tests/selectors")),
+    *(Path("lab/dpbeam_lab/audit/methods"), Path("lab/tests/selectors"), Path("lab/experiments")),
+)
 _EXPECTED = (
     Path("tests/selection"),
     Path("tests/counts"),
     Path("tests/review"),
+    Path("lab/tests/audit/test_floor.py"),
     Path("lab/tests/evaluation/test_methods.py"),
     Path("lab/tests/evaluation/test_tuning.py"),
 )  # settings and numbers expected of single methods: no new one need be added
@@ -43,10 +47,11 @@ def named_together(text: str, names: list[str]) -> set[str]:
 
 
 def test_no_list_of_methods_elsewhere():
-    """Product, scripts and tests walk the registry; only a selector's own folder names its methods."""
+    """Product, lab, scripts and tests walk the registry; only a selector's own folder, what the lab plants in it, and
+    experiments name its methods."""
     names = list(selectors())
     offenders = {}
-    for folder in ("dpbeam", "pipelines", "scripts", "tests"):
+    for folder in ("dpbeam", "lab", "pipelines", "scripts", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
             own = any(path.relative_to(ROOT).is_relative_to(place) for place in (*_OWN, *_EXPECTED))
             if own or not path.is_file() or path.suffix not in (".py", ""):
