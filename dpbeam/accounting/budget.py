@@ -6,13 +6,19 @@ are rounded down so that their exact sum, in rational arithmetic, never exceeds 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, ParamSpec, TypeVar
 
+from dpbeam.accounting.arguments import number, numbers
 from dpbeam.errors import InputError, constant, param
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _SHARE_TOLERANCE = 1e-9
 #: Above it one run in ten may tell everything of somebody; below it what exact draws leave out, 2^-130 each
 #: (docs/explanation/noise.md), would no longer be far less.
@@ -25,15 +31,9 @@ LARGE_DELTA = 1e-4
 SMALLEST_SHARE = 1e-9
 
 
-def _number(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{name} must be a number, got {type(value).__name__}")
-    return float(value)
-
-
 def _checked_shares(shares: Sequence[float]) -> list[float]:
     """Shares as floats, scaled back to a sum of 1 where rounding took them above it."""
-    shares = [_number(share, constant("budget_split")) for share in shares]
+    shares = [float(share) for share in numbers("budget_split", shares, constant)]
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
         raise InputError(f"{constant('budget_split')} needs positive shares such as 0.1,0.9, got {shares}")
     total = math.fsum(shares)
@@ -76,6 +76,7 @@ def check_share(name: str, share: float, named: Callable[[str], str] = param) ->
     Raises:
       InputError: naming the flag.
     """
+    share = number(name, share, named)
     if not 0 < share < 1:
         raise InputError(f"{named(name)} must lie strictly between 0 and 1, got {share}")
     if not SMALLEST_SHARE <= share <= 1 - SMALLEST_SHARE:
@@ -107,6 +108,41 @@ def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
     return lines
 
 
+@contextlib.contextmanager
+def computable(epsilon: float, delta: float) -> Iterator[None]:
+    """Calibration may leave the range of floating point at budgets that mean nothing, as epsilon 1e-300.
+
+    Raises:
+      InputError: it has.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
+            raise
+        budget = f"{param('epsilon')}={epsilon:g} and {param('delta')}={delta:g}"
+        raise InputError(
+            f"{budget} cannot be calibrated: no noise of that size can be computed with"
+        ) from None
+
+
+_OUT_OF_RANGE = ("math domain error", "math range error")
+
+
+def calibrates(plan: Callable[P, T]) -> Callable[P, T]:
+    """A function whose first argument is a config with a budget, within `computable`."""
+
+    @functools.wraps(plan)
+    def guarded(*arguments: P.args, **more: P.kwargs) -> T:
+        config: Any = arguments[0]
+        with computable(config.epsilon, config.delta):
+            return plan(*arguments, **more)
+
+    return guarded
+
+
 @dataclass(frozen=True)
 class Budget:
     """(epsilon, delta) of a whole job.
@@ -118,8 +154,8 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        epsilon = _number(self.epsilon, param("epsilon"))
-        delta = _number(self.delta, param("delta"))
+        epsilon = number("epsilon", self.epsilon)
+        delta = number("delta", self.delta)
         if not (math.isfinite(epsilon) and epsilon > 0):
             raise InputError(f"{param('epsilon')} must be a finite number above 0, got {epsilon}")
         if not 0 < delta < 1:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbeam.accounting.accountant import sigma_beside
-from dpbeam.accounting.budget import Budget
+from dpbeam.accounting.arguments import check_fields
+from dpbeam.accounting.budget import Budget, calibrates
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
@@ -37,6 +38,7 @@ class CountConfig:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class CountPlan:
         return {COUNT_DEVIATION: self.noises.sigma}
 
 
+@calibrates
 def plan_count(config: CountConfig) -> CountPlan:
     """Check and calibrate; needs no data.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dpbeam.accounting.arguments import instance
 from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform
+from dpbeam.selection.transforms import ProgramTransform, check_run, listed
 
 
 class CountItems(ProgramTransform):
@@ -46,10 +47,11 @@ class CountItems(ProgramTransform):
         item_bytes: float | None = None,
         complete: bool = False,
     ):
-        plan = plan_count(config)
+        plan = plan_count(instance("config", config, CountConfig))
+        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         super().__init__(
             plan,
-            plan.program(public_domain(*domain)),
+            plan.program(public_domain(*listed("domain", domain))),
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,

@@ -12,7 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account
-from dpbeam.accounting.budget import Budget, check_share
+from dpbeam.accounting.arguments import check_fields, instance
+from dpbeam.accounting.budget import Budget, calibrates, check_share
 from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, check_choices
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.errors import InputError, param
@@ -55,6 +56,10 @@ class HittingSetConfig:
     selector_share: float | None = None
     public_domain: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        instance("selection", self.selection, SelectionConfig, optional=True)
+
 
 @dataclass(frozen=True)
 class HittingSetPlan:
@@ -94,6 +99,7 @@ def default_share(k: int, epsilon: float) -> float:
     return round(min(_MOST_SHARE, max(_LEAST_SHARE, share)), 2)
 
 
+@calibrates
 def plan_hitting_set(config: HittingSetConfig) -> HittingSetPlan:
     """Check and calibrate; needs no data.
 
@@ -200,9 +206,8 @@ def _composed(
 
 def _resolved(config: HittingSetConfig) -> HittingSetConfig:
     Budget(config.epsilon, config.delta)
-    if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
+    if not 1 <= config.k <= MAX_K:
         raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
-    config = replace(config, k=int(config.k))
     if config.public_domain:
         if config.selection is not None or config.selector_share is not None:
             raise InputError(

@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
+from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform
+from dpbeam.selection.transforms import ProgramTransform, check_run, listed
 
 #: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
 TRIPS_IN_ONE_JOB = 128
@@ -56,11 +57,14 @@ class HittingSet(ProgramTransform):
         item_bytes: float | None = None,
         complete: bool = False,
     ):
-        plan = plan_hitting_set(config)
+        plan = plan_hitting_set(instance("config", config, HittingSetConfig))
+        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
         super().__init__(
             plan,
-            HittingSetProgram(plan, None if domain is None else public_domain(*domain), gather=gather),
+            HittingSetProgram(
+                plan, None if domain is None else public_domain(*listed("domain", domain)), gather=gather
+            ),
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,

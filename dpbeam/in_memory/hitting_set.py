@@ -61,7 +61,9 @@ def hitting_set(
     with naming_arguments():
         selection = None
         if domain is None:
-            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **own)
+            selection = SelectionConfig(
+                epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own
+            )
         elif selector is not None or any(value is not None for value in own.values()):
             raise InputError("domain leaves no selection: drop selector and its settings")
         config = HittingSetConfig(epsilon, delta, k, selection, selector_share, domain is not None)

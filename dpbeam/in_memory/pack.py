@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.accounting import arguments
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam.in_memory.frames import frame_columns
-from dpbeam.in_memory.select import run_key, warn_of_budget
+from dpbeam.in_memory.select import run_key, several_names, warn_of_budget
 from dpbeam.kernels.canonical import STRING, Kinds, decode, encode, plain
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.batches import (
@@ -105,8 +106,8 @@ def pack(
     key = run_key(insecure_test_key)
     with naming_arguments():
         resources = resources_of(supplies)
-    agents, values, demands, columns = _columns(data, agent, value, demand, [r.name for r in resources])
     with naming_arguments():
+        agents, values, demands, columns = _columns(data, agent, value, demand, [r.name for r in resources])
         config = PackingConfig(epsilon, delta, **settings)
         plan = _plan(config, resources, num_agents, len(agents), max_value)
     warn_of_budget(epsilon, delta, users=plan.market.num_agents)
@@ -170,10 +171,11 @@ def _columns(
     data: Any, agent: str, value: str, demand: str | Sequence[str] | None, names: Sequence[str]
 ) -> tuple[Any, np.ndarray, np.ndarray, list[str]]:
     """Agents, values, demands of (n, m), and the names of the demand columns, in the order of the resources."""
-    if demand is None:
-        demand = list(names)
+    for argument, name in (("agent", agent), ("value", value)):
+        arguments.text(argument, name)
+    demand = list(names) if demand is None else demand
     listed = isinstance(demand, str) and [demand] != list(names)
-    columns = [demand] if isinstance(demand, str) else list(demand)
+    columns = list(several_names("demand", demand))
     if not listed:
         if sorted(columns) != sorted(names):
             raise InputError(

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpbeam.accounting import arguments
 from dpbeam.accounting.budget import doubts
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
@@ -182,7 +183,8 @@ def select(
         )
         plan = make_plan(config)
     warn_of_budget(epsilon, delta, plan.config.doubts())
-    earlier = (known,) if isinstance(known, Selection) else tuple(known)
+    with naming_arguments():
+        earlier = tuple(arguments.instance("known", result, Selection) for result in _listed_results(known))
     numbers = _numbers(plan.config)
     added = dict.fromkeys(numbers, "noisy_counts" if plan.config.noisy_counts else "noisy_weights")
     if earlier:
@@ -264,6 +266,11 @@ def released_by(program: Program, pairs: InputPairs, key: RunKey) -> tuple[Relea
     return Released(pa.concat_arrays(items), np.concatenate(numbers)), broadcast
 
 
+def _listed_results(known: Selection | Sequence[Selection]) -> Sequence[Selection]:
+    """Results of earlier calls, one or several. Raises InputError."""
+    return (known,) if isinstance(known, Selection) else arguments.instance("known", known, Sequence)
+
+
 def warn_of_budget(epsilon: float, delta: float, more: Iterable[str] = (), users: int | None = None) -> None:
     """Say what a budget is worth where it is worth little, and what `more` there is, as the command does."""
     for doubt in (*doubts(epsilon, delta, users), *more):
@@ -274,6 +281,8 @@ def run_key(text: str | None) -> RunKey:
     """A fresh key, or a fixed one of tests, as the command derives it."""
     if text is None:
         return RunKey.fresh()
+    with naming_arguments():
+        text = arguments.text("insecure_test_key", text)
     if not text:
         raise InputError("insecure_test_key is empty")
     warnings.warn(
@@ -347,9 +356,11 @@ def input_pairs(
     """
     if counts is not None and not isinstance(counts, MutableMapping):
         raise InputError(f"not_private_counts must be a dictionary, got {type(counts).__name__}")
-    if on_null not in ("error", "drop"):
-        raise InputError(f"on_null must be error or drop, got {on_null!r}")
-    names = (item,) if isinstance(item, str) else tuple(item)
+    with naming_arguments():
+        arguments.text("user", user)
+        if arguments.text("on_null", on_null) not in ("error", "drop"):
+            raise InputError(f"on_null must be error or drop, got {on_null!r}")
+    names = several_names("item", item)
     check_names(names, added or {})
     declared = declared_types(item_type, names)
     users, *items = _columns(data, user, names)
@@ -377,6 +388,13 @@ def _numbers(config: SelectionConfig) -> tuple[str, ...]:
     return (WEIGHT,) if config.noisy_weights else ()
 
 
+def several_names(argument: str, value: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or several. Raises InputError naming the argument."""
+    with naming_arguments():
+        names = (value,) if isinstance(value, str) else tuple(arguments.instance(argument, value, Sequence))
+        return tuple(arguments.text(argument, name) for name in names)
+
+
 def check_names(names: tuple[str, ...], added: Mapping[str, str]) -> None:
     """Refuse names of item columns that do not differ, or that the result needs. Raises InputError."""
     if not names or len(set(names)) < len(names):
@@ -390,7 +408,7 @@ def declared_types(item_type: str | Sequence[str] | None, names: tuple[str, ...]
     """The type that the caller declares for each item column, if any; one stands for all. Raises InputError."""
     if item_type is None:
         return (None,) * len(names)
-    declared = (item_type,) if isinstance(item_type, str) else tuple(item_type)
+    declared = several_names("item_type", item_type)
     if len(declared) == 1:
         declared *= len(names)
     if len(declared) != len(names):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting import arguments
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.in_process import Released
@@ -25,6 +26,7 @@ from dpbeam.in_memory.select import (
     listed_items,
     released_table,
     run_key,
+    several_names,
     warn_of_budget,
 )
 from dpbeam.kernels import canonical
@@ -92,8 +94,13 @@ class Series:
         insecure_test_key: str | None = None,
     ):
         key = run_key(insecure_test_key)
-        names = (item,) if isinstance(item, str) else tuple(item)
+        names = several_names("item", item)
         with naming_arguments():
+            arguments.text("user", user)
+            if not isinstance(folder, Folder | None):
+                arguments.file_path("folder", folder)
+            arguments.truth("noisy_counts", noisy_counts)
+            arguments.truth("encrypt_intermediates", encrypt_intermediates)
             config = SeriesConfig(
                 epsilon,
                 delta,

@@ -108,7 +108,9 @@ def top_k(
             epsilon, delta, k, public_domain=domain is not None, noisy_counts=noisy_counts, **choice
         )
         if config.selects:
-            selection = SelectionConfig(epsilon, delta, selector or DEFAULT_SELECTOR, **own)
+            selection = SelectionConfig(
+                epsilon, delta, DEFAULT_SELECTOR if selector is None else selector, **own
+            )
             config = TopKConfig(epsilon, delta, k, selection=selection, noisy_counts=noisy_counts, **choice)
         else:
             config = _without_selection(config, selector, own)

@@ -6,10 +6,10 @@ A budget that protects nobody is legal, so it is a warning: one line on stderr, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from dpbeam.accounting.budget import MAX_DELTA, Budget, doubts
+from dpbeam.accounting.budget import MAX_DELTA, Budget, computable, doubts
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import BudgetOptions, JobOptions
@@ -31,27 +31,9 @@ def check_budget(options: BudgetOptions, *, zero_delta: bool = False) -> None:
         raise InputError(f"--users_at_least must be at least 1, got {users}")
 
 
-@contextlib.contextmanager
-def within_arithmetic(options: BudgetOptions) -> Iterator[None]:
-    """Calibration may leave the range of floating point at budgets that mean nothing, as epsilon 1e-300.
-
-    Raises:
-      InputError: it has.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except (ArithmeticError, ValueError) as error:
-        if not isinstance(error, ArithmeticError) and str(error) not in _OUT_OF_RANGE:
-            raise
-        budget = f"--epsilon={options.epsilon:g} and --delta={options.delta:g}"
-        raise InputError(
-            f"{budget} cannot be calibrated: no noise of that size can be computed with"
-        ) from None
-
-
-_OUT_OF_RANGE = ("math domain error", "math range error")
+def within_arithmetic(options: BudgetOptions) -> contextlib.AbstractContextManager[None]:
+    """As `computable`, of the budget among the flags."""
+    return computable(options.epsilon, options.delta)
 
 
 def check_test_key(options: JobOptions) -> None:

@@ -9,12 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.budget import Budget
+from dpbeam.accounting.arguments import check_fields, instance, number, text
+from dpbeam.accounting.budget import Budget, calibrates
 from dpbeam.accounting.events import ComposedEvent, GaussianFilterEvent
 from dpbeam.accounting.gaussian import gaussian_sigma
 from dpbeam.accounting.noise import NOISE_KINDS, FilteredNoise
@@ -26,6 +28,7 @@ from dpbeam.packing.prices import price_bits
 #: The whole filter, in the unit of shares and of averaging weights.
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/explanation/noise.md, Proposition 4).
 _GRID_SLACK = 2.0**-24
+_SMALLEST = 1e-100  # of a number of a market: quotients of two stay within floating point
 _LARGEST_DRAW = NOISE_KINDS["gaussian"].largest  # deviations
 
 
@@ -42,6 +45,11 @@ class Resource:
     name: str
     supply: float
     max_demand: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("supply", "max_demand"):
+            if isinstance(getattr(self, name), Real):
+                object.__setattr__(self, name, number(name, getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class Market:
     max_value: float = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        instance("supplies", self.resources, tuple, list)
+        for resource in self.resources:
+            instance("supplies", resource, Resource)
+            text("supplies", resource.name)
         if not 1 <= self.num_agents <= MAX_AGENTS:
             raise InputError(f"{param('num_agents')} must be from 1 to {MAX_AGENTS}, got {self.num_agents}")
         if not 1 <= len(self.resources) <= MAX_RESOURCES:
@@ -126,7 +139,8 @@ class Market:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and _SMALLEST <= value <= 1 / _SMALLEST
 
 
 @dataclass(frozen=True)
@@ -162,9 +176,8 @@ class PackingConfig:
     allow_small_supply: bool = False
 
     def __post_init__(self) -> None:
-        budget = Budget(self.epsilon, self.delta)
-        object.__setattr__(self, "epsilon", budget.epsilon)
-        object.__setattr__(self, "delta", budget.delta)
+        check_fields(self)
+        Budget(self.epsilon, self.delta)
         _between("alpha", self.alpha, 0.005, 1)
         _between("failure_probability", self.failure_probability, 1e-12, 0.5)
         _between("start_share", self.start_share, 0.001, 0.9)
@@ -374,6 +387,7 @@ class PackingPlan:
         }
 
 
+@calibrates
 def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     """Calibrate; `PackingPlan.check_supply` says whether the market can be served.
 
@@ -404,6 +418,7 @@ def resources_of(supplies: Mapping[str, Any] | Sequence[Any]) -> tuple[Resource,
     Raises:
       InputError: an entry is neither.
     """
+    instance("supplies", supplies, Mapping, list, tuple)
     items = supplies.items() if isinstance(supplies, Mapping) else enumerate(supplies)
     resources = []
     for name, entry in items:

@@ -11,6 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
+from dpbeam.accounting.arguments import instance, truth
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.blocks import BuildsBlocks, TakesBatches
 from dpbeam.engine.beam.graph import RunProgram
@@ -26,7 +27,7 @@ from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.selection.transforms import check_batch_input, no_mapping, own_folder, to_batches
+from dpbeam.selection.transforms import check_batch_input, check_run, no_mapping, own_folder, to_batches
 
 # Agents times (resources + 1): a block of 32 MB, which a worker reads again for every round.
 CELLS_PER_BLOCK = 8_000_000
@@ -161,7 +162,9 @@ class Packing(beam.PTransform):
         as_batches: bool = False,
     ):
         super().__init__()
-        self.plan = make_plan(config, market)
+        self.plan = make_plan(instance("config", config, PackingConfig), instance("market", market, Market))
+        truth("as_batches", as_batches)
+        check_run(run)
         self.plan.check_supply()
         self._run, self._as_batches = run, as_batches
         self._sizes = packing_sizes(market)

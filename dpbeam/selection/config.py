@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, check_share, two_parts
 from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import Request, Selector, Settings, check_range
@@ -72,6 +73,7 @@ class SelectionConfig:
 
         Raises:
           TypeError: no method has such a setting.
+          InputError: a value is of another type.
         """
         known = all_settings()
         for name in options:
@@ -80,6 +82,7 @@ class SelectionConfig:
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"no method has a setting {name!r}{hint}")
         chosen = {name: value for name, value in options.items() if value is not None}
+        instance("settings", settings, Mapping, Settings, optional=True)
         if isinstance(settings, Settings):
             merged: Mapping[str, Any] | Settings = replace(settings, **chosen) if chosen else settings
         else:
@@ -98,6 +101,7 @@ class SelectionConfig:
             ("settings", merged),
         ):
             object.__setattr__(self, name, value)
+        check_fields(self)
 
     @property
     def selector(self) -> Selector:

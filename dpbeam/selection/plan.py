@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpbeam.accounting.accountant import account
+from dpbeam.accounting.budget import calibrates
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.release import Others
@@ -219,6 +220,7 @@ class SelectionPlan:
         return self.selector.keep_probability(self.calibration, users, degree)
 
 
+@calibrates
 def make_plan(config: SelectionConfig) -> SelectionPlan:
     """Calibrate a selection; needs no data.
 

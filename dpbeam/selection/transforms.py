@@ -16,6 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dpbeam.accounting.arguments import instance, integer, number, truth
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import Others
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
@@ -33,6 +34,7 @@ from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
 
 _ROWS_PER_BATCH = 100_000
+_MOST = 10**18  # pairs, bytes, parts
 _DOMAIN = "domain"
 _Id = str | int | bytes
 #: Elements that `SelectPartitions` and `TopKItems` take; Beam checks what it can infer when the pipeline is built.
@@ -177,6 +179,35 @@ class _ToItems(beam.DoFn):
             yield ReleasedItem(parts[0] if len(parts) == 1 else parts, weight)
 
 
+def check_run(run: Any, **sizes: Any) -> None:
+    """Hold the arguments of a run that the PTransforms share to their types.
+
+    Raises:
+      InputError: naming the argument.
+    """
+    instance("run", run, RunFolder, optional=True)
+    for name, value in sizes.items():
+        if value is None:
+            continue
+        least, held = (0, number) if name == "item_bytes" else (0 if name == "pairs" else 1, integer)
+        held(name, value)
+        if not least <= number(name, value) <= _MOST:
+            raise InputError(f"{name} must be from {least} to {_MOST:g}, got {number(name, value):g}")
+
+
+def listed(name: str, value: Any) -> tuple[pa.Array, Kinds]:
+    """A list of items as PTransforms take it.
+
+    Raises:
+      InputError: it is something else than canonical bytes and their kinds, naming the argument.
+    """
+    if isinstance(value, tuple) and len(value) == 2:
+        items, kinds = value
+        if isinstance(items, pa.Array | pa.ChunkedArray) and isinstance(kinds, Kinds):
+            return items, kinds
+    raise InputError(f"{name} must be a pair of an array of canonical bytes and their Kinds")
+
+
 class ProgramTransform(beam.PTransform):
     """The frame of a family's PTransform: blocks of whole users, and the rounds of a program upon them.
 
@@ -202,6 +233,7 @@ class ProgramTransform(beam.PTransform):
         domain: tuple[pa.Array, Kinds] | None = None,
     ):
         super().__init__()
+        truth("complete", complete)
         self.plan, self.program, self.sizes = plan, program, sizes
         self._run, self._complete, self._domain = run, complete, domain
         self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
@@ -277,8 +309,10 @@ class SelectPartitions(ProgramTransform):
         as_batches: bool = False,
         public_items: tuple[pa.Array, Kinds] | None = None,
     ):
-        plan = make_plan(config)
-        items, kinds = public_items or (None, None)
+        plan = make_plan(instance("config", config, SelectionConfig))
+        truth("as_batches", as_batches)
+        check_run(run, num_blocks=num_blocks, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+        items, kinds = (None, None) if public_items is None else listed("public_items", public_items)
         self._beside = ListedBeside(plan, items, kinds)
         sizes = choose_sizes(pairs, num_shards, item_bytes)
         if num_blocks is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from dpbeam.accounting.arguments import integer, number, numbers, text, truth
 from dpbeam.errors import InputError, constant, param
 
 if TYPE_CHECKING:
@@ -79,13 +80,23 @@ def setting(default: Any, help: str, *, kind: type | None = None, **options: Any
     return field(default=default, metadata={_META: Setting(kind or type(default), help, **options)})
 
 
+_OF_KIND = {float: number, int: integer, bool: truth, str: text, tuple: numbers}
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of one selector; subclasses add fields made by `setting`.
 
     Constants of a paper or a preset are settings too, also where no measurement recommends another value: a ledger
     states them, and `verify` calibrates from what it states.
+
+    Raises:
+      InputError: a value is of another type.
     """
+
+    def __post_init__(self) -> None:
+        for name, value in self.set_values().items():
+            object.__setattr__(self, name, _OF_KIND[self.described()[name].kind](name, value, constant))
 
     @classmethod
     def described(cls) -> dict[str, Setting]:
@@ -318,7 +329,7 @@ def check_range(
     Raises:
       InputError: naming the flag.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or (integer and int(value) != value) or not low <= value <= high:
+    value = number(name, value, named)
+    if not math.isfinite(value) or (integer and int(value) != value) or not low <= value <= high:
         kind = "an integer" if integer else "a number"
         raise InputError(f"{named(name)} must be {kind} from {low:g} to {high:g}, got {value}")

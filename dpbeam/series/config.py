@@ -10,7 +10,8 @@ from datetime import date, timedelta
 from typing import Any
 
 from dpbeam.accounting.accountant import account, sigma_beside
-from dpbeam.accounting.budget import Budget, check_share, two_parts
+from dpbeam.accounting.arguments import check_fields, instance
+from dpbeam.accounting.budget import Budget, calibrates, check_share, two_parts
 from dpbeam.accounting.events import ComposedEvent
 from dpbeam.accounting.ledger import Ledger, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
@@ -73,6 +74,8 @@ class SeriesConfig:
         return far_from_default(self.max_items_per_user, type(self).max_items_per_user, "a series")
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        instance("schedule", self.schedule, Schedule, optional=True)
         Budget(self.epsilon, self.delta)
         check_range("nights", self.nights, 1, MAX_ROUNDS, integer=True)
         check_range("max_items_per_user", self.max_items_per_user, 1, MAX_ITEMS_PER_USER, integer=True)
@@ -217,6 +220,7 @@ class SeriesPlan:
         )
 
 
+@calibrates
 def plan_series(config: SeriesConfig) -> SeriesPlan:
     """Calibrates a series; needs no data.
 

@@ -13,7 +13,8 @@ import math
 from dataclasses import dataclass, replace
 
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
-from dpbeam.accounting.budget import MAX_DELTA, Budget, check_share, split_amount
+from dpbeam.accounting.arguments import check_fields, instance
+from dpbeam.accounting.budget import MAX_DELTA, Budget, calibrates, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
@@ -68,6 +69,10 @@ class TopKConfig:
     max_items_per_user: int | None = None
     beta: float = DEFAULT_BETA
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        instance("selection", self.selection, SelectionConfig, optional=True)
+
     @property
     def selects(self) -> bool:
         """Whether there is a selection stage."""
@@ -102,6 +107,7 @@ class TopKPlan:
         return isinstance(self.mechanism, GaussRank)
 
 
+@calibrates
 def plan_topk(config: TopKConfig) -> TopKPlan:
     """Check and calibrate; needs no data.
 
@@ -256,7 +262,7 @@ def _resolved(config: TopKConfig) -> TopKConfig:
             f"{param('mechanism')} must be one of {', '.join(MECHANISMS)}, got {config.mechanism!r}"
         )
     _check_budget(config)
-    if isinstance(config.k, bool) or not 1 <= config.k <= MAX_K or config.k != int(config.k):
+    if not 1 <= config.k <= MAX_K:
         raise InputError(f"{param('k')} must be an integer from 1 to {MAX_K}, got {config.k}")
     if config.mechanism == LimitedDomain.name:
         config = _resolved_limited(config)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform
+from dpbeam.selection.transforms import ProgramTransform, check_run, listed
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import topk_program
 
@@ -50,10 +51,11 @@ class TopKItems(ProgramTransform):
         item_bytes: float | None = None,
         complete: bool = False,
     ):
-        plan = plan_topk(config)
+        plan = plan_topk(instance("config", config, TopKConfig))
+        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         super().__init__(
             plan,
-            topk_program(plan, None if domain is None else public_domain(*domain)),
+            topk_program(plan, None if domain is None else public_domain(*listed("domain", domain))),
             choose_sizes(pairs, num_shards, item_bytes),
             run=run,
             complete=complete,

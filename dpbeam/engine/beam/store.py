@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError
 
+from dpbeam.accounting.arguments import file_path, instance, truth
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
@@ -360,7 +361,9 @@ class RunFolder:
     _rows: int | None  # of the result, once it is known to be whole
 
     def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
-        key = key or RunKey.fresh()
+        truth("encrypt", encrypt)
+        file_path("temp_location", temp_location)
+        key = instance("key", key, RunKey, optional=True) or RunKey.fresh()
         key.spend()
         self._make(temp_location, owner.RUN_FOLDER, key, encrypt)
 
