@@ -110,10 +110,8 @@ def instance(name: str, value: Any, *kinds: type, optional: bool = False) -> Any
 
 
 def _shown(value: Any) -> str:
-    """A wrong value in a message: a number or a bool itself, of anything else the class."""
-    if isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
-        return f"{value}"
-    return "None" if value is None else type(value).__name__
+    """A wrong value in a message: a float itself, of anything else the class."""
+    return f"{value}" if isinstance(value, float) and math.isfinite(value) else type(value).__name__
 
 
 _CONVERT: Mapping[str, Callable[[str, Any], Any]] = {

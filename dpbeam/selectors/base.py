@@ -329,7 +329,7 @@ def check_range(
     Raises:
       InputError: naming the flag.
     """
-    value = number(name, value, named)
-    if not math.isfinite(value) or (integer and int(value) != value) or not low <= value <= high:
+    held = number(name, value, named)
+    if not math.isfinite(held) or (integer and int(held) != held) or not low <= held <= high:
         kind = "an integer" if integer else "a number"
         raise InputError(f"{named(name)} must be {kind} from {low:g} to {high:g}, got {value}")
