@@ -299,7 +299,7 @@ class InputPairs:
       names, kinds: of the item columns.
       users, items: (n,) canonical bytes.
       parameters: public settings of the input, for the ledger; privacy_unit: what one user is.
-      user_kind: of the user column; None for a column of nulls.
+      types: of the user column, None for a column of nulls, and of the item columns.
       num_rows: how many rows were handed over; row: (n,) of each pair, None where all of them make pairs.
     """
 
@@ -309,7 +309,7 @@ class InputPairs:
     items: pa.Array
     parameters: dict[str, Any]
     privacy_unit: str
-    user_kind: str | None = None
+    types: tuple[str | None, ...] = ()
     num_rows: int = 0
     row: np.ndarray | None = None
 
@@ -375,7 +375,7 @@ def input_pairs(
         pairs.items,
         parameters,
         unit,
-        canonical.kind_of(users.values.type, f"column '{user}'"),
+        tuple(canonical.type_of(c.values.type, f"column '{c.name}'") for c in (users, *items)),
         pairs.num_rows,
         pairs.row,
     )

@@ -181,8 +181,9 @@ class Series:
             _added(window.plan.counts is not None),
         )
         # Users of a column without a type and a value fit any type of other nights.
-        declared = pairs.user_kind is not None
-        kinds = Kinds(pairs.user_kind, pairs.kinds).metadata()[METADATA_KEY] if declared else b""
+        user, *held = pairs.types
+        types = [of or kind for of, kind in zip(held, pairs.kinds)]
+        kinds = b"" if user is None else Kinds.of_types(user, types).metadata()[METADATA_KEY]
         with naming_arguments():
             number = self.nights_made + 1 if night is None else window.plan.config.number_of(str(night))
             state = window.run(number, pairs.users, pairs.items, kinds)

@@ -26,13 +26,13 @@ from dpbeam.io.formats import find, formats
 from dpbeam.io.formats.base import Piece
 from dpbeam.io.paths import infer_format, local_path
 from dpbeam.io.readers import PlainUnit, WorkUnit
-from dpbeam.io.rows import Counts, Rows
+from dpbeam.io.rows import Counts, Rows, mixed_types
 from dpbeam.io.sinks import OutputColumns, WriteReleased
 from dpbeam.io.sources import InputSummary, deal_units, notes_on
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
 from dpbeam.kernels import canonical
-from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds
+from dpbeam.kernels.canonical import ID_KINDS, INT, STRING, Kinds, kind_of_type
 from dpbeam.packing.batches import (
     AGENT,
     ALLOCATION,
@@ -118,11 +118,12 @@ class AgentSpec(InputSpec):
     def fix_row(self) -> str:
         return "fix the line"
 
-    def agent_kind(self, declared: str | None) -> str:
-        """The kind of the agents, from a schema or the flag, never from a value."""
-        if self.item_types is not None:
-            return self.item_types[0]
-        return declared or STRING
+    def agent_type(self, declared: str | None) -> str:
+        """The type of the agents, from a schema or the flag, never from a value."""
+        flag = None if self.item_types is None else self.item_types[0]
+        if declared is not None and flag in (None, kind_of_type(declared)):
+            return declared
+        return flag or STRING
 
 
 def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> InputSummary:
@@ -136,22 +137,21 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
     with Spool(temp_location) as spool:
         files, again = match_distinct(spool.replace(spec.patterns, spec.format), "--agents")
         check_names(files, "--agents")
-        kinds: set[str] = set()
+        declared: tuple[str, str] | None = None  # the type of the agents, and the file that says so
         rows = 0
         for file in files:
             form.check_file(file.path, file.size)
             form.check_head(file.path)
             rows += form.count_rows(file.path, spec)
-            kind = form.look(Piece(file.path, 0, file.size), spec).user if form.declares_types else None
-            kinds.update(() if kind is None else (kind,))
-        if len(kinds) > 1:
-            raise InputError(
-                f"--agent_column: files hold agents of different types: {', '.join(sorted(kinds))}"
-            )
-    agents = spec.agent_kind(next(iter(kinds), None))
+            held = form.look(Piece(file.path, 0, file.size), spec).user if form.declares_types else None
+            if held is not None:
+                declared = declared or (held, file.path)
+                if held != declared[0]:
+                    raise mixed_types(file.path, spec.user_column or "", held, *declared)
+    agents = spec.agent_type(None if declared is None else declared[0])
     size = sum(file.size for file in files)
     return InputSummary(
-        tuple(files), size, rows, None, False, Kinds(agents, (agents,)), notes_on(again), spool=spool
+        tuple(files), size, rows, None, False, Kinds.of_types(agents, (agents,)), notes_on(again), spool=spool
     )
 
 

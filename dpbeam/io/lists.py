@@ -88,7 +88,7 @@ def list_kinds(spec: ListSpec) -> Kinds:
     form.check_file(path, sum(file.size for file in match_files([path], spec.flag)))
     form.check_head(path)
     declared = form.look(spec.piece, spec).items or (None,) * len(spec.declared_types)
-    return Kinds(None, tuple(kind or other for kind, other in zip(declared, spec.declared_types)))
+    return Kinds.of_types(None, [held or other for held, other in zip(declared, spec.declared_types)])
 
 
 def list_rows(spec: ListSpec, kinds: Kinds) -> Iterator[Rows]:

@@ -129,8 +129,8 @@ class PairMaker:
             )
 
 
-def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
-    """The kind of a column of a declared type; None for the null type, and for columns that are to hold numbers.
+def column_type(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:
+    """The type of a column as `canonical` has it; None for the null type, and for columns that are to hold numbers.
 
     Raises:
       InputError: the spec does not read such a column.
@@ -159,34 +159,33 @@ def column_kind(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -
     kind = canonical.kind_of(stored, where)
     if spec.tokenizer is not None and name in spec.item_columns and kind not in (canonical.STRING, None):
         raise InputError(f"{where} has type {stored}, but --tokenizer needs a string column")
-    return kind
+    return canonical.type_of(stored, where)
 
 
-def schema_kinds(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | None, tuple[str | None, ...]]:
-    """Kinds of the user and item columns of a declared schema; None where they are open, or there is no user column.
+def schema_types(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | None, tuple[str | None, ...]]:
+    """Types of the user and item columns of a declared schema; None where they are open, or there is no user column.
 
     Raises:
       InputError: a column is missing, occurs twice or has a type that is not read.
     """
     if any(schema.names.count(name) != 1 for name in spec.columns):
         raise spec.no_columns(path, schema.names, schema.names)
-    kinds = {name: column_kind(spec, name, schema.field(name).type, path) for name in spec.columns}
-    return kinds.get(spec.user_column), tuple(kinds[name] for name in spec.item_columns)
+    types = {name: column_type(spec, name, schema.field(name).type, path) for name in spec.columns}
+    return types.get(spec.user_column), tuple(types[name] for name in spec.item_columns)
 
 
-def check_kinds(path: str, spec: InputSpec, kinds: tuple, expected: Kinds) -> None:
-    """Refuse a file whose columns have other kinds than those of the whole input. Raises InputError."""
-    user, items = kinds
-    pairs = [(spec.user_column, user, expected.user), *zip(spec.item_columns, items, expected.item)]
-    for column, kind, wanted in pairs:
-        if kind is not None and kind != wanted:
-            raise mixed_kinds(path, column, kind, wanted)
+def check_types(path: str, spec: InputSpec, types: tuple, expected: Kinds) -> None:
+    """Refuse a file whose columns have other types than those of the whole input. Raises InputError."""
+    user, items = types
+    for column, held, wanted in zip((spec.user_column, *spec.item_columns), (user, *items), expected.types):
+        if held is not None and held != wanted:
+            raise mixed_types(path, column, held, wanted)
 
 
-def mixed_kinds(path: str, column: str, kind: str, wanted: str) -> InputError:
-    """The error for ids that mix types."""
+def mixed_types(path: str, column: str, held: str, wanted: str, other: str = "other input") -> InputError:
+    """The error for ids that mix types; `other`: a file that holds the wanted ones."""
     return InputError(
-        f"{path}: column '{column}' holds {kind} values where other input holds {wanted} values; "
+        f"{path}: column '{column}' holds {held} values where {other} holds {wanted} values; "
         "ids must have one type throughout, convert them"
     )
 

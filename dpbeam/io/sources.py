@@ -26,10 +26,10 @@ from dpbeam.io.formats.base import Piece
 from dpbeam.io.partitions import with_partitions
 from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
-from dpbeam.io.rows import Counts, mixed_kinds
+from dpbeam.io.rows import Counts, mixed_types
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.spool import Spool
-from dpbeam.kernels.canonical import INT, STRING, Kinds
+from dpbeam.kernels.canonical import INT, STRING, Kinds, kind_of_type
 from dpbeam.selection.sizes import TEXT_PER_BLOCK, items_within
 
 MIN_SPLIT_BYTES = 8 << 20
@@ -140,12 +140,13 @@ def spread(files: Sequence[T]) -> tuple[list[T], list[T]]:
 
 
 class _Looks:
-    """Opens files in the launcher and gathers the kinds of their columns."""
+    """Opens files in the launcher and gathers the types of their columns."""
 
     def __init__(self, spec: InputSpec):
         self._spec = spec
         self._format = spec.file_format
-        self._kind_of: dict[str, str] = {}
+        self._types: dict[str, tuple[str, str]] = {}  # with the file that says so
+        self._flags = dict(zip(spec.item_columns, spec.item_types or ()))
         self._values: dict[str, set[str]] = {}
         self.rows = 0
         self.bytes = 0
@@ -156,15 +157,19 @@ class _Looks:
     def settled(self) -> bool:
         spec = self._spec
         if self._format.declares_types:
-            return len(self._kind_of) == len(spec.columns)
-        return spec.user_column is None or spec.user_column in self._kind_of
+            return all(name in self._types or name in self._flags for name in spec.columns)
+        return spec.user_column is None or spec.user_column in self._types
 
     def kinds(self) -> Kinds:
         spec = self._spec
-        user = None if spec.complete_users else self._kind_of.get(spec.user_column or "", STRING)
+        user = None if spec.complete_users else self._type(spec.user_column or "")
         if self._format.declares_types:
-            return Kinds(user, tuple(self._kind_of[name] for name in spec.item_columns))
+            return Kinds.of_types(user, tuple(map(self._type, spec.item_columns)))
         return Kinds(user, spec.declared_types)
+
+    def _type(self, column: str) -> str:
+        """As the files declare it, else as the flag does."""
+        return self._types[column][0] if column in self._types else self._flags.get(column, STRING)
 
     def check(self) -> None:
         """Refuse integers that nobody has declared: a reader that skips bad rows would skip all."""
@@ -195,22 +200,21 @@ class _Looks:
 
     def _check_declared(self, path: str, items: Sequence[str | None]) -> None:
         """The type of the output is what every file declares, or the flag: never what one of them happens to hold."""
-        spec = self._spec
-        wanted = spec.item_types or (None,) * len(items)
-        for column, kind, flag in zip(spec.item_columns, items, wanted):
+        for column, held in zip(self._spec.item_columns, items):
+            flag, kind = self._flags.get(column), None if held is None else kind_of_type(held)
             if kind is None and flag is None:
                 raise InputError(
                     f"--item_type is required: {path}: column '{column}' has type null; say string, int or bytes"
                 )
-            if flag is not None:
-                if kind not in (None, flag):
-                    raise InputError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
-                self._kind_of[column] = flag
+            if flag is not None and kind not in (None, flag):
+                raise InputError(f"--item_type={flag}: {path}: column '{column}' holds {kind} values")
 
-    def _merge(self, path: str, kinds: Iterable[tuple[str | None, str | None]]) -> None:
-        for column, kind in kinds:
-            if column is not None and kind is not None and self._kind_of.setdefault(column, kind) != kind:
-                raise mixed_kinds(path, column, kind, self._kind_of[column])
+    def _merge(self, path: str, types: Iterable[tuple[str | None, str | None]]) -> None:
+        for column, held in types:
+            if column is not None and held is not None:
+                wanted, other = self._types.setdefault(column, (held, path))
+                if held != wanted:
+                    raise mixed_types(path, column, held, wanted, other)
 
 
 def plan_units(

@@ -3,6 +3,8 @@
 A value becomes bytes, and its *kind* (string, int or bytes) is a property of the whole column, carried in the
 schema metadata of every record batch. Within a kind the mapping is injective, and one job has one kind per
 column, so equality of bytes is equality of values: the string "1", the integer 1 and the byte 0x31 never meet.
+Types whose values are written as strings are told apart too, though they are of one kind: the date `2026-11-01` and the
+timestamp `2026-11-01T00:00:00` would be two ids of one person.
 
 - string: its UTF-8 bytes, valid and unnormalised; of the types below a text that is one for all who write the value:
   - date: `2026-11-01`;
@@ -24,7 +26,7 @@ import decimal
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,10 +52,26 @@ _UTF_8 = (
 
 @dataclass(frozen=True)
 class Kinds:
-    """Kinds of the user column (None where rows are users) and of each item column."""
+    """Kinds of the user column (None where rows are users) and of each item column.
+
+    Attributes:
+      written: types (`type_of`) of the user and item columns, where one of them is written as strings; else empty.
+    """
 
     user: str | None
     item: tuple[str, ...]
+    written: tuple[str | None, ...] = ()
+
+    @classmethod
+    def of_types(cls, user: str | None, items: Sequence[str]) -> Kinds:
+        """From the types of the columns."""
+        kinds = cls(None if user is None else kind_of_type(user), tuple(map(kind_of_type, items)))
+        return kinds if kinds.types == (user, *items) else replace(kinds, written=(user, *items))
+
+    @property
+    def types(self) -> tuple[str | None, ...]:
+        """Of the user column and of each item column."""
+        return self.written or (self.user, *self.item)
 
     def __post_init__(self) -> None:
         for kind in self.item + (() if self.user is None else (self.user,)):
@@ -64,8 +82,10 @@ class Kinds:
 
     def metadata(self) -> dict[bytes, bytes]:
         """Schema metadata that carries the kinds."""
-        text = json.dumps({"user": self.user, "item": list(self.item)}, separators=(",", ":"))
-        return {METADATA_KEY: text.encode()}
+        values: dict[str, Any] = {"user": self.user, "item": list(self.item)}
+        if self.written:
+            values["types"] = self.written
+        return {METADATA_KEY: json.dumps(values, separators=(",", ":")).encode()}
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Kinds:
@@ -74,7 +94,7 @@ class Kinds:
         if text is None:
             raise ValueError("the record batch does not carry kinds in its schema metadata ('dpbeam')")
         kinds = json.loads(text)
-        return cls(kinds["user"], tuple(kinds["item"]))
+        return cls(kinds["user"], tuple(kinds["item"]), tuple(kinds.get("types", ())))
 
 
 def kind_of(data_type: pa.DataType, where: str) -> str | None:
@@ -86,11 +106,25 @@ def kind_of(data_type: pa.DataType, where: str) -> str | None:
     Raises:
       InputError: for types that are no identity.
     """
+    name = type_of(data_type, where)
+    return None if name is None else kind_of_type(name)
+
+
+def kind_of_type(name: str) -> str:
+    """The kind of a type."""
+    return STRING if name in _WRITTEN else name
+
+
+def type_of(data_type: pa.DataType, where: str) -> str | None:
+    """As `kind_of`; but of a type whose values are written as strings, its own name."""
     value = data_type
     while pa.types.is_dictionary(value) or pa.types.is_run_end_encoded(value):
         value = value.value_type
-    if _is_string(value) or _as_text(value) is not None:
+    if _is_string(value):
         return STRING
+    for name, (is_of, _) in _WRITTEN.items():
+        if is_of(value):
+            return name
     if pa.types.is_integer(value):
         return INT
     if pa.types.is_binary(value) or pa.types.is_large_binary(value) or pa.types.is_binary_view(value):
@@ -201,8 +235,8 @@ def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:
         except pa.ArrowInvalid:
             raise InputError(f"{where} has integers above 2^63 - 1; convert the column to strings") from None
     if kind == STRING:
-        to_text = _as_text(array.type)
-        texts = array.cast(pa.large_string()) if to_text is None else to_text(array)
+        written = _WRITTEN.get(type_of(array.type, where) or "")
+        texts = array.cast(pa.large_string()) if written is None else written[1](array)
         return texts.cast(pa.large_binary())
     return array.cast(pa.large_binary())
 
@@ -210,19 +244,6 @@ def _encode_plain(array: pa.Array, kind: str, where: str) -> pa.Array:
 def _is_string(data_type: pa.DataType) -> bool:
     types = pa.types
     return types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type)
-
-
-def _as_text(data_type: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
-    """What writes values of a type as their one text; None for strings, and for types without one."""
-    if pa.types.is_date(data_type):
-        return lambda array: array.cast(pa.date32()).cast(pa.large_string())
-    if pa.types.is_timestamp(data_type):
-        return _timestamp_texts
-    if pa.types.is_decimal(data_type):
-        return lambda array: _each_distinct(array, decimal_text)
-    if getattr(data_type, "extension_name", "") == "arrow.uuid":
-        return lambda array: _each_distinct(array.storage, lambda value: str(uuid.UUID(bytes=value)))
-    return None
 
 
 def _timestamp_texts(array: pa.Array) -> pa.Array:
@@ -245,6 +266,22 @@ def decimal_text(value: decimal.Decimal) -> str:
     """A number without exponent and without zeros at the end."""
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+#: Types whose values are written as strings: which Arrow types they are, and what writes each value as its one text.
+_WRITTEN: dict[str, tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = {
+    "date": (pa.types.is_date, lambda array: array.cast(pa.date32()).cast(pa.large_string())),
+    "timestamp": (lambda of: pa.types.is_timestamp(of) and of.tz is None, _timestamp_texts),
+    "timestamp with a time zone": (
+        lambda of: pa.types.is_timestamp(of) and of.tz is not None,
+        _timestamp_texts,
+    ),
+    "decimal": (pa.types.is_decimal, lambda array: _each_distinct(array, decimal_text)),
+    "UUID": (
+        lambda of: getattr(of, "extension_name", "") == "arrow.uuid",
+        lambda array: _each_distinct(array.storage, lambda value: str(uuid.UUID(bytes=value))),
+    ),
+}
 
 
 def encode_int64(array: pa.Array) -> pa.Array:

@@ -166,7 +166,8 @@ def one_kind(kinds: Iterable[bytes]) -> bytes:
     distinct = set(kinds)
     if len(distinct) > 1:
         raise InputError(
-            "user or item ids mix types (strings, integers, bytes) across the input; convert them to one type"
+            "user or item ids mix types (strings, integers, bytes, dates, timestamps, decimals, UUIDs) across the "
+            "input; convert them to one type"
         )
     return distinct.pop() if distinct else b""
 

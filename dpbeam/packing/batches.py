@@ -19,6 +19,7 @@ from dpbeam.kernels.canonical import (
     invalid_utf8,
     is_list,
     plain,
+    type_of,
 )
 from dpbeam.kernels.columns import Columns
 from dpbeam.packing.config import Market
@@ -55,7 +56,8 @@ def canonical_agents(batch: pa.RecordBatch, market: Market) -> pa.RecordBatch:
     demands = list_matrix(batch.column(DEMANDS), market.size, DEMANDS)
     values = floats(batch.column(VALUE), VALUE)
     check_numbers(values, demands, market, VALUE, [DEMANDS] * market.size)
-    kinds = Kinds(kind or STRING, (kind or STRING,))
+    held = type_of(batch.column(AGENT).type, f"column '{AGENT}'") or STRING
+    kinds = Kinds.of_types(held, (held,))
     return agent_batch(agents, values, demands, kinds.metadata())
 
 

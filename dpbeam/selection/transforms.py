@@ -26,7 +26,7 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trips import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
-from dpbeam.kernels.canonical import METADATA_KEY, Kinds, decode, encode, from_values, plain
+from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, decode, encode, from_values, plain, type_of
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
@@ -126,18 +126,19 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if (batch.schema.metadata or {}).get(METADATA_KEY):
         return batch
-    columns, kinds = [], []
+    columns, types = [], []
     for name in ("user", "item"):
         if name not in batch.schema.names:
             raise InputError(f"record batches need columns 'user' and 'item', got {batch.schema.names}")
-        column, kind = encode(batch.column(name), f"column '{name}'")
+        where = f"column '{name}'"
+        column, _ = encode(batch.column(name), where)
         if column.null_count:
             raise InputError(f"column '{name}' holds a null; filter nulls before SelectPartitions")
         columns.append(plain(column) if name == "user" else column)
-        kinds.append(kind or "string")
+        types.append(type_of(batch.column(name).type, where) or STRING)
     schema = pa.schema(
         [("user", columns[0].type), ("item", columns[1].type)],
-        metadata=Kinds(kinds[0], (kinds[1],)).metadata(),
+        metadata=Kinds.of_types(types[0], types[1:]).metadata(),
     )
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

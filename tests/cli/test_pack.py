@@ -255,6 +255,20 @@ def test_json_integers_that_no_double_holds_are_rounded(folder, capsys, wants):
     assert pack(folder, *more, "--max_value=1e17", agents="a.jsonl") == 0
 
 
+def test_agents_of_two_types(folder, capsys):
+    """A date and a timestamp of one day would be two agents."""
+    days = pa.array(range(3), pa.date32())
+    demands = {name: [0.0] * 3 for name in ("value", "beds", "nurses", "hours")}
+    for name, agents in (("a", days), ("b", days.cast(pa.timestamp("ms")))):
+        pq.write_table(pa.table({"agent": agents, **demands}), folder / f"day-{name}.parquet")
+    first, second = (folder / f"day-{name}.parquet" for name in "ab")
+    assert refused(capsys, folder, agents="day-*.parquet") == (
+        f"{second}: column 'agent' holds timestamp values where {first} holds date values; ids must have one type "
+        "throughout, convert them"
+    )
+    assert pack(folder, "--agent_type=string", agents="day-a.parquet") == 0
+
+
 @pytest.mark.parametrize("form", ["csv", "tsv"])
 @pytest.mark.parametrize(
     ("cells", "more", "message"),

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -715,6 +716,23 @@ def test_nights_on_an_engine_give_the_same_bytes(place, capsys, monkeypatch, mor
         assert "was made from other pairs" in capsys.readouterr().err
     assert files_of("f") == held and files_of("out") == ours
     assert not any(name.startswith("work-") for name in os.listdir("f"))
+
+
+@pytest.mark.parametrize("first, then", [((), ON_ENGINE), (ON_ENGINE, ())])
+def test_dates_are_no_timestamps_on_any_night(place, capsys, first, then):
+    """In one process, on an engine and in Python alike: as strings they would be two ids of one person."""
+    days = pa.array(range(99), pa.date32())
+    for name, users in (("days", days), ("moments", days.cast(pa.timestamp("ms")))):
+        pq.write_table(pa.table({"user": users, "item": ["a"] * 99}), f"{name}.parquet")
+    main(["series", *OPEN])
+    assert run(1, *first, files="days.parquet") == 0
+    again = ["run", "--folder=f", "--night=2026-11-02", *COLUMNS, "--input=moments.parquet", "--quiet", *then]
+    assert "other types than on earlier nights" in refused(capsys, *again)
+    assert run(2, *then, files="days.parquet") == 0
+    in_python = dpbeam.Series(epsilon=1, delta=1e-6, nights=1)
+    in_python.run(pq.read_table("days.parquet"))
+    states = [SeriesWindow.load("f").made.state, in_python._window.made.state]
+    assert len({state.kinds for state in states}) == 1
 
 
 def test_what_an_engine_cannot_make_is_refused(place, capsys):

@@ -6,9 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from base64 import b64encode
 from collections import Counter
+from datetime import datetime, timezone
+from decimal import Decimal
+from itertools import permutations
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -372,17 +377,114 @@ def test_kinds_that_differ_between_files(tmp_path, read):
     second = parquet(tmp_path, "b.parquet", user=["u"], item=[1])
     spec = pairs_spec(f"{tmp_path}/*", format="parquet")
     message = (
-        f"{second}: column 'item' holds int values where other input holds string values; "
+        f"{second}: column 'item' holds int values where {{}} holds string values; "
         "ids must have one type throughout, convert them"
     )
     with pytest.raises(InputError) as error:
         read(spec)
-    assert str(error.value) == message
+    assert str(error.value) == message.format(f"{tmp_path}/a.parquet")
     # A worker refuses too, should the launcher not have looked at that file.
     with pytest.raises(InputError) as error:
         unit = WorkUnit((Piece(second, 0, 1 << 30),))
         list(read_scattered(unit, spec, Kinds("string", ("string",)), Counts()))
-    assert str(error.value) == message
+    assert str(error.value) == message.format("other input")
+
+
+TIME = datetime(2026, 11, 1)
+WHO = uuid.UUID(int=0xABC)
+#: Columns that may name one person, as text the same or not.
+DAY = ("date", pa.array([TIME], pa.date32()))
+MOMENT = ("timestamp", pa.array([TIME], pa.timestamp("us")))
+ZONED = ("timestamp with a time zone", pa.array([TIME], pa.timestamp("ms", "Europe/Berlin")))
+AMOUNT = ("decimal", pa.array([Decimal("12.50")], pa.decimal128(9, 2)))
+PADDED = ("string", pa.array(["12.50"]))
+DAY_TEXT = ("string", pa.array(["2026-11-01"], pa.large_string()))
+UPPER = ("string", pa.array([str(WHO).upper()]).dictionary_encode())
+if int(pa.__version__.partition(".")[0]) < 21:
+    WHO_TYPED = ("bytes", pa.array([WHO.bytes], pa.uuid()))  # of Parquet
+else:
+    WHO_TYPED = ("UUID", pa.array([WHO.bytes], pa.uuid()))
+PAIRS = [(DAY, MOMENT), (MOMENT, ZONED), (DAY, DAY_TEXT), (UPPER, WHO_TYPED), (AMOUNT, PADDED), (DAY, AMOUNT)]
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+@pytest.mark.parametrize("types", [*PAIRS, *(pair[::-1] for pair in PAIRS)])
+def test_types_that_differ_between_files(tmp_path, read, column, types):
+    """Of one kind, string: what they write of one value may differ."""
+    (first, values), (second, others) = types
+    columns = {"user": ["u"], "item": ["i"]}
+    for name, array in (("a.parquet", values), ("b.parquet", others)):
+        parquet(tmp_path, name, **columns | {column: array})
+    spec = pairs_spec(f"{tmp_path}/*.parquet")
+    message = (
+        f"{tmp_path}/b.parquet: column '{column}' holds {second} values where {{}} holds {first} values; ids must have "
+        "one type throughout, convert them"
+    )
+    with pytest.raises(InputError) as error:
+        read(spec)
+    assert str(error.value) == message.format(f"{tmp_path}/a.parquet")
+    # A worker refuses too, should the launcher not have looked at that file.
+    kinds = preflight(pairs_spec(f"{tmp_path}/a.parquet")).kinds
+    with pytest.raises(InputError) as error:
+        list(read_scattered(WorkUnit((Piece(f"{tmp_path}/b.parquet", 0, 1 << 30),)), spec, kinds, Counts()))
+    assert str(error.value) == message.format("other input")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [pa.array(["x"], kind) for kind in (pa.string(), pa.large_string(), pa.string_view())]
+        + [pa.array(["x"]).dictionary_encode(), pa.array(["x"], pa.large_string()).dictionary_encode()],
+        [pa.array([7], kind) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint32())],
+        [pa.array([b"ab"], kind) for kind in (pa.binary(), pa.large_binary(), pa.binary(2))],
+        [pa.array([TIME], kind) for kind in (pa.date32(), pa.date64())],
+        [pa.array([TIME], pa.timestamp(unit)) for unit in ("ms", "us", "ns")],
+        [pa.array([TIME], pa.timestamp("us", zone)) for zone in ("UTC", "Europe/Berlin")],
+        [pa.array([Decimal("1.5")], kind) for kind in (pa.decimal128(9, 1), pa.decimal128(20, 9))],
+    ],
+)
+@pytest.mark.parametrize("flag", [False, True])
+def test_types_that_write_the_same(tmp_path, read, arrays, flag):
+    for number, array in enumerate(arrays):
+        parquet(tmp_path, f"{number}.parquet", user=array, item=array)
+    kind = preflight(pairs_spec(f"{tmp_path}/*.parquet")).kinds.item
+    spec = pairs_spec(f"{tmp_path}/*.parquet", item_types=list(kind) if flag else None)
+    (pair,) = read(spec)[0].items()
+    assert pair[0][0] == pair[0][1] and pair[1] == len(arrays)
+
+
+def test_types_that_differ_though_a_flag_names_their_kind(tmp_path, refused):
+    for name, array in (("a.parquet", DAY[1]), ("b.parquet", MOMENT[1])):
+        parquet(tmp_path, name, user=["u"], item=array)
+    message = refused(f"{tmp_path}/*.parquet", item_types=["string"])
+    assert "column 'item' holds timestamp values where" in message
+
+
+AVRO = {
+    "date": ({"type": "int", "logicalType": "date"}, TIME.date()),
+    "timestamp": ({"type": "long", "logicalType": "local-timestamp-micros"}, TIME),
+    "timestamp with a time zone": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        TIME.replace(tzinfo=timezone.utc),
+    ),
+    "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("12.50")),
+    "UUID": ({"type": "string", "logicalType": "uuid"}, WHO),
+    "string": ("string", str(WHO).upper()),
+}
+
+
+@pytest.mark.parametrize("types", list(permutations(AVRO, 2)))
+def test_types_that_differ_between_files_of_avro(tmp_path, refused, types):
+    for name, type in zip(("a.avro", "b.avro"), types):
+        schema, value = AVRO[type]
+        fields = [{"name": "user", "type": ["null", schema]}, {"name": "item", "type": "string"}]
+        with open(tmp_path / name, "wb") as file:
+            row = {"user": value, "item": SECRET}
+            fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, [row])
+    assert refused(f"{tmp_path}/*.avro") == (
+        f"{tmp_path}/b.avro: column 'user' holds {types[1]} values where {tmp_path}/a.avro holds {types[0]} values; "
+        "ids must have one type throughout, convert them"
+    )
 
 
 def test_columns_of_nulls_fit_every_kind(tmp_path, read):

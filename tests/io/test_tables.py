@@ -66,6 +66,24 @@ def test_the_live_rows_of_a_delta_table(read, delta):
     assert summary.notes == (f"input: version 3 of the table, {len(summary.files)} files",)
 
 
+def test_types_that_differ_between_files_of_a_table(read, delta, iceberg):
+    """As after a change of a column's type that wrote no file anew."""
+    write_deltalake(delta, rows(("u5", "e")), mode="append")
+    for place, item in ((f"delta:{delta}", "item"), ("iceberg:shop.ns.t", "thing")):
+        files = preflight(spec_of(place, item_columns=[item])).files
+        path = files[-1].path
+        table = pq.read_table(path)
+        at = table.schema.names.index("user")
+        day = pa.array([datetime.date(2026, 11, 1)] * table.num_rows)
+        pq.write_table(table.set_column(at, table.schema.field(at).with_type(pa.date32()), day), path)
+        with pytest.raises(InputError) as error:
+            read(spec_of(place, item_columns=[item]))
+        assert str(error.value) == (
+            f"{path}: column 'user' holds date values where {files[0].path} holds string values; ids must have one "
+            "type throughout, convert them"
+        )
+
+
 def test_what_is_no_delta_table(read, delta, tmp_path):
     assert refusal(read, f"delta:{tmp_path}/none").startswith("--input: cannot open the Delta table")
     assert "version 99" in refusal(read, f"delta:{delta}", table_version=99)

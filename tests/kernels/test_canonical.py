@@ -226,6 +226,19 @@ def test_null_part_makes_a_null_item():
     assert canonical.encode_parts(parts).is_null().to_pylist() == [False, True, True]
 
 
+def test_types_travel_with_the_kinds():
+    """Where they say more; else the bytes are those of every version, which a series has kept."""
+    plain = Kinds.of_types("string", ["int", "bytes"])
+    assert plain == Kinds("string", ("int", "bytes")) and plain.types == ("string", "int", "bytes")
+    assert plain.metadata() == {b"dpbeam": b'{"user":"string","item":["int","bytes"]}'}
+    rows = Kinds.of_types(None, ["UUID", "int"])
+    assert (rows.user, rows.item, rows.types) == (None, ("string", "int"), (None, "UUID", "int"))
+    dates = Kinds.of_types("date", ["string"])
+    assert dates.metadata() != Kinds.of_types("timestamp", ["string"]).metadata()
+    for kinds in (plain, rows, dates):
+        assert Kinds.of(pa.schema([], metadata=kinds.metadata())) == kinds
+
+
 def test_invalid_utf8_found():
     values = [b"ok", b"\xff", None, b"\xc3", "é".encode()] + [b"x"] * 5000 + [b"\xed\xa0\x80"]
     array = pa.array(values, pa.large_binary())

@@ -1,5 +1,6 @@
 """`SelectPartitions` as library users call it."""
 
+import datetime
 import glob
 import pickle
 import tempfile
@@ -302,6 +303,19 @@ def test_types_mixed_across_bundles(tmp_path):
     text = pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["a"])], ["user", "item"])
     with pytest.raises(Exception, match="ids mix types"):
         run(tmp_path, [number, text], coder=pa.RecordBatch, num_blocks=1)
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+def test_types_of_one_kind_mixed_across_bundles(tmp_path, column):
+    """A date and a timestamp of one day are written as two strings: two ids of one person."""
+    day = pa.array([datetime.datetime(2026, 11, 1)], pa.date32())
+    batches = [
+        pa.RecordBatch.from_pydict({"user": ["u"], "item": ["i"], column: array})
+        for array in (day, day.cast(pa.timestamp("us")))
+    ]
+    with pytest.raises(Exception, match="ids mix types"):
+        run(tmp_path, batches, coder=pa.RecordBatch, num_blocks=1)
+    assert run(tmp_path, batches[:1] * 2, coder=pa.RecordBatch, num_blocks=1) == []
 
 
 @pytest.mark.parametrize(

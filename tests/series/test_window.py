@@ -465,6 +465,9 @@ NO_STRINGS = {"user": pa.array([], pa.string()), "item": pa.array([], pa.string(
 INTEGERS = {"user": pa.array([1, 2]), "item": pa.array([1, 2])}
 NO_INTEGERS = {name: values[:0] for name, values in INTEGERS.items()}
 NO_TYPE = {"user": [], "item": []}
+DAYS = {"user": pa.array([20_000], pa.date32()), "item": ["a"]}
+MOMENTS = {"user": DAYS["user"].cast(pa.timestamp("us")), "item": ["a"]}
+TEXTS = {"user": DAYS["user"].cast(pa.string()), "item": ["a"]}
 
 
 @pytest.mark.parametrize(
@@ -476,6 +479,9 @@ NO_TYPE = {"user": [], "item": []}
         (NO_INTEGERS, INTEGERS, False),
         (NO_TYPE, INTEGERS, False),
         (INTEGERS, NO_TYPE, False),
+        (DAYS, MOMENTS, True),
+        (TEXTS, DAYS, True),
+        (DAYS, {**DAYS, "user": DAYS["user"].cast(pa.date64())}, False),
     ],
 )
 def test_types_are_those_of_the_schema_whether_or_not_a_user_came(series, first, then, refused):

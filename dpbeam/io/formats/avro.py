@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.formats.base import Format, Look, Piece
-from dpbeam.io.rows import Counts, Rows, check_kinds, schema_kinds
+from dpbeam.io.rows import Counts, Rows, check_types, schema_types
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds, decimal_text
@@ -51,7 +51,7 @@ class Avro(Format):
 
     def look(self, piece: Piece, spec: InputSpec) -> Look:
         with open_input(piece.path) as file, _reading(piece.path):
-            return Look(*schema_kinds(spec, _schema(_reader(file).writer_schema), piece.path))
+            return Look(*schema_types(spec, _schema(_reader(file).writer_schema), piece.path))
 
     def count_rows(self, path: str, spec: InputSpec) -> int:
         from fastavro import block_reader
@@ -66,7 +66,7 @@ class Avro(Format):
         with _reading(path):
             records = _reader(file)
             schema = _schema(records.writer_schema)
-        check_kinds(path, spec, schema_kinds(spec, schema, path), kinds)
+        check_types(path, spec, schema_types(spec, schema, path), kinds)
         columns = {name: schema.field(name).type for name in spec.columns}
         while True:
             with _reading(path):
@@ -132,10 +132,10 @@ def _type(schema: Any, named: dict[str, pa.DataType]) -> pa.DataType:
     return arrow
 
 
-#: What the library makes of them; strings are the texts of `dpbeam.kernels.canonical`.
+#: What the library makes of them.
 _LOGICAL = {
-    "uuid": pa.large_string(),
-    "decimal": pa.large_string(),
+    "uuid": pa.uuid(),
+    "decimal": pa.decimal256(76),  # of any precision and scale
     "date": pa.date32(),
     "time-millis": pa.time32("ms"),
     "time-micros": pa.time64("us"),
@@ -146,16 +146,20 @@ _LOGICAL = {
 }
 
 
+#: Types that are read as the texts that `dpbeam.kernels.canonical` writes.
+_TEXTS = (_LOGICAL["uuid"], _LOGICAL["decimal"])
+
+
 def _text(value: Any) -> str:
     return decimal_text(value) if isinstance(value, Decimal) else str(value)
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_large_string(kind):
+    if kind in (pa.large_string(), *_TEXTS):
         data = [
             None if value is None else _text(value).encode("utf-8", "surrogateescape") for value in values
         ]
-        return pa.array(data, pa.large_binary()).view(kind)
+        return pa.array(data, pa.large_binary()).view(pa.large_string())
     if pa.types.is_large_list(kind):
         sizes = [None if value is None else len(value) for value in values]
         flat = _array([item for value in values if value for item in value], kind.value_type)

@@ -45,8 +45,8 @@ class Look:
     """What a glance at a file tells.
 
     Attributes:
-      user: kind of the users; None if the file does not tell.
-      items: kind of each item column that the file declares, None where it leaves it open; empty: it declares none.
+      user: type of the users; None if the file does not tell.
+      items: type of each item column that the file declares, None where it leaves it open; empty: it declares none.
       values: kinds of the first values of each item column, where the file declares none.
       rows: their number, where the file says it.
       item_bytes, items_seen: bytes of the items before compression, and their number; 0 where nobody knows.

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
-from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_kinds, schema_kinds
+from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_types, schema_types
 from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
@@ -48,7 +48,7 @@ class Parquet(Format):
     def look(self, piece: Piece, spec: InputSpec) -> Look:
         with open_input(piece.path) as file:
             source = ParquetInput(piece, file, spec)
-            user, items = source.kinds
+            user, items = source.types
             size, seen = source.item_sizes() if spec.tokenizer is None else (0, 0)
             return Look(user, items, rows=source.num_rows, item_bytes=size, items_seen=seen)
 
@@ -59,7 +59,7 @@ class Parquet(Format):
         self, piece: Piece, file: BinaryIO, spec: InputSpec, kinds: Kinds, counts: Counts
     ) -> Iterator[Rows]:
         source = ParquetInput(piece, file, spec)
-        check_kinds(piece.path, spec, source.kinds, kinds)
+        check_types(piece.path, spec, source.types, kinds)
         yield from source.rows(piece.start, piece.end)
 
 
@@ -70,7 +70,7 @@ class ParquetInput:
 
     Attributes:
       num_rows: of the whole file.
-      kinds: as of `schema_kinds`.
+      types: as of `schema_types`.
 
     Raises:
       InputError: the file is not whole Parquet, a column is missing or has a type that is not read.
@@ -95,7 +95,7 @@ class ParquetInput:
         else:  # all, for messages
             columns = [(column.name, column.type) for column in schema]
         columns += [(name, kind) for name, kind in self._others.items() if kind is not None]
-        self.kinds = schema_kinds(spec, pa.schema(columns), path)
+        self.types = schema_types(spec, pa.schema(columns), path)
 
     def _stored_names(self, schema: pa.Schema) -> dict[str, str]:
         """Column of the spec -> its name in the file; by the field's id where the table has ids."""
