@@ -1,6 +1,7 @@
 """The trusted base of docs/architecture.md: it imports nothing else of dpbeam, and is as small as the pages say."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -10,8 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dpbeam.accounting.accountant import OverspentPlanError
 from dpbeam.accounting.events import ComposedEvent, PureEvent
 from dpbeam.accounting.noise import NoiseMismatchError
+from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counts.gathered import public_domain
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import HittingSetProgram
@@ -27,6 +30,7 @@ from tests.test_layers import ROOT, imports, modules
 AROUND = ("dpbeam.errors", "dpbeam.version")
 #: Where the number of lines stands.
 STATED_IN = ("README.md", "docs/architecture.md", "docs/explanation/review.md")
+_ITEMS = pa.array([b"a", b"b"], pa.large_binary())
 _NO_CODE = (
     tokenize.COMMENT,
     tokenize.NL,
@@ -98,7 +102,7 @@ def test_every_program_of_a_selector_is_in_it():
 def test_a_choice_that_no_event_states_is_refused(mechanism):
     public = mechanism != "limited-domain"
     plan = plan_topk(TopKConfig(1.0, 1e-6, 10, mechanism=mechanism, public_domain=public))
-    domain = public_domain(pa.array([b"a", b"b"], pa.large_binary())) if public else None
+    domain = public_domain(_ITEMS) if public else None
     topk_program(plan, domain)
     with pytest.raises(NoiseMismatchError):
         topk_program(replace(plan, event=ComposedEvent("basic", (PureEvent(0.01),))), domain)
@@ -111,6 +115,24 @@ def test_a_selection_or_counts_that_no_event_states_are_refused():
         parts = tuple(part for i, part in enumerate(plan.event.parts) if i != left_out)
         with pytest.raises(NoiseMismatchError, match="do not state"):
             topk_program(replace(plan, event=replace(plan.event, parts=parts)))
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "hitting set", "count", "market"])
+def test_a_plan_above_its_budget_is_refused(mechanism):
+    if mechanism == "market":
+        made = packing_plan(market([100.0, 80.0], 50))
+        run = PackingProgram
+    elif mechanism == "count":
+        made, run = plan_count(CountConfig(1.0, 1e-6)), lambda plan: plan.program(public_domain(_ITEMS))
+    elif mechanism == "hitting set":
+        made, run = plan_hitting_set(HittingSetConfig(1.0, 1e-6, 10)), HittingSetProgram
+    else:
+        public = mechanism != "limited-domain"
+        made = plan_topk(TopKConfig(1.0, 1e-6, 10, mechanism=mechanism, public_domain=public))
+        run = functools.partial(topk_program, domain=public_domain(_ITEMS) if public else None)
+    run(made)
+    with pytest.raises(OverspentPlanError, match=r"costs (epsilon|delta) .*, the budget is"):
+        run(replace(made, config=replace(made.config, epsilon=0.9, delta=1e-9)))
 
 
 def test_choices_of_a_hitting_set_that_no_event_states_are_refused():

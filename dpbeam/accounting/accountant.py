@@ -41,6 +41,7 @@ from dpbeam.accounting.noise import StatedNoise
 from dpbeam.accounting.renyi import best_renyi_delta
 from dpbeam.accounting.zcdp import zcdp_delta, zcdp_rho
 
+_COST_TOLERANCE = 1e-12  # relative; shares of a budget add up to it in floating point
 _DELTA_MARGIN = 5e-13  # relative; gaussian_sigma leaves twice that
 # Of what each kind composes, a part must know one.
 _COSTS = {
@@ -97,6 +98,25 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
         return Guarantee(epsilon, _renyi_total(simple, mechanisms, epsilon))
     delta = (_first_hit_delta if event.kind == "first-hit" else _noise_delta)(mechanisms, epsilon)
     return Guarantee(epsilon, min(1.0, math.fsum([delta, *outside])))
+
+
+class OverspentPlanError(ValueError):
+    """The events of a plan cost more than its budget."""
+
+
+def check_cost(event: ComposedEvent, epsilon: float, delta: float, what: str) -> None:
+    """Hold what a plan costs against its budget.
+
+    Args:
+      what: what is planned, for the message.
+
+    Raises:
+      OverspentPlanError: it costs more, by a relative tolerance of 1e-12; and as `account`.
+    """
+    spent = account(event, epsilon)
+    for name, used, budget in (("epsilon", spent.epsilon, epsilon), ("delta", spent.delta, delta)):
+        if not used <= budget * (1 + _COST_TOLERANCE):
+            raise OverspentPlanError(f"{what} costs {name} {used:.17g}, the budget is {budget:.17g}")
 
 
 def _account_basic(composed: ComposedEvent) -> Guarantee:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpbeam.accounting.accountant import sigma_beside
+from dpbeam.accounting.accountant import check_cost, sigma_beside
 from dpbeam.accounting.arguments import check_fields
 from dpbeam.accounting.budget import Budget, calibrates
 from dpbeam.accounting.events import ComposedEvent
@@ -61,6 +61,7 @@ class CountPlan:
         """
         program = ListedCounts(CountProgram(), self.noises, domain)
         check_same_noise(self.event.noises(), program.noises())
+        check_cost(self.event, self.config.epsilon, self.config.delta, "a count")
         return program
 
     def parameters(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting.accountant import check_cost
 from dpbeam.accounting.events import check_choices, check_stated, leaves
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import Gathered, gather, histogram
@@ -76,6 +77,7 @@ class HittingSetProgram(Extended):
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be taken for public.
       NoiseMismatchError: the plan's events do not state what is done.
+      OverspentPlanError: they cost more than the budget.
     """
 
     output = "hub"
@@ -91,6 +93,7 @@ class HittingSetProgram(Extended):
         super().__init__(counting)
         check_choices(plan.event, plan.epsilon0, plan.config.k, plan.rate)
         check_stated(plan.event, [] if plan.selection is None else leaves(plan.selection.event))
+        check_cost(plan.event, plan.config.epsilon, plan.config.delta, "a hitting set")
         self.plan, self.domain, self.gather = plan, domain, gather
         self.trips = counting.trips + (1 if gather else plan.config.k)
         wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}

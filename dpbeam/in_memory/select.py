@@ -34,7 +34,7 @@ from dpbeam.randomness import RunKey
 from dpbeam.selection.columns import released_columns
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.known import KNOWN, NEW, differences, named_release
-from dpbeam.selection.ledger import one_value_of, selection_ledger
+from dpbeam.selection.ledger import one_value_of, others_in, selection_ledger
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.sizes import choose_sizes
 from dpbeam.selectors.registry import DEFAULT_METHOD
@@ -212,7 +212,7 @@ def select(
     private = pairs if listed is None else pairs.filtered(listed, keep=False)
     released, broadcast = released_by(program, private, key)
     table = released_table(released, listed, names, kinds, numbers, known_items)
-    return Selection(table, ledger, plan.others(broadcast))
+    return Selection(table, ledger, others_in(plan, broadcast))
 
 
 def _known_release(result: Any, privacy_unit: str, key: RunKey) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, run_ledger
+from dpbeam.accounting.release import Others
 from dpbeam.counts.selection import COUNT_DEVIATION
+from dpbeam.counts.user_rounds import OTHERS
+from dpbeam.kernels.columns import Columns
 from dpbeam.selection.known import known_parameters
 from dpbeam.selection.plan import SelectionPlan
 
@@ -44,6 +47,13 @@ def count_parameters(plan: SelectionPlan) -> dict[str, Any]:
         return {}
     others = {} if plan.others_deviation is None else {OTHERS_DEVIATION: plan.others_deviation}
     return {COUNT_DEVIATION: plan.counts[0].sigma, **others}
+
+
+def others_in(plan: SelectionPlan, broadcast: Columns) -> Others | None:
+    """How many users hold nothing of the output, from what the hub of a finished run last said; None: not asked for."""
+    if plan.others_deviation is None:
+        return None
+    return Others(int(broadcast[OTHERS][0]), plan.others_deviation)
 
 
 def selection_parameters(selection: SelectionPlan | None) -> dict[str, Any]:

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import check_cost
 from dpbeam.accounting.budget import calibrates
 from dpbeam.accounting.events import ComposedEvent, describe, leaves
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
-from dpbeam.accounting.release import Others
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.counts.counted import CountedProgram
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import CountingSelection, CountNoises, count_noises
-from dpbeam.counts.user_rounds import OTHERS
 from dpbeam.engine.program import Program, check_trips
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
 # Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
 LARGEST_DRAW = 2.0**62 / UNITS
-_TOLERANCE = 1e-12
 
 
 def overdrawn(epsilon: float, delta: float, needed: str) -> InputError:
@@ -44,10 +41,6 @@ def overdrawn(epsilon: float, delta: float, needed: str) -> InputError:
         f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need {needed} than the fixed-point "
         "weights hold; raise one of them"
     )
-
-
-class OverspentPlanError(ValueError):
-    """A selector's events cost more than the budget it was calibrated to."""
 
 
 def check_touches(program: Program, event: ComposedEvent) -> None:
@@ -145,13 +138,7 @@ class SelectionPlan:
                 raise overdrawn(self.config.epsilon, self.config.delta, needed)
         check_touches(self.program, self.event)
         check_tests(self.calibration.program, self.event)
-        spent = account(self.event, self.config.epsilon)
-        for name in ("epsilon", "delta"):
-            used, budget = getattr(spent, name), getattr(self.config, name)
-            if not used <= budget * (1 + _TOLERANCE):
-                raise OverspentPlanError(
-                    f"method {self.config.method} costs {name} {used:.17g}, the budget is {budget:.17g}"
-                )
+        check_cost(self.event, self.config.epsilon, self.config.delta, f"method {self.config.method}")
 
     @property
     def selector(self) -> Selector:
@@ -189,12 +176,6 @@ class SelectionPlan:
     def others_deviation(self) -> float | None:
         """Of the number of users that hold nothing of the output; None where it is not asked for."""
         return self.counts[0].histogram_sigma if self.counts and self.config.others else None
-
-    def others(self, broadcast: Columns) -> Others | None:
-        """That number, from what the hub of a finished run last said."""
-        if self.others_deviation is None:
-            return None
-        return Others(int(broadcast[OTHERS][0]), self.others_deviation)
 
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:

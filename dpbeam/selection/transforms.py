@@ -28,7 +28,7 @@ from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, decode, encode, from_values, plain, type_of
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, selection_ledger
+from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, others_in, selection_ledger
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -363,7 +363,7 @@ def others_of(plan: SelectionPlan, program: Program, run: RunFolder) -> Others |
     """How many users hold nothing of the output, after a run of `program`; None where the plan does not ask for it."""
     if plan.others_deviation is None:
         return None
-    return plan.others(last_broadcast(program, run.store, program.trips))
+    return others_in(plan, last_broadcast(program, run.store, program.trips))
 
 
 class UserBlocks(beam.PTransform):

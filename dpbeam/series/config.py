@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import date, timedelta
 from typing import Any
 
-from dpbeam.accounting.accountant import account, sigma_beside
+from dpbeam.accounting.accountant import check_cost, sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share, two_parts
 from dpbeam.accounting.events import ComposedEvent
@@ -20,7 +20,7 @@ from dpbeam.counts.selection import DEVIATION
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import far_from_default
 from dpbeam.selection.ledger import one_value_of
-from dpbeam.selection.plan import LARGEST_DRAW, OverspentPlanError, overdrawn
+from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 from dpbeam.selectors.base import check_range
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
@@ -30,7 +30,6 @@ from dpbeam.series.schedule import AIMS, DEFAULT_PRESET, GROWTH, SCORE, Schedule
 
 METHOD = "series"
 MAX_ITEMS_PER_USER = 10_000  # the ledger lists a cap for each rank
-_TOLERANCE = 1e-12
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -179,11 +178,7 @@ class SeriesPlan:
             if noise.largest > LARGEST_DRAW:
                 needed = f"noise of standard deviation {noise.deviation:.3g}, more"
                 raise overdrawn(self.config.epsilon, self.config.delta, needed)
-        spent = account(self.event, self.config.epsilon)
-        if not spent.delta <= self.config.delta * (1 + _TOLERANCE):
-            raise OverspentPlanError(
-                f"a series costs delta {spent.delta:.17g}, the budget is {self.config.delta:.17g}"
-            )
+        check_cost(self.event, self.config.epsilon, self.config.delta, "a series")
 
     def _check_weights(self) -> None:
         """Hold what the program lets a user give against what noise and thresholds pay for."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.accounting.accountant import check_cost
 from dpbeam.accounting.events import ComposedEvent, check_stated, leaves
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
@@ -91,6 +92,7 @@ class TopKProgram(Extended):
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be chosen as if public.
       NoiseMismatchError: the plan's events do not state what is done.
+      OverspentPlanError: they cost more than the budget.
     """
 
     output = "hub"
@@ -105,6 +107,7 @@ class TopKProgram(Extended):
         selection = [] if plan.selection is None else leaves(plan.selection.event)
         counts = [] if plan.counts is None else [plan.counts.event]
         check_stated(plan.event, [*selection, *plan.mechanism.events, *counts])
+        check_cost(plan.event, plan.config.epsilon, plan.config.delta, "top-k")
 
     def meets(self, trip: int) -> str | None:
         return "shards" if trip == self.trips - 1 else super().meets(trip)
