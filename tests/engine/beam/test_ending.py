@@ -7,6 +7,7 @@ import pytest
 
 from dpbeam.accounting.noise import FilteredNoise
 from dpbeam.accounting.zcdp import BudgetExceededError
+from dpbeam.engine.beam.blocks import BuildsBlocks
 from dpbeam.engine.beam.driver import run_in_jobs
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
@@ -77,8 +78,17 @@ def in_process(program=None):
     return finished, [row for batch in output_batches(program, finished) for row in batch.to_pylist()]
 
 
-def source(pipeline):
-    return pipeline | beam.Create([(b.id, b) for b in BLOCKS]).with_output_types(tuple[int, Block])
+class _Built(BuildsBlocks):
+    """Blocks as they are, with the receipts of those that were built."""
+
+    def process(self, element):
+        self.built(element[0], None, element[1])
+        yield element
+
+
+def source(pipeline, store):
+    blocks = pipeline | beam.Create([(b.id, b) for b in BLOCKS]).with_output_types(tuple[int, Block])
+    return blocks | "Built" >> beam.ParDo(_Built(store)).with_output_types(tuple[int, Block])
 
 
 def test_the_run_ends_with_the_filter():
@@ -94,9 +104,9 @@ def rows(result):
 
 @pytest.mark.parametrize("one_step", [False, True])
 def test_one_job_skips_the_trips_that_are_left(tmp_path, one_step):
-    with unchecked(RunFolder(str(tmp_path), key("ends"))) as folder:
+    with RunFolder(str(tmp_path), key("ends")) as folder:
         program = RunProgram(folder.store, Heads(), one_step=one_step)
-        came = outcome(lambda pipeline: rows(source(pipeline) | program))
+        came = outcome(lambda pipeline: rows(source(pipeline, folder.store) | program))
         assert (
             last_broadcast(Heads(), folder.store, TRIPS)["heard"] == in_process()[0].broadcast["heard"]
         ).all()
@@ -106,11 +116,11 @@ def test_one_job_skips_the_trips_that_are_left(tmp_path, one_step):
 @pytest.mark.parametrize("per_job,jobs", [(3, 3), (1, 5)])
 def test_jobs_that_are_left_are_skipped_but_the_last(tmp_path, per_job, jobs):
     made = []
-    with unchecked(RunFolder(str(tmp_path), key("ends"))) as folder:
+    with RunFolder(str(tmp_path), key("ends")) as folder:
         run_in_jobs(
             folder.store,
             Heads(),
-            read=source,
+            read=lambda pipeline: source(pipeline, folder.store),
             write=rows,
             run=lambda build: made.append(outcome(build)),
             trips_per_job=per_job,
@@ -131,7 +141,7 @@ def test_what_is_taken_from_the_filter_is_remembered_across_trips(tmp_path):
         unchecked(RunFolder(str(tmp_path), key("ends"))) as folder,
         pytest.raises(Exception, match="would overrun the budget"),
     ):
-        outcome(lambda pipeline: source(pipeline) | RunProgram(folder.store, Forgetful(0.4, 4)))
+        outcome(lambda pipeline: source(pipeline, folder.store) | RunProgram(folder.store, Forgetful(0.4, 4)))
 
 
 def test_a_filter_stands_once_among_the_noises():
