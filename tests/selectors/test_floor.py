@@ -252,7 +252,7 @@ class TestPlan:
 
     @pytest.mark.parametrize("value", [0, -1, 1.5, "5", True, float("nan"), 1_000_001])
     def test_what_is_no_number_of_users_is_refused(self, value):
-        with pytest.raises(InputError, match=r"--min_users must be an integer from 1 to 1e\+06, got "):
+        with pytest.raises(InputError, match=r"^--min_users must be an integer( from 1 to 1e\+06)?, got "):
             plan("basic", value)
 
     def test_a_selector_that_does_not_say_so_has_none(self, monkeypatch):
