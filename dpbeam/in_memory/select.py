@@ -215,16 +215,12 @@ def select(
     return Selection(table, ledger, others_in(plan, broadcast))
 
 
-def _known_release(result: Any, privacy_unit: str, key: RunKey) -> dict[str, Any]:
+def _known_release(result: Selection, privacy_unit: str, key: RunKey) -> dict[str, Any]:
     """A known result for the ledger.
 
     Raises:
-      InputError: it is no result, its ledger does not verify, or it is NOT PRIVATE and this call is to be.
+      InputError: its ledger does not verify, or it is NOT PRIVATE and this call is to be.
     """
-    if not isinstance(result, Selection):
-        raise InputError(
-            f"known takes results of earlier calls of dpbeam.select, got {type(result).__name__}"
-        )
     try:
         text = result.ledger.to_json()
     except ValueError as error:

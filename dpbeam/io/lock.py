@@ -21,7 +21,7 @@ LOCK_SUFFIX = ".dpbeam.lock"
 
 @contextlib.contextmanager
 def hold(prefix: str) -> Iterator[None]:
-    """Hold the prefix of an output against other runs on this machine; its folder is made.
+    """Hold the prefix of an output against other runs on this machine; its folder is made, and goes again if it is empty.
 
     Raises:
       UnavailableError: another run holds it, or there is no room.
@@ -31,22 +31,38 @@ def hold(prefix: str) -> Iterator[None]:
         yield
         return
     path = f"{absolute(prefix)}{LOCK_SUFFIX}"
-    try:
-        descriptor = _locked(path)
-    except BlockingIOError:
-        raise UnavailableError(
-            f"--output: another run is under way that writes '{prefix}'; try again when it has ended"
-        ) from None
-    except OSError as error:
-        kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
-        raise kind(f"--output: cannot write '{prefix}': {error.strerror}") from None
+    with _new_folders_that_are_used(os.path.dirname(path)):
+        try:
+            descriptor = _locked(path)
+        except BlockingIOError:
+            raise UnavailableError(
+                f"--output: another run is under way that writes '{prefix}'; try again when it has ended"
+            ) from None
+        except OSError as error:
+            kind = UnavailableError if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+            raise kind(f"--output: cannot write '{prefix}': {error.strerror}") from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # another user's, in a folder where only they may remove it
+                if os.fstat(descriptor).st_size == 0:
+                    os.unlink(path)
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _new_folders_that_are_used(folder: str) -> Iterator[None]:
+    """A folder that is not there, and those above it, go again at the end where they are empty."""
+    missing = []
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # another user's, in a folder where only they may remove it
-            if os.fstat(descriptor).st_size == 0:
-                os.unlink(path)
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # something is in it
+            for folder in missing:
+                os.rmdir(folder)
 
 
 def remove_stale(prefix: str) -> None:
@@ -58,9 +74,12 @@ def remove_stale(prefix: str) -> None:
 
 def _locked(path: str) -> int:
     """Descriptor of the locked file. Raises OSError; BlockingIOError where another process has it."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:
-        descriptor = _opened(path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            descriptor = _opened(path)
+        except FileNotFoundError:
+            continue  # another run, which made the folder, has removed it
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

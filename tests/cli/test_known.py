@@ -247,7 +247,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         "known,message",
         [
-            (["tea"], "known takes results of earlier calls of dpbeam.select, got str"),
+            (["tea"], "known must be a Selection, got str"),
             ("fixed", "known: a result is NOT PRIVATE"),
             ("ints", "known holds int values, but column 'item' holds string values"),
         ],

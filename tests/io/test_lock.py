@@ -27,7 +27,18 @@ def test_one_has_it(tmp_path):
             assert str(error.value) == UNDER_WAY.format(name)
     with hold(prefix):
         pass
-    assert os.listdir(tmp_path / "new") == []
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_in_which_nothing_was_written_go_again(tmp_path):
+    """A run that is refused leaves nothing."""
+    (tmp_path / "there").mkdir()
+    with hold(str(tmp_path / "there/new/newer/items")):
+        assert (tmp_path / "there/new/newer").is_dir()
+    assert os.listdir(tmp_path / "there") == []
+    with hold(str(tmp_path / "there/new/newer/items")):
+        (tmp_path / "there/new/file").write_text("")
+    assert os.listdir(tmp_path / "there/new") == ["file"]
 
 
 def test_a_killed_process_holds_nobody_up(tmp_path):

@@ -19,13 +19,12 @@ from dpbeam.selectors.gsu.kernels import (
     SCORE_ONE,
     Checkpoint,
     OpenRows,
-    ScoreConstants,
     fill_weights,
     first_weights,
     item_weights,
     score_units,
 )
-from dpbeam.selectors.gsu.presets import GSU_PRESETS
+from dpbeam.selectors.gsu.presets import GSU_PRESETS, ScoreConstants
 from tests.selectors.gsu import reference
 from tests.support.instances import csr, random_pairs, whole_block
 from tests.support.running import key, names, release
