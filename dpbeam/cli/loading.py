@@ -52,7 +52,8 @@ UNUSED = (
     "apache_beam.io.azure.blobstoragefilesystem",
     "apache_beam.io.gcp.bigquery",
 )
-#: Scipy and Beam import them for what no command calls: they run when somebody asks for a name in them.
+#: Scipy and Beam import them for what no command calls: they run when somebody asks for a name in them. In a job Beam
+#: does, which weighs what a worker remembers by the globals of all modules; what runs no job does without them.
 LATE = ("numpy.f2py", "httplib2")
 
 

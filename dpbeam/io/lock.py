@@ -21,7 +21,9 @@ LOCK_SUFFIX = ".dpbeam.lock"
 
 @contextlib.contextmanager
 def hold(prefix: str) -> Iterator[None]:
-    """Hold the prefix of an output against other runs on this machine; its folder is made, and goes again if it is empty.
+    """Hold the prefix of an output against other runs on this machine.
+
+    Its folder is made, and goes again if it is empty then.
 
     Raises:
       UnavailableError: another run holds it, or there is no room.

@@ -42,6 +42,7 @@ from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.review.verification import check_ledger
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.family import shown_selection
+from dpbeam.selection.ledger import others_in
 from dpbeam.selection.plan import make_plan
 from dpbeam.selection.report import plan_report
 from dpbeam.selection.transforms import CountedItem, SelectPartitions
@@ -217,7 +218,7 @@ def test_the_number_of_others_has_the_law_of_the_histogram():
         keys = Keys(RunKey.insecure_fixed(f"others {run}"))
         blocks = list(build_blocks(batches(pairs), keys, plan.program.cap, num_blocks=2, num_shards=1))
         finished = run_trips(plan.program, blocks, keys)
-        errors.append(plan.others(finished.broadcast).users - 50)
+        errors.append(others_in(plan, finished.broadcast).users - 50)
     # No bucket, (number, 0), has this noise.
     (noise,) = keys.hub(plan.program.histogram_noise).noise(np.array([[0, 1]], np.uint64)) / UNITS
     assert errors[-1] == round(noise)
@@ -225,7 +226,7 @@ def test_the_number_of_others_has_the_law_of_the_histogram():
     square = float((np.array(errors) ** 2).sum()) / expected
     low, high = chi2.ppf(5e-8, 200), chi2.isf(5e-8, 200)
     assert low < square < high and not any(low < square * f**2 < high for f in (0.6, 1.5))
-    assert plan.others(finished.broadcast).sd == plan.counts[0].histogram_sigma
+    assert others_in(plan, finished.broadcast).sd == plan.counts[0].histogram_sigma
 
 
 class _Buckets(Forwarding):

@@ -466,7 +466,7 @@ class TestKeys:
             return made[-1]
 
         monkeypatch.setattr(RunKey, "fresh", staticmethod(watched))
-        results = [dpbeam.select(TABLE, **BUDGET, noisy_weights=True) for _ in range(2)]
+        results = [dpbeam.select(TABLE, epsilon=2, delta=1e-4, noisy_weights=True) for _ in range(2)]
         assert results[0].table != results[1].table and not recwarn.list
         assert all(selected.ledger.private for selected in results) and len(made) == 2
         for key in made:

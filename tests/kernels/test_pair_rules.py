@@ -53,10 +53,14 @@ def test_files_and_memory_follow_one_rule(width, rows, dictionaries):
     wanted, dropped = expected(users, items)
     assert listed(pairs.users_of_items(), pairs.items) == wanted
     assert +counts == dropped
-    told = {}
-    ours = input_pairs(dict(zip(["u", *names], columns)), "u", names, None, "drop", told)
+    table, told = dict(zip(["u", *names], columns)), {}
+    if rows and not wanted:
+        with pytest.raises(InputError, match="leaves not a single row"):
+            input_pairs(table, "u", names, None, "drop")
+        return
+    ours = input_pairs(table, "u", names, None, "drop", told)
     assert listed(ours.users, ours.items) == wanted
     assert +Counter(told) == dropped
     if dropped:
         with pytest.raises(InputError, match=r"holds a null|holds an empty item"):
-            input_pairs(dict(zip(["u", *names], columns)), "u", names, None, "error")
+            input_pairs(table, "u", names, None, "error")

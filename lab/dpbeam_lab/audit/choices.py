@@ -249,8 +249,9 @@ def _hitting_set(epsilon: float, pairs: int, runs: int) -> Choice:
     ahead = np.arange(len(many))[None, :] - np.arange(len(few))[:, None]
     probability = float(few @ special.expit(-each * ahead) @ many)
 
-    def run(plan: Plan, counts: np.ndarray, keys: Keys, build: Build) -> np.ndarray:
+    def run(used: Plan, counts: np.ndarray, keys: Keys, build: Build) -> np.ndarray:
         program = HittingSetProgram(plan, numbered_domain(len(counts)), gather=True)
+        program.plan = used  # a planted fault would be refused
         return _run(build(program), *_single(counts), keys)
 
     return Choice(plan, run, counts, lambda ranked: _pairs_p(ranked, 2 * pairs, probability), runs)
