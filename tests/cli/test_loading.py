@@ -23,8 +23,8 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("more, without", [([], UNUSED), (["--dry_run"], (*UNUSED, *LATE))])
-def test_a_command_does_without_what_it_does_not_use(more, without, tmp_path):
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_command_does_without_what_it_does_not_use(dry_run, tmp_path):
     pq.write_table(popular_table(300, 0), tmp_path / "pairs.parquet")
     flags = [f"--input={tmp_path / 'pairs.parquet'}", "--user_column=user", "--item_column=item", "--quiet"]
     flags += [
@@ -33,15 +33,18 @@ def test_a_command_does_without_what_it_does_not_use(more, without, tmp_path):
         "--users_at_least=100",
         f"--output={tmp_path / 'out' / 'x'}",
         "--output_format=text",
-        *more,
     ]
+    flags += ["--dry_run"] if dry_run else []
     argv = [sys.executable, "-c", PROGRAM, "select", *flags]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0 and done.stderr == ""
     loaded = set(done.stdout.split())
-    assert "apache_beam" in loaded and not loaded & set(without)
-    assert not {name.partition(".")[0] for name in loaded} & {"pandas", "boto3", "azure", "hdfs", "pyparsing"}
-    assert (tmp_path / "out" / "x-00000-of-00001.txt").read_text()
+    assert "apache_beam" in loaded and not loaded & set(UNUSED)
+    assert not {name.partition(".")[0] for name in loaded} & {"pandas", "boto3", "azure", "hdfs"}
+    if dry_run:  # pyparsing is of httplib2
+        assert not loaded & {*LATE, "pyparsing"}
+    else:
+        assert (tmp_path / "out" / "x-00000-of-00001.txt").read_text()
 
 
 LATER = """
