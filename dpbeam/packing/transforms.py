@@ -18,7 +18,7 @@ from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import bind_settings
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.beam.trips import last_broadcast
+from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import Kinds, decode
 from dpbeam.kernels.pairs import Block

@@ -23,7 +23,7 @@ from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.beam.trips import last_broadcast
+from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, decode, encode, from_values, plain, type_of

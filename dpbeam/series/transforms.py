@@ -21,14 +21,15 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.pvalue import PBegin, PCollection
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
+from dpbeam.engine.beam.block_stages import WeightPerUser
 from dpbeam.engine.beam.blocks import BuildsBlocks, PartitionByUser
 from dpbeam.engine.beam.graph import RunTrips
 from dpbeam.engine.beam.messages import receive
 from dpbeam.engine.beam.receipts import RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn, bind_settings
+from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.beam.trips import GroupByItem, RerouteExcess, WeightPerUser
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, RunnerError, param
 from dpbeam.kernels.canonical import METADATA_KEY

@@ -23,7 +23,7 @@ from dpbeam.engine.beam.messages import (
 from dpbeam.engine.beam.receipts import BATCHES, BLOCKS, ROWS, mark_of
 from dpbeam.engine.beam.run import RunDoFn, bind_settings
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.beam.trips import built_block
+from dpbeam.engine.beam.trip_files import built_block
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.kept import KeptItems

@@ -27,7 +27,7 @@ from dpbeam.engine.beam.receipts import check_receipts, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.sweep import sweep
-from dpbeam.engine.beam.trips import ended_before
+from dpbeam.engine.beam.trip_files import ended_before
 from dpbeam.engine.program import Program
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.relays import Relays

@@ -9,30 +9,24 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from dpbeam.engine.beam.block_stages import WeightPerUser, bind_block
 from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub, TellBlocks
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import FIRST, RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums, RelayTurns, tells_blocks
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
+from dpbeam.engine.beam.shard_stages import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, sliced
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.beam.trips import (
+from dpbeam.engine.beam.trip_files import (
     IN_INBOX,
-    AddNoise,
-    GroupByItem,
-    Release,
-    RerouteExcess,
-    Threshold,
-    WeightPerUser,
-    bind_block,
     block_name,
     broadcast_name,
     keep_block,
     keep_ending,
     keep_inbox,
-    receivers,
-    sliced,
     stored_block,
 )
+from dpbeam.engine.beam.trip_messages import receivers
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import RunnerError

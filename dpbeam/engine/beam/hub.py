@@ -16,15 +16,9 @@ import pyarrow as pa
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import MET, RESULT, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.trips import (
-    addressed,
-    broadcast_name,
-    check_trip,
-    ended_before,
-    keep_ending,
-    load_block,
-    sliced,
-)
+from dpbeam.engine.beam.shard_stages import sliced
+from dpbeam.engine.beam.trip_files import broadcast_name, ended_before, keep_ending, load_block
+from dpbeam.engine.beam.trip_messages import addressed, check_trip
 from dpbeam.engine.program import decide_at_hub
 from dpbeam.errors import RunnerError
 from dpbeam.kernels.columns import Columns

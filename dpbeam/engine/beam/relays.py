@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection
 from dpbeam.engine.beam.messages import receive, replies_prefix, send
 from dpbeam.engine.beam.receipts import RELAYED, RELAYS
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
-from dpbeam.engine.beam.trips import (
+from dpbeam.engine.beam.trip_messages import (
     by_receiver,
     first_items,
     gathered,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from dpbeam.engine.beam.messages import FILE_PREFIX, replies_prefix
 from dpbeam.engine.beam.store import RunStore
-from dpbeam.engine.beam.trips import last_shard_trip
+from dpbeam.engine.beam.trip_files import last_shard_trip
 from dpbeam.engine.program import Program
 
 _OF_A_TRIP = re.compile(r"(?P<part>block|shard)-\d+-(?P<what>state|inbox|waits)-(?P<trip>\d+)")

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpbeam.engine.beam import graph, hub, owner, trips
+from dpbeam.engine.beam import block_stages, graph, hub, owner, shard_stages, trip_files
 from dpbeam.engine.beam.run import StoredProgram
 from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.binding import digest_of
 from dpbeam.engine.in_process import build_blocks, link_shards, run_in_process
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError
+from dpbeam.kernels import shards
 from dpbeam.kernels.columns import encode
 from dpbeam.kernels.shards import sum_messages
 from dpbeam.packing.batches import agent_messages
@@ -117,7 +118,7 @@ class TestStages:
         """One that is built again from other pairs is neither sent nor stored."""
         program = chained(name)
         stored = StoredProgram.put(store, program)
-        stage = graph.KeepBlock(stored, 0) if kept else trips._FirstWeights(stored, 0, False)
+        stage = graph.KeepBlock(stored, 0) if kept else block_stages._FirstWeights(stored, 0, False)
         stage.setup()
 
         def leave(pairs) -> list:
@@ -127,7 +128,7 @@ class TestStages:
         sent = leave(PAIRS)
         assert len(leave(PAIRS[::-1])) == len(sent) > 0
         files = {name: store.read_bytes(name) for name in store.names("block-")}
-        assert bool(files) == (kept or trips.keeps_blocks(program))
+        assert bool(files) == (kept or trip_files.keeps_blocks(program))
         user, item = PAIRS[0]
         for other in (
             PAIRS[1:],
@@ -144,11 +145,11 @@ class TestStages:
         """A user of D0 = 1 changes its item after the shard of the first has drawn, before that of the second does."""
         program = make_plan(SelectionConfig(1.0, 1e-5, name, max_items_per_user=1)).program
         names = [f"i{n}" for n in range(40)]
-        shard_of = {item: trips.shard_slices(self.blocks(program, [("w", item)])[0])[0][0] for item in names}
+        shard_of = {item: shards.shard_slices(self.blocks(program, [("w", item)])[0])[0][0] for item in names}
         mine, theirs = ([item for item in names if shard_of[item] == shard][:2] for shard in (0, 1))
         others = [("o", mine[1]), ("p", theirs[1])]
-        stages = [trips._FirstWeights(StoredProgram.put(store, program), 0, False)]
-        stages += [kind(stages[0]._stored, 0) for kind in (trips._SumByItem, trips._Noise)]
+        stages = [block_stages._FirstWeights(StoredProgram.put(store, program), 0, False)]
+        stages += [kind(stages[0]._stored, 0) for kind in (shard_stages._SumByItem, shard_stages._Noise)]
         for stage in stages:
             stage.setup()
         weigh, add_up, draw = stages
@@ -169,7 +170,7 @@ class TestStages:
         """What the input says of each user is part of its block."""
         market = Market((Resource("beds", 500),), num_agents=1_000)
         program = PackingProgram(packing_plan(PackingConfig(4.0, 1e-6, alpha=0.9), market))
-        stage = trips._FirstWeights(StoredProgram.put(store, program), 0, False)
+        stage = block_stages._FirstWeights(StoredProgram.put(store, program), 0, False)
         stage.setup()
 
         def send(*values):
@@ -185,7 +186,7 @@ class TestStages:
     @pytest.mark.parametrize("name", [name for name in selectors() if chained(name).noise(0) is not None])
     def test_noise_of_items(self, name, store):
         program = chained(name)
-        stage = trips._Noise(StoredProgram.put(store, program), 0)
+        stage = shard_stages._Noise(StoredProgram.put(store, program), 0)
         stage.setup()
         first, again = (next(iter(stage.process((0, self.shard(program, PAIRS)))))[1] for _ in range(2))
         assert first.state.keys() == again.state.keys()

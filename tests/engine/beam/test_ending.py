@@ -11,7 +11,7 @@ from dpbeam.engine.beam.blocks import BuildsBlocks
 from dpbeam.engine.beam.driver import run_in_jobs
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.store import RunFolder
-from dpbeam.engine.beam.trips import last_broadcast
+from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.in_process import output_batches, run_trips
 from dpbeam.engine.program import Keys, Program, check_trips
 from dpbeam.kernels.pairs import Block

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.engine.beam import messages, trips
+from dpbeam.engine.beam import block_stages, messages
 from dpbeam.engine.beam import store as store_module
 from dpbeam.engine.beam.messages import FILE_PREFIX, INLINE_BYTES, inline_bytes, receive, send
 from dpbeam.engine.beam.run import StoredProgram
@@ -195,7 +195,7 @@ def test_replies_on_a_store_are_fetched_several_at_once(store):
 
     sent = letters([2 * LIMIT] * 6)
     elements = (data for _, data in send(store, sent))
-    weigh = trips._LaterWeights(StoredProgram(elsewhere := Elsewhere(store.path), "program"), 1)
+    weigh = block_stages._LaterWeights(StoredProgram(elsewhere := Elsewhere(store.path), "program"), 1)
     for (_, columns), received in zip(sent, receive(elsewhere, weigh._waiting(0, elements)), strict=True):
         same(columns, received)
     assert list(receive(elsewhere, weigh._waiting(0, []))) == []

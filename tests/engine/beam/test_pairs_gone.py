@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpbeam.engine.beam import blocks as block_stages
-from dpbeam.engine.beam import messages, trips
+from dpbeam.engine.beam import block_stages, messages, shard_stages, trip_files, trip_messages
+from dpbeam.engine.beam import blocks as pair_stages
 from dpbeam.engine.beam.blocks import PartitionByUser, SubsamplePerUser
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import FILE_PREFIX, PAIRS_GONE, PAIRS_PREFIX, let_pairs_go, pairs_gone
@@ -45,20 +45,20 @@ def grouped(elements):
 
 
 def partition(store, group, seed=1):
-    stage = made(block_stages._PartitionPairs(store, BLOCKS, CAP, group, PAIRS_PREFIX))
+    stage = made(pair_stages._PartitionPairs(store, BLOCKS, CAP, group, PAIRS_PREFIX))
     stage.start_bundle()
     elements = [e for batch in batches_of(*sample_pairs(seed)) for e in stage.process(batch)]
     return grouped([*elements, *(e.value for e in stage.finish_bundle())])
 
 
 def build(store, parts):
-    stage = made(block_stages._BuildBlocks(store, 3, CAP))
+    stage = made(pair_stages._BuildBlocks(store, 3, CAP))
     return dict(block for part in sorted(parts.items()) for block in stage.process(part))
 
 
 def keep(store, blocks, name="mad2r"):
     for block in blocks.values():
-        trips.keep_block(store, plan_of(name).program, block, shard_slices(block))
+        trip_files.keep_block(store, plan_of(name).program, block, shard_slices(block))
 
 
 def assert_same(blocks, others):
@@ -87,7 +87,7 @@ def test_a_block_is_built_again_from_what_is_stored(folder):
 
 def test_a_group_of_blocks_is_split_again_into_what_is_stored(folder):
     store = folder.store
-    again = made(block_stages._PartitionAgain(store, BLOCKS, CAP, GROUP, PAIRS_PREFIX))
+    again = made(pair_stages._PartitionAgain(store, BLOCKS, CAP, GROUP, PAIRS_PREFIX))
     groups = partition(store, GROUP)
     assert len(groups) == 3
     parts = grouped(element for group in groups.items() for element in again.process(group))
@@ -104,7 +104,7 @@ def test_a_group_of_blocks_is_split_again_into_what_is_stored(folder):
 
 def test_pairs_that_are_missing_before_are_an_error(folder):
     store, groups = folder.store, partition(folder.store, GROUP)
-    again = made(block_stages._PartitionAgain(store, BLOCKS, CAP, GROUP, PAIRS_PREFIX))
+    again = made(pair_stages._PartitionAgain(store, BLOCKS, CAP, GROUP, PAIRS_PREFIX))
     parts = grouped(element for group in groups.items() for element in again.process(group))
     blocks = build(store, parts)
     keep(store, {0: blocks[0]})  # one block is there already: the others would be lost
@@ -121,7 +121,7 @@ def test_other_data_are_not_replaced_by_stored_blocks(folder):
     """A step that runs again with other pairs builds other blocks, which are refused; stored ones are sent again."""
     store, parts = folder.store, partition(folder.store, 1)
     blocks = build(store, parts)
-    weigh = made(trips._FirstWeights(StoredProgram.put(store, plan_of("mad2r").program), 0, False))
+    weigh = made(block_stages._FirstWeights(StoredProgram.put(store, plan_of("mad2r").program), 0, False))
     sent = [len(list(weigh.process(block))) for block in blocks.items()]
     let_pairs_go(store)
     assert [len(list(weigh.process(block))) for block in build(store, parts).items()] == sent
@@ -137,13 +137,13 @@ def test_other_data_are_not_replaced_by_stored_blocks(folder):
 def test_a_run_lets_its_pairs_go_where_blocks_are_stored(name, stored, folder, monkeypatch):
     """A program of one trip stores none, so nothing may go."""
     there = []
-    gather = trips.gathered
+    gather = trip_messages.gathered
 
     def watched(*arguments):
         there.append((bool(folder.store.names(PAIRS_PREFIX)), bool(folder.store.names(FILE_PREFIX))))
         return gather(*arguments)
 
-    monkeypatch.setattr(trips, "gathered", watched)
+    monkeypatch.setattr(shard_stages, "gathered", watched)
     plan = plan_of(name, max_items_per_user=CAP)
     with beam.Pipeline(options=options()) as pipeline:
         _ = (

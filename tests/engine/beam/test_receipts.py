@@ -189,10 +189,12 @@ class TestTransforms:
         assert list(tmp_path.iterdir()) == []
 
     def test_a_lost_shard_is_an_error_at_the_end(self, tmp_path, monkeypatch):
-        from dpbeam.engine.beam import trips
+        from dpbeam.engine.beam import shard_stages
 
-        process = trips._Release.process
-        monkeypatch.setattr(trips._Release, "process", lambda self, e: process(self, e) if e[0] else iter(()))
+        process = shard_stages._Release.process
+        monkeypatch.setattr(
+            shard_stages._Release, "process", lambda self, e: process(self, e) if e[0] else iter(())
+        )
         with (
             pytest.raises(RunnerError, match="the runner lost or doubled results"),
             RunFolder(str(tmp_path)) as folder,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpbeam.engine.beam import trips
+from dpbeam.engine.beam import block_stages, shard_stages, store, trip_messages
 from dpbeam.engine.beam.messages import send
 from dpbeam.engine.beam.relays import _ReplyToBlocks, _SumOfBlocks
 from dpbeam.engine.beam.run import StoredProgram
@@ -15,6 +15,7 @@ from dpbeam.engine.beam.store import RunFolder
 from dpbeam.engine.in_process import build_blocks
 from dpbeam.engine.program import Keys, replies_by_link
 from dpbeam.errors import InputError, RunnerError
+from dpbeam.kernels import columns, shards
 from dpbeam.kernels.columns import decode, pack
 from dpbeam.kernels.relays import Relays
 from dpbeam.selection.config import SelectionConfig
@@ -31,13 +32,13 @@ RELAYS = Relays(7, 3, 3)
 @pytest.mark.parametrize("name", [*selectors(), *PROGRAMS])
 def test_relays_change_nothing_that_is_released(name, tmp_path, monkeypatch):
     program, written = chained(name), set()
-    write = trips.RunStore.write
+    write = store.RunStore.write
 
     def noted(self, name, columns):
         written.add(name)
         write(self, name, columns)
 
-    monkeypatch.setattr(trips.RunStore, "write", noted)
+    monkeypatch.setattr(store.RunStore, "write", noted)
     expected = in_process(program, PAIRS, **SIZES)
     assert expected
     assert on_beam(program, PAIRS, str(tmp_path), relays=RELAYS, **SIZES) == expected
@@ -84,7 +85,7 @@ class Road:
         return stage
 
     def to_relays(self) -> dict[int, list[bytes]]:
-        weigh = self.stage(trips._FirstWeights, 0, False)
+        weigh = self.stage(block_stages._FirstWeights, 0, False)
         return by_receiver(e for block in self.blocks for e in weigh.process((block.id, block)))
 
     def to_shards(self, sent, trip=0) -> dict[int, list[bytes]]:
@@ -111,10 +112,10 @@ def test_a_trip_takes_messages_of_groups_and_ranges_not_of_all_pairs(road):
     assert set(sent) <= set(range(9))
     arrived = road.to_shards(sent)
     assert set(arrived) == set(range(7))
-    direct = sum(len(trips.shard_slices(block)) for block in road.blocks)
+    direct = sum(len(shards.shard_slices(block)) for block in road.blocks)
     assert 15 < sum(map(len, arrived.values())) <= 3 * 7 < direct / 2
     # What a shard hears is exact: the sums of all blocks.
-    summing = road.stage(trips._SumByItem, 0)
+    summing = road.stage(shard_stages._SumByItem, 0)
     total = 0
     for number, elements in arrived.items():
         ((_, shard),) = summing.process((number, elements))
@@ -161,7 +162,10 @@ def test_lost_doubled_and_strange_replies_stop_the_run(road):
     (name, column), *others = road.program.reply_columns[0].items()
     assert not others
     messages = [
-        (relay, trips.addressed(shard, 0) | pack(name, values[part].astype(column.dtype), column.default))
+        (
+            relay,
+            trip_messages.addressed(shard, 0) | pack(name, values[part].astype(column.dtype), column.default),
+        )
         for shard, part in kept.shard_slices()
     ]
     assert len(messages) > 1
@@ -169,7 +173,7 @@ def test_lost_doubled_and_strange_replies_stop_the_run(road):
     replies = dict(stage.process((relay, elements)))
     assert sorted(replies) == kept.block_ids.tolist()
     for position, block in enumerate(kept.block_ids):
-        received = trips.unpack(name, decode(replies[block]), column.dtype, column.default)
+        received = columns.unpack(name, decode(replies[block]), column.dtype, column.default)
         assert np.array_equal(received, values[kept.links_of(position)])
     with pytest.raises(RunnerError, match="the runner lost replies to"):
         list(stage.process((relay, elements[1:])))

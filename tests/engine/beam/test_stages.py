@@ -11,14 +11,15 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from dpbeam.engine.beam import blocks as block_stages
-from dpbeam.engine.beam import messages, trips
+from dpbeam.engine.beam import block_stages, messages, shard_stages
+from dpbeam.engine.beam import blocks as pair_stages
+from dpbeam.engine.beam.block_stages import WeightPerUser
 from dpbeam.engine.beam.blocks import SubsamplePerUser
 from dpbeam.engine.beam.coders import BlockCoder, RecordBatchCoder, ShardCoder
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.run import StoredProgram
+from dpbeam.engine.beam.shard_stages import AddNoise, GroupByItem, Release, RerouteExcess, Threshold
 from dpbeam.engine.beam.store import RunFolder, RunStore
-from dpbeam.engine.beam.trips import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, WeightPerUser
 from dpbeam.engine.in_process import run_in_process
 from dpbeam.errors import InputError, RunnerError
 from dpbeam.kernels.columns import Packed, decode, encode, pack
@@ -136,14 +137,14 @@ def test_many_blocks_are_split_in_two_steps(groups, inline_bytes, tmp_path, monk
     """Groups of 5 of 20 blocks, or of one each, worked on in pieces; few users are above the cap."""
     monkeypatch.setattr(messages, "INLINE_BYTES", inline_bytes)
     for name, value in (("FANOUT", 19), ("GROUPS", groups), ("PARTITION_ROWS", 700)):
-        monkeypatch.setattr(block_stages, name, value)
+        monkeypatch.setattr(pair_stages, name, value)
     parts = set()
 
     def counted(chosen, *arguments):
         parts.add(len(chosen))
         return partition_again(chosen, *arguments)
 
-    monkeypatch.setattr(block_stages, "partition_again", counted)
+    monkeypatch.setattr(pair_stages, "partition_again", counted)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
     released = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 20, 3)
@@ -158,13 +159,13 @@ def test_a_pair_goes_where_its_user_goes(num_blocks, tmp_path, monkeypatch):
     An engine that runs the step again after some of its output was consumed mixes the two attempts.
     """
     for name, value in (("FANOUT", 19), ("GROUPS", 4), ("PARTITION_ROWS", 700)):
-        monkeypatch.setattr(block_stages, name, value)
+        monkeypatch.setattr(pair_stages, name, value)
     users, items = sample_pairs()
     attempts = []
     with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
         for rows, step in ((1_000, 1), (333, -1), (2_500, 1)):
             group = 1 if num_blocks <= 19 else num_blocks // 4
-            stage = block_stages._PartitionPairs(run.store, num_blocks, 60, group)
+            stage = pair_stages._PartitionPairs(run.store, num_blocks, 60, group)
             stage.setup()
             stage.start_bundle()
             elements = [e for batch in batches_of(users, items, rows)[::step] for e in stage.process(batch)]
@@ -215,9 +216,9 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
         partitioned.append(len(users))
         return partition_pairs(users, items, *arguments, **more)
 
-    monkeypatch.setattr(block_stages, "partition_pairs", counted)
+    monkeypatch.setattr(pair_stages, "partition_pairs", counted)
     for name, value in limit.items():
-        monkeypatch.setattr(block_stages, name, value)
+        monkeypatch.setattr(pair_stages, name, value)
     users, items = sample_pairs()
     plan = plan_of("mad2r")
     released = released_by_beam(plan, batches_of(users, items, 1_000), str(tmp_path), 3, 2)
@@ -228,12 +229,12 @@ def test_rows_are_partitioned_in_pieces_of_bounded_size(limit, tmp_path, monkeyp
 
 def test_released_items_leave_in_batches_of_bounded_size(monkeypatch):
     """Long items: engines hold many batches at once."""
-    monkeypatch.setattr(trips, "RELEASED_BYTES", 400)
+    monkeypatch.setattr(shard_stages, "RELEASED_BYTES", 400)
     items = pa.array([b"%0100d" % n for n in range(20)], pa.large_binary())
     shard = Shard(0, np.empty((20, 2), np.uint64), *[np.empty(0)] * 3, items=items, kinds=b"kinds")
     members = {"released": lambda self, shard: (np.arange(20) != 3, np.arange(20.0))}
     program = type("P", (), {**members, "released_names": ("noisy_weight",)})()
-    release = trips._Release(StoredProgram(RunStore("unused"), "", ""), 0)
+    release = shard_stages._Release(StoredProgram(RunStore("unused"), "", ""), 0)
     release._program = program
     batches = list(release.process((0, shard)))
     assert max(batch.num_rows for batch in batches) == 3
@@ -393,7 +394,7 @@ class TestMessages:
 
     def setup_method(self):
         self.plan = plan_of("basic")
-        self.first = trips._SumByItem(StoredProgram(RunStore("unused"), "", ""), 0)
+        self.first = shard_stages._SumByItem(StoredProgram(RunStore("unused"), "", ""), 0)
         self.first._program = self.plan.program
         self.first._keys = type("K", (), {"pairs": type("P", (), {"item": bytes(32)})})
 
@@ -432,7 +433,7 @@ class TestMessages:
             run.store.write("shard-3", shard.links_columns())
             run.store.write("shard-3-state-0", {})
             run.store.write("shard-3-items", shard.items_columns())
-            later = trips._SumByItem(StoredProgram.put(run.store, program), 1)
+            later = shard_stages._SumByItem(StoredProgram.put(run.store, program), 1)
             later.setup()
             with pytest.raises(RunnerError, match="lost or doubled messages of blocks to shard 3"):
                 list(later.process((3, [self.message(7, trip=1)])))
@@ -451,7 +452,7 @@ class TestMessages:
         )
         with RunFolder(str(tmp_path), RunKey.insecure_fixed(KEY)) as run:
             run.store.write("block-5", block.to_columns(with_items=False))
-            later = trips._LaterWeights(StoredProgram.put(run.store, program), 1)
+            later = block_stages._LaterWeights(StoredProgram.put(run.store, program), 1)
             later.setup()
             reply = {
                 "from": np.array([0]),
@@ -579,7 +580,7 @@ def test_a_folder_with_files_of_another_layout_is_refused(tmp_path, monkeypatch)
 
 
 def joined(*columns):
-    items = block_stages._Items()
+    items = pair_stages._Items()
     for column in columns:
         items.add(column)
     return items.joined()
@@ -601,7 +602,7 @@ def test_dictionaries_of_several_batches_join_to_the_same_items(rows, monkeypatc
     for mixed in (plain, [columns[0], *plain[1:]], [plain[0], columns[1], plain[2]]):
         assert joined(*mixed).to_pylist() == whole.to_pylist()
     assert len(joined(*plain).dictionary) == 4  # batches that come plain share a dictionary,
-    monkeypatch.setattr(block_stages, "TABLE_ROWS", len(plain[0]))
+    monkeypatch.setattr(pair_stages, "TABLE_ROWS", len(plain[0]))
     assert len(joined(*plain).dictionary) == len(whole.dictionary)  # up to so many rows
 
 
@@ -611,7 +612,7 @@ def test_dictionaries_of_several_batches_join_to_the_same_items(rows, monkeypatc
 def test_items_that_are_rare_in_a_message_have_an_entry_each(different, messages, entries):
     """Of 1000 rows, in which so many of a hundred are different."""
     values = [b"%d" % (n // 100 * 100 + n % different) for n in range(1000)]
-    items = block_stages._Items()
+    items = pair_stages._Items()
     for start in range(0, 1000, 250):
         items.add(pa.array(values[start : start + 250], pa.large_binary()))
     whole = items.joined(messages)
