@@ -92,7 +92,8 @@ class TestRunners:
     @pytest.mark.engines  # processes of workers
     def test_worker_processes_keep_their_log_to_themselves(self, pairs, tmp_path):
         """And release what this process does."""
-        command = ["select", "--input", pairs, *COLUMNS, *BUDGET, "--insecure_test_key=ab"]
+        budget = [*BUDGET, "--users_at_least=100"]
+        command = ["select", "--input", pairs, *COLUMNS, *budget, "--insecure_test_key=ab"]
         flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]
         flags.append(f"--temp_location={tmp_path}")  # the machine's own may hold what a killed run left
         done = subprocess.run(
