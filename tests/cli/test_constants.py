@@ -117,7 +117,7 @@ class TestMethods:
 
     def test_an_unknown_one(self, capsys):
         code, _, err = run(capsys, "methods", "gus")
-        assert code == 2 and "must be one of basic" in err
+        assert code == 2 and err.startswith("dpbeam methods: error: NAME must be one of basic, ")
 
 
 def check_help(command: str, capsys, monkeypatch) -> None:
