@@ -359,7 +359,7 @@ def install_releases(version, environment, wheel):
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_every_python_runs_the_wheel(version, built, tmp_path):
+def test_every_python_runs_the_wheel(version, built, lab, tmp_path):
     """Part of the tests, on the oldest the tutorial, beside an unpacked sdist without the package: the wheel runs."""
     python = find_python(version)
     if python is None:
@@ -378,7 +378,7 @@ def test_every_python_runs_the_wheel(version, built, tmp_path):
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert re.search(r"^\d+ passed", done.stdout.splitlines()[-1]) or "[100%]" in done.stdout
     if version == PYTHONS[0]:  # the demo's environment has the tests' own Python
-        install(environment, f"{built[1]}[budget]")  # as its fourth step asks for
+        install(environment, f"{built[1]}[budget]", lab[1])  # as its fourth step asks for, and its last
         sample.parent.mkdir(parents=True)
         sample.write_bytes(texts)
         run_tutorial(tree, f"source {environment}/bin/activate")
