@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpbeam.cli.flags import FlagParser, entry_point
-from dpbeam.errors import InputError
+from dpbeam.cli.settings import naming_selector
 from dpbeam.jobs.options import Options, flag
 from dpbeam.selection.family import short
 from dpbeam.selectors.base import Request, Selector, Setting
@@ -38,7 +38,8 @@ def make_parser() -> FlagParser[MethodsOptions]:
 
 @entry_point("methods", make_parser)
 def main(options: MethodsOptions) -> int:
-    chosen = list(selectors().values()) if options.name is None else [_named(options.name)]
+    with naming_selector("NAME"):
+        chosen = list(selectors().values()) if options.name is None else [find(options.name)]
     from rich.table import Table
 
     from dpbeam.cli.tables import show
@@ -60,13 +61,6 @@ def main(options: MethodsOptions) -> int:
 
     show(draw)
     return 0
-
-
-def _named(name: str) -> Selector:
-    try:
-        return find(name)
-    except InputError as error:
-        raise InputError(str(error).replace("--method", "NAME")) from None
 
 
 def _heading(selector: Selector) -> str:

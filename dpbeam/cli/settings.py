@@ -39,8 +39,8 @@ def check_selection(options: BudgetOptions, method: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def naming_selector() -> Iterator[None]:
-    """The method of a domain's selection is named by --selector.
+def naming_selector(name: str = "--selector") -> Iterator[None]:
+    """A method is named by something else than --method: that of a domain's selection by --selector.
 
     Raises:
       InputError: as within.
@@ -48,7 +48,7 @@ def naming_selector() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(str(error).replace("--method", "--selector")) from None
+        raise InputError(str(error).replace("--method", name)) from None
 
 
 def selection_flags(options: Options) -> list[str]:

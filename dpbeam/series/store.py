@@ -103,9 +103,8 @@ class SeriesStore:
                 values |= {"format": _FORMAT, "version": _VERSION}
                 values |= {_ENCRYPTED: True} if encrypt else {}
                 text = json.dumps(values, sort_keys=True, indent=2) + "\n"
-                folder.write(
-                    _SETTINGS, text.encode()
-                )  # first: they tell what an opening that is cut short leaves
+                # First: they tell what an opening that is cut short leaves.
+                folder.write(_SETTINGS, text.encode())
                 for name, data in files.items():
                     store.write_file(name, data)
                 folder.write(_KEY, secret)  # last: without it there is no series
@@ -167,10 +166,8 @@ class SeriesStore:
         Raises:
           UnavailableError: another process or thread does.
         """
-        own = (
-            os.getpid(),
-            threading.get_ident(),
-        )  # a forked process has this object too, and may have the same ident
+        # A forked process has this object too, and may have the same ident.
+        own = (os.getpid(), threading.get_ident())
         if self._holder == own:
             yield
             return
