@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpbeam.cli import COMMANDS
 from dpbeam.families.registry import families
 from tests.support.examples import ROOT, blocks
 
@@ -26,4 +27,4 @@ def test_lines_are_counted():
 
 
 def test_it_is_a_family():
-    assert families()["count"].command == "dpbeam.cli.count"
+    assert families()["count"].name == "count" and COMMANDS["count"][0] == "dpbeam.cli.count"

@@ -15,7 +15,8 @@ from dpbeam.version import __version__
 
 #: Subcommand -> (module with main(argv) and make_parser(), one line of help).
 COMMANDS = {
-    **{family.name: (family.command, family.summary) for family in families().values()},
+    # Each family's is the module of its name.
+    **{name: (f"dpbeam.cli.{name.replace('-', '_')}", family.summary) for name, family in families().items()},
     "plan": ("dpbeam.cli.plan", "thresholds and keep probabilities of a method and budget; needs no data"),
     "methods": ("dpbeam.cli.methods", "methods of selection and their constants, for --set NAME=VALUE"),
     "check": ("dpbeam.cli.check", "whether a runner, its workers and the paths of a job are ready"),

@@ -7,6 +7,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 
+from dpbeam.cli import COMMANDS
 from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.numbers import integer_list
 from dpbeam.cli.release import PlannedCommand
@@ -24,7 +25,7 @@ DEFAULT = "select"
 @functools.cache
 def planned() -> Mapping[str, PlannedCommand]:
     """Family -> its command."""
-    return {name: importlib.import_module(family.command).COMMAND for name, family in families().items()}
+    return {name: importlib.import_module(COMMANDS[name][0]).COMMAND for name in families()}
 
 
 def _implied() -> str:

@@ -17,7 +17,6 @@ class Count(Family):
 
     name = method = "count"
     summary = "noisy numbers of users of the items of a public list"
-    command = "dpbeam.cli.count"
 
     def ledger(self, plan: CountPlan, **run: Any) -> Ledger:
         from dpbeam.counting.report import count_ledger

@@ -52,13 +52,11 @@ class Family(ABC):
     Attributes:
       name: of its command.
       summary: of the command, one line.
-      command: the command's module.
       method: what its ledgers say under `method`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    command: ClassVar[str]
     method: ClassVar[str]
 
     def wrote(self, method: str) -> bool:

@@ -18,7 +18,6 @@ class HittingSet(Family):
 
     name = method = "hitting-set"
     summary = "k items that as many users as possible hold one of"
-    command = "dpbeam.cli.hitting_set"
 
     def ledger(self, plan: HittingSetPlan, **run: Any) -> Ledger:
         from dpbeam.hitting.report import hitting_set_ledger

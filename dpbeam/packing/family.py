@@ -17,7 +17,6 @@ class Pack(Family):
 
     name, method = "pack", "packing"
     summary = "allocate scarce resources among agents, each seeing its own share"
-    command = "dpbeam.cli.pack"
 
     def ledger(self, plan: PackingPlan, **run: Any) -> Ledger:
         from dpbeam.packing.report import packing_ledger

@@ -19,7 +19,6 @@ class Select(Family):
 
     name = "select"
     summary = "release the items that many users hold"
-    command = "dpbeam.cli.select"
 
     def wrote(self, method: str) -> bool:
         from dpbeam.selectors.registry import selectors

@@ -17,7 +17,6 @@ class Series(Family):
 
     name = method = "series"
     summary = "release items night by night from growing data, for one budget"
-    command = "dpbeam.cli.series"
 
     def ledger(self, plan: SeriesPlan, **run: Any) -> Ledger:
         from dpbeam.series.config import series_ledger

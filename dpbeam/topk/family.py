@@ -18,7 +18,6 @@ class TopK(Family):
 
     name = method = "top-k"
     summary = "the k items that most users hold, in order"
-    command = "dpbeam.cli.top_k"
 
     def ledger(self, plan: TopKPlan, **run: Any) -> Ledger:
         from dpbeam.topk.report import topk_ledger
