@@ -44,8 +44,9 @@ def main(argv: Sequence[str]) -> int:
 def _as_the_command(options: CheckOptions) -> list[Row]:
     """Input and output looked at as every command does, by the same code; of a table its files are its own."""
     from dpbeam.io.files import check_names, match_files
+    from dpbeam.io.formats import table_format
     from dpbeam.io.output import OutputTarget
-    from dpbeam.io.paths import is_pipe, local_path, table_format
+    from dpbeam.io.paths import is_pipe, local_path
     from dpbeam.io.sources import preflight
     from dpbeam.runners.check import Row
 
@@ -87,7 +88,7 @@ def _run(argv: Sequence[str]) -> int:
 
     from dpbeam.cli.series_output import folder_of
     from dpbeam.cli.tables import show
-    from dpbeam.io.paths import files_to_see
+    from dpbeam.io.formats import files_to_see
     from dpbeam.jobs.beam_flags import refused_by_beam
     from dpbeam.jobs.engine import pipeline_options, use_stores
     from dpbeam.runners.check import Path, preflight

@@ -22,9 +22,9 @@ from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_rea
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
 from dpbeam.io.files import check_names, match_distinct
-from dpbeam.io.formats import find, formats
+from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Piece
-from dpbeam.io.paths import infer_format, local_path
+from dpbeam.io.paths import local_path
 from dpbeam.io.readers import PlainUnit, WorkUnit
 from dpbeam.io.rows import Counts, Rows, mixed_types
 from dpbeam.io.sinks import OutputColumns, WriteReleased
@@ -141,7 +141,7 @@ def preflight_agents(spec: AgentSpec, *, temp_location: str | None = None) -> In
         rows = 0
         for file in files:
             form.check_file(file.path, file.size)
-            form.check_head(file.path)
+            form.check_head(file.path, formats())
             rows += form.count_rows(file.path, spec)
             held = form.look(Piece(file.path, 0, file.size), spec).user if form.declares_types else None
             if held is not None:

@@ -11,7 +11,6 @@ import posixpath
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError
@@ -19,6 +18,7 @@ from apache_beam.io.filesystem import BeamIOError
 from dpbeam.errors import InputError
 from dpbeam.io.flush import flush
 from dpbeam.io.formats import formats
+from dpbeam.io.formats.base import InputFile
 from dpbeam.io.paths import (
     STDIN,
     absolute,
@@ -36,15 +36,6 @@ from dpbeam.io.paths import (
 from dpbeam.room import naming_file
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
-
-
-@dataclass(frozen=True, order=True)
-class InputFile:
-    """A file, its size in bytes, and columns that are not in it (`dpbeam.io.formats.base.Piece`)."""
-
-    path: str
-    size: int
-    constants: tuple[tuple[str, str | None], ...] = ()
 
 
 def match_files(patterns: Iterable[str], flag: str = "--input", *, pipes: bool = False) -> list[InputFile]:

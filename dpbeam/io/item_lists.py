@@ -20,7 +20,8 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
 from dpbeam.families.registry import family_of
-from dpbeam.io.files import InputFile, identity, match_files
+from dpbeam.io.files import identity, match_files
+from dpbeam.io.formats.base import InputFile
 from dpbeam.io.lists import ListSpec, faults_of, list_format, list_kinds, list_rows, whole_column
 from dpbeam.io.output import read_ledger, shards_named
 from dpbeam.io.output_formats import SHARD_NAME, unescape, unescape_bytes

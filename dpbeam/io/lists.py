@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from dpbeam.errors import InputError
 from dpbeam.io.files import match_files
-from dpbeam.io.formats import find
+from dpbeam.io.formats import find, format_of, formats
 from dpbeam.io.formats.base import Format, Piece
-from dpbeam.io.paths import format_of
 from dpbeam.io.rows import Counts, Rows
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical
@@ -86,7 +85,7 @@ def list_kinds(spec: ListSpec) -> Kinds:
     form, (path,) = spec.file_format, spec.patterns
     form.check_installed()
     form.check_file(path, sum(file.size for file in match_files([path], spec.flag)))
-    form.check_head(path)
+    form.check_head(path, formats())
     declared = form.look(spec.piece, spec).items or (None,) * len(spec.declared_types)
     return Kinds.of_types(None, [held or other for held, other in zip(declared, spec.declared_types)])
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from dpbeam.errors import InputError
 
 if TYPE_CHECKING:
-    from dpbeam.io.files import InputFile
+    from dpbeam.io.formats.base import InputFile
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _FILTER = re.compile(r"([^=!<>]+)(>=|<=|!=|=|>|<)([^=].*)", re.DOTALL)

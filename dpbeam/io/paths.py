@@ -1,4 +1,4 @@
-"""What a path says before anything is opened: its filesystem, format and compression, the files that it means here.
+"""What a path says before anything is opened: its filesystem and compression, the files that it means here.
 
 Needs no Beam, so that a wrong flag is refused at once. A path on this machine may begin with `~` and may be a `file://`
 URL; `-` and pipes are read once, and so have to be copied where workers read them (`dpbeam.io.spool`).
@@ -10,7 +10,6 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -138,8 +137,8 @@ def local_files(pattern: str) -> list[str]:
 
 def is_data(path: str, pattern: str) -> bool:
     """Whether a file that a wildcard matched is data: no leading dot, as in a shell, and no marker of Hadoop's."""
-    name = _name(path)
-    hidden = name.startswith(".") and not _name(pattern).startswith(".")
+    name = name_of(path)
+    hidden = name.startswith(".") and not name_of(pattern).startswith(".")
     return not hidden and name not in _MARKERS
 
 
@@ -156,68 +155,9 @@ def check_no_folder(pattern: str, flag: str) -> None:
         raise InputError(f"{flag}: '{pattern}' is a folder; name its files, for example '{example}'")
 
 
-def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
-    """The format that the extensions agree on: of the patterns, or where one has none, of the files it matches here.
-
-    Raises:
-      InputError: an extension is unknown, two disagree, or a pattern matches a folder or nothing.
-    """
-    example: dict[str, str] = {}
-    for pattern in patterns:
-        check_no_folder(pattern, flag)
-        if table := table_format(pattern):
-            example.setdefault(table, pattern)
-            continue
-        for path in [pattern] if format_of(pattern) else _files_or_none(pattern, flag) or [pattern]:
-            format = format_of(path)
-            if format is None:
-                raise InputError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
-            example.setdefault(format, path)
-    if len(example) > 1:
-        one, two = list(example.items())[:2]
-        raise InputError(
-            f"{flag}: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
-            "or pass --input_format"
-        )
-    return next(iter(example))
-
-
-def table_format(pattern: str) -> str | None:
-    """The format of the table that `NAME:PLACE` names; None for other patterns."""
-    from dpbeam.io.formats import formats
-
-    name = pattern.partition(":")[0]
-    return next((format.name for format in formats() if format.is_table and format.name == name), None)
-
-
-def files_to_see(pattern: str) -> tuple[str, ...]:
-    """The files by which to tell whether an input can be seen: the pattern itself, but of tables."""
-    from dpbeam.io.formats import find
-
-    table = table_format(pattern)
-    return find(table).files_to_see(pattern) if table else (pattern,)
-
-
-def _files_or_none(pattern: str, flag: str) -> list[str]:
-    if not is_local(pattern) or is_pipe(pattern):
-        return []
-    files = sorted(local_files(pattern))
-    if not files:
-        raise no_file(pattern, flag)
-    return files
-
-
-def format_of(path: str) -> str | None:
-    """The format that an extension names, below one of compression; None if it names none."""
-    from dpbeam.io.formats import formats
-
-    _, dot, suffix = _name(without_compression(path)).rpartition(".")
-    return next((form.name for form in formats() if dot and suffix.lower() in form.suffixes), None)
-
-
 def compression_of(path: str) -> str | None:
     """The name of a file's compression, or None, by extension. Raises InputError for one that is not read."""
-    extension = _name(path).rpartition(".")[2].lower()
+    extension = name_of(path).rpartition(".")[2].lower()
     if extension in _UNREADABLE:
         ours = ", ".join(compression.name for compression in COMPRESSIONS)
         raise InputError(
@@ -232,5 +172,6 @@ def without_compression(path: str) -> str:
     return stem if dot and any(extension.lower() == way.suffix for way in COMPRESSIONS) else path
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
+    """The last part of a path or URL."""
     return path.rpartition("/")[2]

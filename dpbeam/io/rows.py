@@ -11,17 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpbeam.errors import InputError, advice
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.tokens import Tokenizer
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import Kinds, is_list
 from dpbeam.kernels.pair_rules import BAD_ROWS, EMPTY_ITEMS, NULL_ROWS, PairRules, Pairs
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 FILTERED_PAGES = "filtered_pages"
 #: What to do about text that is no UTF-8.

@@ -21,8 +21,9 @@ import pyarrow as pa
 from dpbeam.engine.beam.receipts import UNITS, ReceiptDoFn, mark_batch, plan_reading
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
-from dpbeam.io.files import InputFile, check_names, match_distinct
-from dpbeam.io.formats.base import Piece
+from dpbeam.io.files import check_names, match_distinct
+from dpbeam.io.formats import formats
+from dpbeam.io.formats.base import InputFile, Piece
 from dpbeam.io.partitions import with_partitions
 from dpbeam.io.paths import compression_of
 from dpbeam.io.readers import TARGET_PAIRS, PlainUnit, WorkUnit, read_complete, read_scattered
@@ -183,7 +184,7 @@ class _Looks:
     def at(self, file: InputFile) -> None:
         if not file.size:
             return
-        self._format.check_head(file.path)
+        self._format.check_head(file.path, formats())
         look = self._format.look(Piece(file.path, 0, file.size, file.constants), self._spec)
         if self._format.declares_types:
             self._check_declared(file.path, look.items)

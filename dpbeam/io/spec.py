@@ -25,10 +25,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dpbeam.errors import InputError, advice
-from dpbeam.io.formats import find, formats
+from dpbeam.io.formats import find, formats, infer_format
 from dpbeam.io.formats.base import Format
 from dpbeam.io.partitions import Filter
-from dpbeam.io.paths import check_text, infer_format, local_path
+from dpbeam.io.paths import check_text, local_path
 from dpbeam.io.tables import Table
 from dpbeam.kernels.canonical import ID_KINDS, STRING
 

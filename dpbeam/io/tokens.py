@@ -15,15 +15,19 @@ characters by decoding their code points and one table lookup each.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import unicodedata
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpbeam.io.spec import InputSpec, compile_pattern
 from dpbeam.kernels.canonical import bytes_views, slices_of
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 _APOSTROPHE = 0x27
 _QUOTE = b"\xe2\x80\x99"  # U+2019
@@ -38,7 +42,7 @@ class Tokenizer:
         self._name = spec.tokenizer
         self._lowercase = spec.lowercase
         self._ngrams = spec.ngrams
-        self._pattern = compile_pattern(spec.token_pattern) if spec.tokenizer == "regex" else None
+        self._pattern = re.compile(spec.token_pattern) if spec.tokenizer == "regex" else None
 
     def __call__(self, documents: pa.Array) -> tuple[np.ndarray, pa.Array, int]:
         """Tokens of every document, in order.

@@ -11,8 +11,7 @@ import pytest
 import dpbeam
 from dpbeam.errors import InputError
 from dpbeam.io import formats
-from dpbeam.io.files import InputFile
-from dpbeam.io.formats.base import Format
+from dpbeam.io.formats.base import Format, InputFile
 from dpbeam.io.formats.jsonl import JsonLines
 from dpbeam.io.item_lists import read_items
 from dpbeam.io.paths import COMPRESSIONS

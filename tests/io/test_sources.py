@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import dpbeam.engine.beam.coders  # noqa: F401  (coder of record batches)
 from dpbeam.errors import InputError
 from dpbeam.io import sources
-from dpbeam.io.files import InputFile, match_files
+from dpbeam.io.files import match_files
+from dpbeam.io.formats.base import InputFile
 from dpbeam.io.sources import ReadInput, plan_units, preflight
 from dpbeam.io.spec import InputSpec
 from dpbeam.kernels import canonical

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
+from dpbeam.io.paths import (
+    check_no_folder,
+    is_local,
+    is_pipe,
+    local_files,
+    name_of,
+    no_file,
+    without_compression,
+)
 
 if TYPE_CHECKING:
     from dpbeam.io.formats.base import Format
@@ -48,3 +57,56 @@ def find(name: str) -> Format:
 def formats() -> Iterator[Format]:
     """All formats, in the order of help."""
     return map(find, _FORMATS)
+
+
+def infer_format(patterns: Sequence[str], flag: str = "--input") -> str:
+    """The format that the extensions agree on: of the patterns, or where one has none, of the files it matches here.
+
+    Raises:
+      InputError: an extension is unknown, two disagree, or a pattern matches a folder or nothing.
+    """
+    example: dict[str, str] = {}
+    for pattern in patterns:
+        check_no_folder(pattern, flag)
+        if table := table_format(pattern):
+            example.setdefault(table, pattern)
+            continue
+        for path in [pattern] if format_of(pattern) else _files_or_none(pattern, flag) or [pattern]:
+            format = format_of(path)
+            if format is None:
+                raise InputError(f"{flag}: cannot tell the format of '{path}'; pass --input_format")
+            example.setdefault(format, path)
+    if len(example) > 1:
+        one, two = list(example.items())[:2]
+        raise InputError(
+            f"{flag}: '{one[1]}' is {one[0]} and '{two[1]}' is {two[0]}; one job reads one format, "
+            "or pass --input_format"
+        )
+    return next(iter(example))
+
+
+def table_format(pattern: str) -> str | None:
+    """The format of the table that `NAME:PLACE` names; None for other patterns."""
+    name = pattern.partition(":")[0]
+    return next((format.name for format in formats() if format.is_table and format.name == name), None)
+
+
+def files_to_see(pattern: str) -> tuple[str, ...]:
+    """The files by which to tell whether an input can be seen: the pattern itself, but of tables."""
+    table = table_format(pattern)
+    return find(table).files_to_see(pattern) if table else (pattern,)
+
+
+def format_of(path: str) -> str | None:
+    """The format that an extension names, below one of compression; None if it names none."""
+    _, dot, suffix = name_of(without_compression(path)).rpartition(".")
+    return next((form.name for form in formats() if dot and suffix.lower() in form.suffixes), None)
+
+
+def _files_or_none(pattern: str, flag: str) -> list[str]:
+    if not is_local(pattern) or is_pipe(pattern):
+        return []
+    files = sorted(local_files(pattern))
+    if not files:
+        raise no_file(pattern, flag)
+    return files

@@ -10,16 +10,18 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.rows import Counts, Rows, check_types, schema_types
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds, decimal_text
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 _ROWS = 100_000  # at once
 _TYPES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,12 +18,20 @@ from dpbeam.io.paths import COMPRESSIONS, compression_of
 from dpbeam.io.streams import ByteSource, open_input
 
 if TYPE_CHECKING:
-    from dpbeam.io.files import InputFile
     from dpbeam.io.rows import Counts, Rows
     from dpbeam.io.spec import InputSpec
     from dpbeam.kernels.canonical import Kinds
 
 _HEAD_BYTES = 16
+
+
+@dataclass(frozen=True, order=True)
+class InputFile:
+    """A file, its size in bytes, and columns that are not in it, as of a `Piece`."""
+
+    path: str
+    size: int
+    constants: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,15 +188,13 @@ class Format(ABC):
             f"{path}: an empty file, without even a {self.lacks}; remove it{advice(', or leave it out of --input')}"
         )
 
-    def check_head(self, path: str) -> None:
-        """Refuse a file that begins as those of another format. Raises InputError."""
-        from dpbeam.io.formats import formats
-
+    def check_head(self, path: str, formats: Iterable[Format]) -> None:
+        """Refuse a file that begins as those of another of all formats. Raises InputError."""
         with open_input(path) as file:
             head = ByteSource(path, file).read(_HEAD_BYTES)
         if self.magic and head.startswith(self.magic):
             return
-        others = [format for format in formats() if format.magic and head.startswith(format.magic)]
+        others = [format for format in formats if format.magic and head.startswith(format.magic)]
         if others:
             names = " or ".join(format.name for format in others)
             raise InputError(

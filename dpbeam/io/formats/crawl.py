@@ -14,17 +14,19 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES
 from dpbeam.io.rows import FILTERED_PAGES, Counts, Documents, Rows
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import ByteSource
 from dpbeam.kernels.canonical import Kinds
 from dpbeam.kernels.pair_rules import BAD_ROWS
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 #: Largest page, decompressed: fifty times what Common Crawl keeps of one.
 MAX_PAGE_BYTES = 256 << 20

@@ -23,7 +23,7 @@ import io
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +34,13 @@ from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import CONVERT, Counts, Rows
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
 from dpbeam.kernels.pair_rules import BAD_ROWS
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 BLOCK_BYTES = 8 << 20
 _HEADER_BYTES = 1 << 16  # read at a time, to the end of the header

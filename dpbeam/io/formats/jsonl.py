@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -21,10 +21,12 @@ from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
 from dpbeam.io.rows import CONVERT, Counts, Rows
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
 from dpbeam.kernels.pair_rules import BAD_ROWS
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 CHUNK_BYTES = 4 << 20
 

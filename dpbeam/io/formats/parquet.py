@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.rows import ROWS_PER_BATCH, Counts, Rows, check_types, schema_types
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import Kinds
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 _MAGIC = b"PAR1"
 _BYTES_PER_BATCH = 64 << 20
@@ -52,7 +54,7 @@ class Parquet(Format):
             size, seen = source.item_sizes() if spec.tokenizer is None else (0, 0)
             return Look(user, items, rows=source.num_rows, item_bytes=size, items_seen=seen)
 
-    def check_head(self, path: str) -> None:
+    def check_head(self, path: str, formats: Iterable[Format]) -> None:
         """Nothing: `ParquetInput` looks at both ends of a file."""
 
     def read(

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbeam.errors import InputError
+from dpbeam.io.formats.base import InputFile
 from dpbeam.io.formats.parquet import Parquet
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.tables import Column, Table
 
 if TYPE_CHECKING:
-    from dpbeam.io.files import InputFile
+    from dpbeam.io.spec import InputSpec
 
 #: A version; its columns; path, size and partitions of each of its files.
 Live = tuple[int, tuple[Column, ...], list[tuple[str, int, dict[str, str | None]]]]
@@ -34,8 +34,6 @@ class TableFormat(Parquet):
         """What is live in a version, by default the current one. Raises InputError."""
 
     def find_files(self, spec: InputSpec, flag: str) -> tuple[InputSpec, list[InputFile]]:
-        from dpbeam.io.files import InputFile
-
         place, *more = (pattern.removeprefix(f"{self.name}:") for pattern in spec.patterns)
         if more:
             raise InputError(f"--input: {self.name} is read from one table, got {len(spec.patterns)}")

@@ -6,7 +6,7 @@ Documents are gathered into arrays of some megabytes before they are tokenised, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ import pyarrow as pa
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import CHUNK_BYTES, Chunk, chunks
 from dpbeam.io.rows import Counts, Documents, Rows
-from dpbeam.io.spec import InputSpec
 from dpbeam.io.streams import ByteSource, open_input
 from dpbeam.kernels.canonical import Kinds, slices_of
+
+if TYPE_CHECKING:
+    from dpbeam.io.spec import InputSpec
 
 _BOM = b"\xef\xbb\xbf"
 

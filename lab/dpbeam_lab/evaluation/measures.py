@@ -7,10 +7,8 @@ to 4, 5 to 8, ..., doubling.
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ import numpy as np
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.packing.config import PackingConfig, make_plan
 from dpbeam.topk.measures import TopkErrors, topk_errors
-from dpbeam_lab.evaluation.data import HISTOGRAM, PAIRS, MarketData, PairData
+from dpbeam_lab.evaluation.data import MarketData, PairData
 from dpbeam_lab.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Outcome
 from dpbeam_lab.evaluation.packing import over
 from dpbeam_lab.evaluation.quality import missing_mass
@@ -139,9 +137,7 @@ class Measure:
     by: str = FREQUENCY
 
 
-#: Modules that have measures besides those here.
-_MODULES: tuple[str, ...] = ("dpbeam_lab.evaluation.foretold",)
-_measures: dict[str, Measure] = {}
+MEASURES: dict[str, Measure] = {}
 
 
 def measure(
@@ -165,28 +161,12 @@ def measure(
 
     def register(compute: Compute) -> Compute:
         name = compute.__name__
-        if name in _measures:
+        if name in MEASURES:
             raise ValueError(f"a measure is named {name!r} already")
-        _measures[name] = Measure(name, unit, meaning, kinds, compute, of_data, of_users, by)
+        MEASURES[name] = Measure(name, unit, meaning, kinds, compute, of_data, of_users, by)
         return compute
 
     return register
-
-
-def measures() -> Mapping[str, Measure]:
-    """All measures by name, in the order of documents."""
-    for module in _MODULES:
-        importlib.import_module(module)
-    return MappingProxyType(_measures)
-
-
-def measures_of(kind: str, chosen: Sequence[str] | None = None, data: str = PAIRS) -> list[Measure]:
-    """The measures of a kind of result on a kind of data, all or those chosen; the first is the one to look at."""
-    return [
-        m
-        for m in measures().values()
-        if kind in m.kinds and (chosen is None or m.name in chosen) and not (m.of_users and data == HISTOGRAM)
-    ]
 
 
 @measure("share", "(users of the k most frequent items - users of the chosen ones) / pairs", TOP_K)

@@ -1,19 +1,16 @@
-"""The methods that an experiment can run on data in memory. NOT PRIVATE: test keys, and results held against the truth.
+"""What a method of an experiment on data in memory is. NOT PRIVATE: test keys, and results held against the truth.
 
-A method is one class and one line of `_BUILT_IN`. It says what it is called, what kind of result it gives, which
-settings it has and whether it could be run on a cluster at all; `prepare` checks the settings and calibrates without
-data, so that a wrong experiment is refused before anything runs.
+A method is one class and one line of `dpbeam_lab.evaluation.registry`. It says what it is called, what kind of result
+it gives, which settings it has and whether it could be run on a cluster at all; `prepare` checks the settings and
+calibrates without data, so that a wrong experiment is refused before anything runs.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,33 +22,10 @@ from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import check_range
 from dpbeam.selectors.registry import DEFAULT_METHOD, find, variants
-from dpbeam_lab.evaluation.data import PAIRS, Data, PairData, Repetition
+from dpbeam_lab.evaluation.data import PAIRS, PairData, Repetition
 
 #: What a method gives: released items, ranked items, items that hit users, shares of supplies.
 SELECTION, TOP_K, HITTING_SET, PACKING = "selection", "top-k", "hitting-set", "packing"
-
-#: module:class of every method, in the order of documents.
-_BUILT_IN = (
-    "dpbeam_lab.evaluation.methods:Select",
-    "dpbeam_lab.evaluation.sequential:PolicyGaussian",
-    "dpbeam_lab.evaluation.sequential:GreedyUpdate",
-    "dpbeam_lab.evaluation.sequential:UniformBits",
-    "dpbeam_lab.evaluation.sequential:Mad2rBits",
-    "dpbeam_lab.evaluation.sequential:PolicyBits",
-    "dpbeam_lab.evaluation.ranked_methods:TopK",
-    "dpbeam_lab.evaluation.ranked_methods:TopKPublished",
-    "dpbeam_lab.evaluation.ranked_methods:TopKKnown",
-    "dpbeam_lab.evaluation.canonical_lipschitz:TopKSubset",
-    "dpbeam_lab.evaluation.hitting_methods:HittingSet",
-    "dpbeam_lab.evaluation.hitting_methods:HittingSetParts",
-    "dpbeam_lab.evaluation.hitting_methods:Greedy",
-    "dpbeam_lab.evaluation.hitting_methods:TrueUnion",
-    "dpbeam_lab.evaluation.packing_methods:Pack",
-    "dpbeam_lab.evaluation.packing_methods:PackPublished",
-    "dpbeam_lab.evaluation.packing_methods:PackFixedSteps",
-    "dpbeam_lab.evaluation.packing_methods:PackGradient",
-    "dpbeam_lab.evaluation.packing_methods:PackOnline",
-)
 
 
 @dataclass(frozen=True)
@@ -162,36 +136,6 @@ def selection_plan(epsilon: float, delta: float, settings: Mapping[str, Any]) ->
         return make_plan(SelectionConfig(epsilon, delta, **arguments))
 
 
-_added: dict[str, Method] = {}
-
-
-@functools.cache
-def _built_in() -> dict[str, Method]:
-    by_name: dict[str, Method] = {}
-    for entry in _BUILT_IN:
-        module, name = entry.split(":")
-        method = getattr(importlib.import_module(module), name)()
-        by_name[method.name] = method
-    return by_name
-
-
-def methods() -> Mapping[str, Method]:
-    """All methods by name."""
-    return MappingProxyType({**_built_in(), **_added})
-
-
-def register(method: Method) -> Method:
-    """Add a method of one's own, for runs in this process; returns it.
-
-    Raises:
-      ValueError: its name is taken.
-    """
-    if method.name in methods():
-        raise ValueError(f"a method is named {method.name!r} already")
-    _added[method.name] = method
-    return method
-
-
 def whole(settings: Mapping[str, Any], name: str, low: int, high: int) -> int:
     """A setting that must be given, a whole number.
 
@@ -203,11 +147,3 @@ def whole(settings: Mapping[str, Any], name: str, low: int, high: int) -> int:
     with naming_arguments():
         check_range(name, settings[name], low, high, integer=True)
     return int(settings[name])
-
-
-def run(prepared: Prepared, data: Data, repetition: Repetition) -> tuple[Outcome, float]:
-    """The outcome, and CPU seconds without those for reading, sampling and building of blocks."""
-    prepared_before, start = data.preparing, time.process_time()
-    outcome = prepared(data, repetition)
-    spent = time.process_time() - start - (data.preparing - prepared_before)
-    return outcome, spent

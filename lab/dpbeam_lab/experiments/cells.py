@@ -11,8 +11,9 @@ from typing import Any
 
 from dpbeam.version import __version__
 from dpbeam_lab.evaluation.data import Data, Repetition, open_data
-from dpbeam_lab.evaluation.measures import Case, measures
-from dpbeam_lab.evaluation.methods import Prepared, methods, run
+from dpbeam_lab.evaluation.measures import Case
+from dpbeam_lab.evaluation.methods import Prepared
+from dpbeam_lab.evaluation.registry import measures, methods, run
 
 #: Every repetition and dataset comes back to the same plans, which take up to a second each.
 _PLANS = 512

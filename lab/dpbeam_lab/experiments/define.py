@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 
 from dpbeam.errors import InputError, naming_arguments
 from dpbeam_lab.evaluation.data import PROVIDED, Repetition
-from dpbeam_lab.evaluation.measures import BINNED, Measure, measures, measures_of
-from dpbeam_lab.evaluation.methods import Method, methods
+from dpbeam_lab.evaluation.measures import BINNED, Measure
+from dpbeam_lab.evaluation.methods import Method
+from dpbeam_lab.evaluation.registry import measures, measures_of, methods
 from dpbeam_lab.experiments.cells import Cell, prepared
 from dpbeam_lab.experiments.sources import AbsentError, Named, Source
 

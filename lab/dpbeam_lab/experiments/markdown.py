@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpbeam_lab.evaluation.measures import measures
+from dpbeam_lab.evaluation.registry import measures
 from dpbeam_lab.experiments.define import CPU_SECONDS, METHOD, Experiment, Table
 from dpbeam_lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, quartiles, rows_of, summary
 from dpbeam_lab.experiments.running import Finished

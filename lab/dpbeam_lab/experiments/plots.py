@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpbeam.errors import InputError
 from dpbeam.figures import COLOURS, line_style, rendered
-from dpbeam_lab.evaluation.measures import BINNED, measures
+from dpbeam_lab.evaluation.measures import BINNED
+from dpbeam_lab.evaluation.registry import measures
 from dpbeam_lab.experiments.define import CPU_SECONDS, DATASET, METHOD, Plot
 from dpbeam_lab.experiments.markdown import named, shown
 from dpbeam_lab.experiments.results import NOT_PRIVATE, Row, at_best, chosen, summary

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpbeam_lab.evaluation.measures import Bin
-from dpbeam_lab.evaluation.methods import methods
+from dpbeam_lab.evaluation.registry import methods
 from dpbeam_lab.experiments.define import CPU_SECONDS, DATASET, DELTA, EPSILON, METHOD, REPETITION
 from dpbeam_lab.experiments.running import Finished
 

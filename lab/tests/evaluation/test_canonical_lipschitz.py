@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from dpbeam.errors import InputError
 from dpbeam_lab.evaluation.canonical_lipschitz import draw_subset, largest_exponential, subset_classes
 from dpbeam_lab.evaluation.data import HistogramData, Repetition
-from dpbeam_lab.evaluation.methods import methods
+from dpbeam_lab.evaluation.registry import methods
 
 COUNTS = [9, 7, 7, 4, 3, 0]
 

@@ -9,8 +9,9 @@ from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.packing.config import Market, PackingConfig, Resource, make_plan
 from dpbeam_lab.evaluation.data import HistogramData, MarketData, PairData, Repetition, open_data
 from dpbeam_lab.evaluation.indexed import index_pairs
-from dpbeam_lab.evaluation.measures import Case, measure, measures, measures_of
+from dpbeam_lab.evaluation.measures import Case, measure
 from dpbeam_lab.evaluation.methods import HITTING_SET, PACKING, SELECTION, TOP_K, Outcome
+from dpbeam_lab.evaluation.registry import measures, measures_of
 
 # x: 3 users, y: 2, z: 1; user e holds z alone
 PAIRS = [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x"), ("c", "y"), ("e", "z")]

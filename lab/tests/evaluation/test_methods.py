@@ -9,8 +9,9 @@ from dpbeam.errors import InputError
 from dpbeam_lab.evaluation.data import HistogramData, MarketData, PairData, Repetition
 from dpbeam_lab.evaluation.hitting_methods import _all_users, _composed, _plan
 from dpbeam_lab.evaluation.indexed import index_pairs
-from dpbeam_lab.evaluation.measures import Case, measures_of
-from dpbeam_lab.evaluation.methods import Method, methods, register, run
+from dpbeam_lab.evaluation.measures import Case
+from dpbeam_lab.evaluation.methods import Method
+from dpbeam_lab.evaluation.registry import measures_of, methods, register, run
 
 BUDGET = (3.0, 1e-3)
 KEY = "evaluate 4 2"
@@ -153,7 +154,7 @@ def test_literature_takes_the_rounds_of_pack():
 
 
 def test_a_method_of_ones_own(monkeypatch):
-    from dpbeam_lab.evaluation import methods as module
+    from dpbeam_lab.evaluation import registry as module
 
     class Own(Method):
         name = "own"

@@ -16,8 +16,8 @@ from dpbeam_lab.evaluation.bounds import (
     theorem_3_6,
 )
 from dpbeam_lab.evaluation.data import Repetition
-from dpbeam_lab.evaluation.methods import methods
 from dpbeam_lab.evaluation.oracles import greedy_update, policy_gaussian
+from dpbeam_lab.evaluation.registry import methods
 from dpbeam_lab.experiments.sources import SynthPairs
 from lab.tests.experiment_files import experiment
 
