@@ -89,7 +89,9 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     if not mechanisms:
         raise InconsistentEventError("a composition of thresholds alone has no noise")
     if event.kind == "pure":
-        return Guarantee(_sum_up(leaf.pure_epsilon() for leaf in mechanisms), min(1.0, math.fsum(outside)))
+        return Guarantee(
+            _sum_up(_known(leaf.pure_epsilon()) for leaf in mechanisms), min(1.0, math.fsum(outside))
+        )
     epsilon = event.epsilon if event.epsilon is not None else epsilon
     if epsilon is None:
         raise ValueError(f"a {event.kind} composition needs an epsilon at which its delta is taken")
@@ -173,14 +175,15 @@ def _check_thresholds(parts: Iterable) -> None:
 
 def _noise_delta(mechanisms: list[Event], epsilon: float) -> float:
     """Delta at epsilon of all mechanisms: the best of the bounds that apply."""
-    sigmas = [mechanism.gaussian_sigma() for mechanism in mechanisms]
-    if None not in sigmas:
+    sigmas = [sigma for mechanism in mechanisms if (sigma := mechanism.gaussian_sigma()) is not None]
+    if len(sigmas) == len(mechanisms):
         return gaussian_delta(epsilon, compose_sigmas(sigmas)) * (1 + _DELTA_MARGIN)
-    pure = [mechanism.pure_epsilon() for mechanism in mechanisms]
-    if None not in pure and math.fsum(pure) <= epsilon:
+    pure = [cost for mechanism in mechanisms if (cost := mechanism.pure_epsilon()) is not None]
+    if len(pure) == len(mechanisms) and math.fsum(pure) <= epsilon:
         return 0.0
-    bound = zcdp_delta(math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15), epsilon)
-    choices = [mechanism.choices() for mechanism in mechanisms if mechanism.choices() is not None]
+    rho = math.fsum(_known(mechanism.zcdp_rho()) for mechanism in mechanisms)
+    bound = zcdp_delta(rho * (1 + 1e-15), epsilon)
+    choices = [made for mechanism in mechanisms if (made := mechanism.choices()) is not None]
     others = _beside_choices([mechanism for mechanism in mechanisms if mechanism.choices() is None])
     if len(choices) != 1 or others is None:
         return bound
@@ -217,9 +220,11 @@ def largest_choice_range(parts: Sequence[Event], rounds: int, epsilon: float, de
     others = _beside_choices(mechanisms)
     left = (delta - math.fsum(leaf.outside_delta() for leaf in simple)) * (1 - 1e-12)
     if left <= 0:
-        pure = others is not None and math.isinf(others[0])
-        return max(0.0, (epsilon - math.fsum(others[1])) / rounds * (1 - 1e-14)) if pure else 0.0
-    rho = zcdp_rho(epsilon, left) - math.fsum(mechanism.zcdp_rho() for mechanism in mechanisms) * (1 + 1e-15)
+        if others is None or not math.isinf(others[0]):
+            return 0.0
+        return max(0.0, (epsilon - math.fsum(others[1])) / rounds * (1 - 1e-14))
+    spent = math.fsum(_known(mechanism.zcdp_rho()) for mechanism in mechanisms)
+    rho = zcdp_rho(epsilon, left) - spent * (1 + 1e-15)
     by_zcdp = math.sqrt(8 * rho / rounds) * (1 - 1e-12) if rho > 0 else 0.0
     return by_zcdp if others is None else max(by_zcdp, largest_range(epsilon, left, rounds, *others))
 
@@ -228,17 +233,17 @@ def _first_hit_delta(mechanisms: list[Event], epsilon: float) -> float:
     """Delta at epsilon of choices up to the first hit beside other noise; as mere choices where that is less."""
     choices, sigmas, pure = [], [], []
     for mechanism in mechanisms:
-        if mechanism.first_hit() is not None:
-            choices.append(mechanism.first_hit())
-        elif mechanism.gaussian_sigma() is not None:
-            sigmas.append(mechanism.gaussian_sigma())
+        if (hit := mechanism.first_hit()) is not None:
+            choices.append(hit)
+        elif (sigma := mechanism.gaussian_sigma()) is not None:
+            sigmas.append(sigma)
         else:
-            pure.append(mechanism.pure_epsilon())
+            pure.append(_known(mechanism.pure_epsilon()))
     if len(choices) != 1:
         raise UnknownEventError(f"a first-hit composition holds one FirstHitEvent, not {len(choices)}")
     ((epsilon0, rate),) = choices
-    sigma = compose_sigmas(sigmas) if sigmas else math.inf
-    by_first_hit = first_hit_delta(epsilon, epsilon0, sigma, math.fsum(pure) * (1 + 1e-15), rate)
+    other = compose_sigmas(sigmas) if sigmas else math.inf
+    by_first_hit = first_hit_delta(epsilon, epsilon0, other, math.fsum(pure) * (1 + 1e-15), rate)
     return min(by_first_hit, _noise_delta(mechanisms, epsilon))
 
 
@@ -264,11 +269,18 @@ def _renyi_total(simple: list[Event], mechanisms: list[Event], epsilon: float) -
     outside = math.fsum(leaf.outside_delta() for leaf in simple)
 
     def divergence(order: float) -> float:
-        return math.fsum(mechanism.renyi_divergence(order) for mechanism in mechanisms) * (1 + 1e-14)
+        return math.fsum(_known(mechanism.renyi_divergence(order)) for mechanism in mechanisms) * (1 + 1e-14)
 
     delta = math.fsum([best_renyi_delta(divergence, epsilon, outside), outside])
     exact = simple[0].exact_delta(epsilon) if len(simple) == 1 else None
     return min(1.0, delta if exact is None else min(delta, exact))
+
+
+def _known(cost: float | None) -> float:
+    """A cost that `_leaves` has asked for; UnknownEventError where an event has none after all."""
+    if cost is None:
+        raise UnknownEventError("an event does not know its cost")
+    return cost
 
 
 def _sum_up(epsilons: Iterable[float]) -> float:

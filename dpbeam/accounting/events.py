@@ -23,7 +23,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -50,7 +50,7 @@ class InconsistentEventError(ValueError):
     """An event contradicts itself, or a threshold the noise of its round."""
 
 
-EVENT_TYPES: dict[str, type] = {}
+EVENT_TYPES: dict[str, type[Event]] = {}
 
 
 def event(cls: type[Event]) -> type[Event]:
@@ -67,7 +67,7 @@ def event(cls: type[Event]) -> type[Event]:
     return cls
 
 
-def is_event(value) -> bool:
+def is_event(value: object) -> bool:
     """Whether the value is of exactly a registered class."""
     return EVENT_TYPES.get(type(value).__name__) is type(value)
 
@@ -77,6 +77,7 @@ _POSITIVE = ("sigma", "shared_sigma", "sensitivity", "scale", "epsilon0", "gap",
 _COUNTS = ("round", "rounds", "counts", "max_items", "max_changed")
 
 
+@dataclass(frozen=True)
 class Event:
     """What one event costs. The defaults say: nothing is known, hence nothing may be composed.
 
@@ -179,7 +180,7 @@ class Event:
         """
 
 
-def _set(event, **values) -> None:
+def _set(event: Event, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(event, name, value)
 
@@ -273,7 +274,7 @@ class RankEvent(_GaussianMechanism):
     round: int = 1
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         needed = peeling_mu(self.epsilon0, self.rounds)
         if needed * self.sigma > 1 + TOLERANCE:
@@ -336,7 +337,7 @@ class CountEvent(Event):
     round: int = 1
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         noise = CountNoise(self.epsilon, self.delta, self.round)
         _set(self, epsilon=noise.epsilon)
         super().__post_init__()
@@ -419,7 +420,7 @@ class BernoulliEvent(_Coins):
     start: tuple[float, ...] = ()
     moves: tuple[tuple[int, int], ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, corners=self.curve.corners, start=self.curve.start)
         super().__post_init__()
         self._set_moves(self.max_items)
@@ -454,7 +455,7 @@ class WeightedBernoulliEvent(_Coins):
     round: int = 1
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         curve = self.curve
         _set(self, knots=curve.knots, grid=curve.grid, outside=curve.outside)
         super().__post_init__()
@@ -506,7 +507,7 @@ class ThresholdEvent(_Threshold):
     label: str = ""
     novel_power: float = 0.5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not math.isfinite(self.threshold):
             raise ValueError(f"threshold must be finite, got {self.threshold}")
         novel = NovelWeight(self.novel_linf, self.novel_power)
@@ -618,7 +619,7 @@ class CumulativeThresholdEvent(_Checkpoints):
     label: str = ""
     caps: str = LARGEST_CAPS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.caps != LARGEST_CAPS:
             raise ValueError(f"caps must be {LARGEST_CAPS!r}, the rule that is known, got {self.caps!r}")
         super().__post_init__()
@@ -657,7 +658,7 @@ class RankedThresholdEvent(_Checkpoints):
     caps: tuple[float, ...]
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         caps = tuple(check_positive("caps", cap) for cap in self.caps)
         if not caps or caps[0] > 1 or caps != tuple(sorted(caps, reverse=True)):
@@ -719,7 +720,7 @@ class FirstHitEvent(_Choices):
     rate: float = 1.0
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         _set(self, rate=check_rate(self.rate))
 
@@ -744,7 +745,7 @@ class LimitedDomainEvent(_Choices):
     max_changed: int
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         needed = 1 + math.log(self.max_changed / self.delta) / self.epsilon0
         if self.gap < needed * (1 - TOLERANCE):
@@ -767,7 +768,7 @@ class PureEvent(Event):
     epsilon: float
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, epsilon=check_positive("epsilon", self.epsilon))
         super().__post_init__()
 
@@ -803,7 +804,7 @@ class ComposedEvent(Event):
     epsilon: float | None = None
     label: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in COMPOSITION_KINDS:
             raise UnknownEventError(
                 f"unknown kind of composition {self.kind!r}; known: {', '.join(COMPOSITION_KINDS)}"
@@ -886,7 +887,7 @@ def check_choices(event: ComposedEvent, epsilon0: float, rounds: int, rate: floa
         )
 
 
-def event_to_dict(event) -> dict:
+def event_to_dict(event: Event) -> dict[str, Any]:
     """The event as plain JSON values with its class name under "event".
 
     Raises: UnknownEventError if it is not of exactly a registered class.
@@ -903,7 +904,7 @@ def event_to_dict(event) -> dict:
     return {"event": type(event).__name__, **values}
 
 
-def event_from_dict(values: dict):
+def event_from_dict(values: Any) -> Event:
     """Inverse of `event_to_dict`.
 
     Raises: UnknownEventError if the class, or the set of its fields, is not exactly a known one.
@@ -921,7 +922,7 @@ def event_from_dict(values: dict):
     return cls(**arguments)
 
 
-def describe(event) -> str:
+def describe(event: object) -> str:
     """What an event is, for messages."""
     if type(event) is ComposedEvent:
         stated = "no" if event.epsilon is None else "an"

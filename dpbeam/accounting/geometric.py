@@ -143,7 +143,7 @@ class CountNoise(TableNoise):
         """One count of one item: shares of several are another query, whatever their norm."""
         return (items == 1) & (weight <= 1.0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", check_delta(self.delta))
         object.__setattr__(self, "round", check_rounds(self.round, "round"))

@@ -43,7 +43,7 @@ class OverspentLedgerError(ValueError):
     """The events cost more than the declared (epsilon, delta)."""
 
 
-def _plain(value, where: str):
+def _plain(value: Any, where: str) -> Any:
     """The value with tuples as lists, if JSON can hold it exactly; ValueError otherwise."""
     if value is None or type(value) in (str, bool, int):
         return value
@@ -97,7 +97,7 @@ class Ledger:
     public_items: bool = False
     release: Release | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if type(self.events) is not ComposedEvent:
             raise UnknownEventError(f"events must be a ComposedEvent, got {type(self.events).__name__}")
         object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))

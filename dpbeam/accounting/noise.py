@@ -207,7 +207,7 @@ class NoiseSpec(StatedNoise):
     scale: float
     round: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in NOISE_KINDS:
             raise ValueError(f"kind of noise must be one of {', '.join(NOISE_KINDS)}, got {self.kind!r}")
         object.__setattr__(self, "scale", check_positive("scale", self.scale))
@@ -295,7 +295,7 @@ class FilteredNoise(StatedNoise):
     def share(self, share: float, trip: int) -> NoiseSpec:
         return NoiseSpec("gaussian", self.scale_of(share), self.round + trip)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
         object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
         object.__setattr__(self, "round", check_rounds(self.round, "round"))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -27,7 +27,15 @@ _ROUND_UP = 1e-13  # relative; the rounding error of ndtri and of the sum stays 
 MAX_ITEMS_LIMIT = 10**9
 
 
-def item_allowance(delta: float, t) -> float | np.ndarray:
+@overload
+def item_allowance(delta: float, t: float) -> float: ...
+
+
+@overload
+def item_allowance(delta: float, t: np.ndarray) -> np.ndarray: ...
+
+
+def item_allowance(delta: float, t: float | np.ndarray) -> float | np.ndarray:
     """1 - (1 - delta)^(1/t): the failure probability of each of t independent items.
 
     Args: delta in (0, 1); t a number or array of numbers >= 1. Returns the same shape as t.
@@ -40,7 +48,9 @@ def item_allowance(delta: float, t) -> float | np.ndarray:
     return float(allowance) if allowance.ndim == 0 else allowance
 
 
-def _chunk_maximum(noise: StatedNoise, delta, t, novel_linf) -> float:
+def _chunk_maximum(
+    noise: StatedNoise, delta: float, t: np.ndarray, novel_linf: Callable[[np.ndarray], np.ndarray]
+) -> float:
     weight = np.asarray(novel_linf(t), dtype=np.float64)
     if weight.shape != t.shape:
         raise ValueError(f"novel_linf must return one value per t, got shape {weight.shape} for {t.shape}")
@@ -106,7 +116,7 @@ class NovelWeight:
     scale: float = 1.0
     power: float = 0.5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "scale", check_positive("novel_linf", self.scale))
         if self.power not in (0.5, 1.0):
             raise ValueError(f"novel_power must be 0.5 or 1, got {self.power}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from dpbeam.cli import config_file, constants
 from dpbeam.cli.numbers import decimal, integer, is_number, nearest
@@ -38,10 +38,11 @@ BeamFlags = dict[str, list[str]]
 class _Help(argparse.Action):
     """Prints the common flags, or all of them, and ends."""
 
-    def __init__(self, option_strings, dest, **more):
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any):
         super().__init__(option_strings, dest, nargs=0, **more)
 
-    def __call__(self, parser, namespace, values, option_string=None):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, FlagParser)
         emit(parser.help_text(all_flags=self.const).removesuffix("\n"))
         parser.exit()
 
@@ -105,11 +106,11 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         option = name if how.pop("positional", False) else f"--{name}"
         group.add_argument(option, metavar=declared.metavar, help=declared.help, **how)
 
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         switched = _EXPLICIT.fullmatch(message)
         raise InputError(f"{switched[1]} takes no value, got {switched[2]}" if switched else message)
 
-    def _print_message(self, message: str, file=None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         emit(message.removesuffix("\n"))  # help and version; errors raise
 
     def help_text(self, *, all_flags: bool) -> str:

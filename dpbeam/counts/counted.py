@@ -10,7 +10,6 @@ Counts are exact and private: they stay in the shards' state until a mechanism w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -150,9 +149,9 @@ class CountProgram(Program):
     trips = 1
     norm = "none"
     weight_grid = 1.0
-    reply_columns: ClassVar = {}
 
     def __init__(self, max_items: int | None = None):
+        self.reply_columns = {}
         self.cap = FULL_SETS if max_items is None else max_items
 
     def sum_names(self, trip: int) -> tuple[str, ...]:

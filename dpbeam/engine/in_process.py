@@ -93,9 +93,9 @@ def build_blocks(
         for block, columns in partition_pairs(users, items, keys.pairs, num_blocks, cap, kept=kept):
             messages.setdefault(block, []).append(columns)
     for number in sorted(messages):
-        block = build_block(number, messages.pop(number), keys.pairs, num_shards, cap)
-        if block is not None:
-            yield block
+        built = build_block(number, messages.pop(number), keys.pairs, num_shards, cap)
+        if built is not None:
+            yield built
 
 
 @dataclass
@@ -146,7 +146,9 @@ def _run_trips(
     each: Callable[..., Iterable],
     kept: KeptItems | None,
 ) -> Finished:
-    shards, hub, broadcast = link_shards(blocks, each), {}, {}
+    shards = link_shards(blocks, each)
+    hub: Columns = {}
+    broadcast: Columns = {}
     spent: tuple[float, ...] = ()
     replies: dict[int, dict[str, np.ndarray]] = {block.id: {} for block in blocks}
     for trip in range(program.trips):
@@ -155,8 +157,8 @@ def _run_trips(
         for block, (sums, state) in zip(blocks, weighed, strict=True):
             if state is not None:
                 block.state = state
-            for shard, part in shard_slices(block):
-                sent[shard][block.id] = {name: values[part] for name, values in sums.items()}
+            for number, links in shard_slices(block):
+                sent[number][block.id] = {name: values[links] for name, values in sums.items()}
         if program.sum_names(trip):
             add_up = functools.partial(shard_trip, program, trip, keys=keys)
             shards = list(each(add_up, shards, [sent[shard.id] for shard in shards]))
@@ -165,8 +167,10 @@ def _run_trips(
             for shard in shards:
                 shard.items = _items_themselves(shard.items, kept)
             hub, broadcast, spent = _meet(program, trip, parts, hub, keys, spent)
-            for part in (*blocks, *shards):
-                part.broadcast = broadcast
+            for block in blocks:
+                block.broadcast = broadcast
+            for shard in shards:
+                shard.broadcast = broadcast
             if program.may_end and program.done(trip, broadcast):
                 break
         if trip in program.reply_columns:
@@ -211,7 +215,7 @@ def released_batch(program: Program, shard: Shard, kept: KeptItems | None = None
     mask, weight = program.released(shard)
     if not mask.any():
         return None
-    items = _items_themselves(shard.items.filter(pa.array(mask)), kept)
+    items = _items_themselves(shard.loaded_items.filter(pa.array(mask)), kept)
     numbers = [(name, pa.float64()) for name in program.released_names]
     schema = pa.schema([("item", pa.large_binary()), *numbers], metadata={METADATA_KEY: shard.kinds})
     columns = np.ascontiguousarray(weight[mask].reshape(-1, len(numbers)).T)
@@ -229,6 +233,8 @@ def link_shards(blocks: list[Block], each: Callable[..., Iterable] = map) -> lis
     parts: dict[int, list[tuple[int, pa.Array, np.ndarray]]] = {}
     for block in blocks:
         for shard, part in shard_slices(block):
+            if block.items is None:
+                raise ValueError(f"the items of block {block.id} are not loaded")
             items = block.items[part.start : part.stop]
             parts.setdefault(shard, []).append((block.id, items, block.item_fp[part]))
 
@@ -282,6 +288,6 @@ def _collect(program: Program, shards: list[Shard]) -> Released:
     weights: list[np.ndarray] = [np.zeros((0, len(names)) if len(names) > 1 else 0)]
     for shard in shards:
         mask, weight = program.released(shard)
-        items.append(shard.items.filter(pa.array(mask)))
+        items.append(shard.loaded_items.filter(pa.array(mask)))
         weights.append(weight[mask])
     return Released(pa.concat_arrays(items), np.concatenate(weights))

@@ -431,7 +431,7 @@ def _check_reach(program: Program) -> None:
 
 def _check_attributes(program: Program) -> None:
     whole, name = (int, np.integer), type(program).__name__
-    kinds = {
+    kinds: dict[str, type | tuple[type, ...]] = {
         "trips": whole,
         "norm": str,
         "cap": whole,

@@ -172,7 +172,7 @@ def list_prefix(prefix: str) -> list[str]:
 
 def write_atomically(
     path: str,
-    write: Callable[[BinaryIO], None],
+    write: Callable[[BinaryIO], object],
     *,
     make_folder: bool = True,
     temporary_in: str | None = None,

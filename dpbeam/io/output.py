@@ -534,7 +534,7 @@ def _shards_of(prefix: str) -> list[str]:
 
 def _is_whole(names: list[str]) -> bool:
     """Whether sorted shard names are one set, of one format, with none missing."""
-    matches = [SHARD_NAME.fullmatch(name) for name in names]
+    matches = [match for name in names if (match := SHARD_NAME.fullmatch(name))]
     sets = {(int(m[2]), m[3]) for m in matches}
     return len(sets) == 1 and [int(m[1]) for m in matches] == list(range(next(iter(sets))[0]))
 

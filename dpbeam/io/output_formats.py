@@ -77,7 +77,7 @@ def _write_lines(file: BinaryIO, arrays: list[pa.Array], names: list[str], forma
     columns = [column(array) for array in arrays]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(separator, pa.large_string()))
     lines = pc.binary_join_element_wise(lines, *(pa.scalar(text, pa.large_string()) for text in ("", "\n")))
-    file.write(canonical.bytes_views(lines)[1])
+    file.write(canonical.bytes_views(lines)[1].data)
 
 
 def _write_json(file: BinaryIO, arrays: list[pa.Array], names: list[str], format: str) -> None:
@@ -92,7 +92,9 @@ def _write_json(file: BinaryIO, arrays: list[pa.Array], names: list[str], format
 def text_column(array: pa.Array) -> pa.Array:
     """Values as they stand in text: (n,) large_string, escaped."""
     if pa.types.is_large_binary(array.type):
-        return pa.array(["".join(map(_BYTE.get, value)) for value in array.to_pylist()], pa.large_string())
+        return pa.array(
+            ["".join(_BYTE[byte] for byte in value) for value in array.to_pylist()], pa.large_string()
+        )
     if not pa.types.is_large_string(array.type):
         return array.cast(pa.large_string()).fill_null("")  # a number, or none
     for raw, escaped in _NAMED.items():

@@ -174,7 +174,8 @@ def schema_types(spec: InputSpec, schema: pa.Schema, path: str) -> tuple[str | N
     if any(schema.names.count(name) != 1 for name in spec.columns):
         raise spec.no_columns(path, schema.names, schema.names)
     types = {name: column_type(spec, name, schema.field(name).type, path) for name in spec.columns}
-    return types.get(spec.user_column), tuple(types[name] for name in spec.item_columns)
+    user = None if spec.user_column is None else types[spec.user_column]
+    return user, tuple(types[name] for name in spec.item_columns)
 
 
 def check_types(path: str, spec: InputSpec, types: tuple, expected: Kinds) -> None:
@@ -185,7 +186,9 @@ def check_types(path: str, spec: InputSpec, types: tuple, expected: Kinds) -> No
             raise mixed_types(path, column, held, wanted)
 
 
-def mixed_types(path: str, column: str, held: str, wanted: str, other: str = "other input") -> InputError:
+def mixed_types(
+    path: str, column: str | None, held: str, wanted: str | None, other: str = "other input"
+) -> InputError:
     """The error for ids that mix types; `other`: a file that holds the wanted ones."""
     return InputError(
         f"{path}: column '{column}' holds {held} values where {other} holds {wanted} values; "

@@ -15,6 +15,8 @@ from typing import BinaryIO
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
 from dpbeam.counts.selection import DEVIATION, NOISY_COUNT
 from dpbeam.engine.beam import owner
@@ -57,7 +59,7 @@ class OutputColumns:
     numbers: tuple[str, ...] = ()
     note: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.names) != len(self.kinds):
             raise ValueError(f"names and kinds differ in length: {len(self.names)} and {len(self.kinds)}")
         self.check_free(self.numbers)
@@ -246,11 +248,11 @@ class WriteReleased(beam.PTransform):
         self._format = format
         self._requested = num_output_shards
 
-    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
+    def expand(self, batches: PCollection[pa.RecordBatch]) -> PCollection[str]:
         released = (
             batches
             | "CountReleased" >> beam.Map(_released).with_output_types(tuple[int, int])
-            | "SumReleased" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
+            | "SumReleased" >> beam.CombineGlobally(combiners.TupleCombineFn(sum, sum))
         )
         count = beam.pvalue.AsSingleton(released, default_value=None)
         route = beam.FlatMap(_route, count, self._columns, self._requested).with_output_types(
@@ -278,7 +280,7 @@ def _write_ranked(
 ) -> str:
     parts = [decode(data) for data in element[1] if data]
     rank = pa.array(parts[0]["rank"], pa.int64()) if parts else pa.array([], pa.int64())
-    items = parts[0]["item"].cast(pa.large_binary()) if parts else pa.array([], pa.large_binary())
+    items = pa.array(parts[0]["item"] if parts else [], pa.large_binary())
     arrays = [rank, *canonical.decode(items, columns.kinds)]
     schema = columns.schema().insert(0, pa.field("rank", pa.int64(), nullable=False))
     if noisy_counts:
@@ -313,7 +315,7 @@ class WriteRanked(beam.PTransform):
         columns.check_free(_RANKING)
         self._write = beam.Map(_write_ranked, folder, columns, format, noisy_counts).with_output_types(str)
 
-    def expand(self, ranking):
+    def expand(self, ranking: PCollection) -> PCollection:
         empty = ranking.pipeline | "NoRanking" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
         encoded = ranking | "Encode" >> beam.Map(_encode_ranked).with_output_types(tuple[int, bytes])
         return (encoded, empty) | beam.Flatten() | "OneFile" >> beam.GroupByKey() | "WriteFile" >> self._write

@@ -13,7 +13,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -356,7 +356,7 @@ class ReadInput(beam.PTransform):
         total = sum(map(_bytes_of, self._units))
         return sum(map(_bytes_of, tuple(read))) / total if read and total else None
 
-    def expand(self, begin: beam.pvalue.PBegin):
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
         if self._store is not None:
             plan_reading(self._store, [number for number, _ in self._units])
         kinds, with_counts = self.summary.kinds, self._with_counts

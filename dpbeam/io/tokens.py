@@ -18,6 +18,7 @@ import functools
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,9 @@ class Tokenizer:
         self._name = spec.tokenizer
         self._lowercase = spec.lowercase
         self._ngrams = spec.ngrams
-        self._pattern = re.compile(spec.token_pattern) if spec.tokenizer == "regex" else None
+        self._pattern: re.Pattern[str] | None = None
+        if spec.token_pattern is not None and spec.tokenizer == "regex":
+            self._pattern = re.compile(spec.token_pattern)
 
     def __call__(self, documents: pa.Array) -> tuple[np.ndarray, pa.Array, int]:
         """Tokens of every document, in order.
@@ -56,25 +59,12 @@ class Tokenizer:
         if self._lowercase:
             documents = pc.utf8_lower(documents.view(pa.large_string())).view(pa.large_binary())
         if self._pattern is not None:
-            document, tokens, empty = self._findall(documents)
+            document, tokens, empty = _matches(self._pattern, documents)
         else:
             document, tokens = self._runs(documents)
             empty = 0
         document, tokens = ngrams(document, tokens, *self._ngrams)
         return document, tokens, empty
-
-    def _findall(self, documents: pa.Array) -> tuple[np.ndarray, pa.Array, int]:
-        find = self._pattern.findall
-        by_document = [find(text) for text in documents.view(pa.large_string()).to_pylist()]
-        counts = np.fromiter(map(len, by_document), np.int64, len(by_document))
-        tokens = pa.array([token for tokens in by_document for token in tokens], pa.large_string())
-        document = np.repeat(np.arange(len(by_document), dtype=np.int64), counts)
-        full = pc.greater(pc.binary_length(tokens), 0)
-        kept = tokens.filter(full)
-        empty = len(tokens) - len(kept)
-        if empty:
-            document = document[full.to_numpy(zero_copy_only=False)]
-        return document, kept.view(pa.large_binary()), empty
 
     def _runs(self, documents: pa.Array) -> tuple[np.ndarray, pa.Array]:
         offsets, data = bytes_views(documents)
@@ -142,13 +132,26 @@ def word_characters() -> np.ndarray:
     return _table(lambda c: c.isalnum() or c == "_" or unicodedata.category(c)[0] == "M")
 
 
+def _matches(pattern: re.Pattern[str], documents: pa.Array) -> tuple[np.ndarray, pa.Array, int]:
+    by_document = [pattern.findall(text) for text in documents.view(pa.large_string()).to_pylist()]
+    counts = np.fromiter(map(len, by_document), np.int64, len(by_document))
+    tokens = pa.array([token for tokens in by_document for token in tokens], pa.large_string())
+    document = np.repeat(np.arange(len(by_document), dtype=np.int64), counts)
+    full = pc.greater(pc.binary_length(tokens), 0)
+    kept = tokens.filter(full)
+    empty = len(tokens) - len(kept)
+    if empty:
+        document = document[full.to_numpy(zero_copy_only=False)]
+    return document, kept.view(pa.large_binary()), empty
+
+
 @functools.cache
 def non_spaces() -> np.ndarray:
     """(1114112,) bool: code points that are not white space."""
     return _table(lambda c: not c.isspace())
 
 
-def _table(belongs) -> np.ndarray:
+def _table(belongs: Callable[[str], bool]) -> np.ndarray:
     return np.fromiter((belongs(chr(c)) for c in range(sys.maxunicode + 1)), bool, sys.maxunicode + 1)
 
 

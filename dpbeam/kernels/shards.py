@@ -80,6 +80,17 @@ class Shard(Linked):
     def __len__(self) -> int:
         return len(self.fp)
 
+    @property
+    def loaded_items(self) -> pa.Array | LinkedItems:
+        """The items.
+
+        Raises:
+          ValueError: they are not loaded.
+        """
+        if self.items is None:
+            raise ValueError(f"the items of shard {self.id} are not loaded")
+        return self.items
+
     def links_columns(self) -> Columns:
         """The part that never changes, without the items."""
         return {

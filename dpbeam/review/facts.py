@@ -97,7 +97,7 @@ def _stages(event: ComposedEvent) -> Iterator[Stage]:
 
 
 def _row(event: Event, stage: str) -> Row:
-    values = {item.name: getattr(event, item.name) for item in dataclasses.fields(event)}  # type: ignore[arg-type]
+    values = {item.name: getattr(event, item.name) for item in dataclasses.fields(event)}
     round_ = str(values.pop("round", ""))
     label = values.pop("label", "")
     numbers = "; ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in values.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
@@ -89,11 +91,11 @@ def quiet_workers() -> Iterator[None]:
     """
     environment = beam.transforms.environments.SubprocessSDKEnvironment
     made = environment.from_command_string
-    environment.from_command_string = lambda command_string: made(f"{command_string} 2>{os.devnull}")
+    environment.from_command_string = lambda command_string: made(f"{command_string} 2>{os.devnull}")  # type: ignore[method-assign]
     try:
         yield
     finally:
-        environment.from_command_string = made
+        environment.from_command_string = made  # type: ignore[method-assign]
 
 
 def _stop_samplers() -> None:
@@ -122,7 +124,8 @@ def _watch(
     answer that arrives late cannot overwrite DONE.
     """
     result = copy.copy(result)
-    last, job, silent = None, None, 0
+    last, silent = None, 0
+    job: Any = None
     while not ended.is_set():
         try:
             state = result.state
@@ -177,7 +180,9 @@ def flink_job(flags: engine_options.EngineFlags) -> FlinkJob | None:
     return FlinkJob(master, jobs[0]) if master and jobs else None
 
 
-def _cancel(result: PipelineResult | None, flags, tell: Callable[[str], None]) -> None:
+def _cancel(
+    result: PipelineResult | None, flags: engine_options.EngineFlags, tell: Callable[[str], None]
+) -> None:
     if result is not None:
         # A job server that the same Ctrl-C ended cannot answer; its failure must not hide the cluster's job.
         canceller = threading.Thread(target=_quietly, args=(result.cancel,), daemon=True)
@@ -190,11 +195,15 @@ def _cancel(result: PipelineResult | None, flags, tell: Callable[[str], None]) -
     while jobs := _flink_jobs(master, flags.job_name):
         for job in jobs:
             request = urllib.request.Request(f"{master}/jobs/{job}?mode=cancel", method="PATCH")
-            _quietly(lambda request=request: urllib.request.urlopen(request, timeout=_SECONDS).close())
+            _quietly(functools.partial(_send, request))
         if time.monotonic() > until:
             tell(f"the job may still run: cancel it at {master}")
             return
         time.sleep(POLL_SECONDS)
+
+
+def _send(request: urllib.request.Request) -> None:
+    urllib.request.urlopen(request, timeout=_SECONDS).close()
 
 
 def _quietly(action: Callable[[], object]) -> None:

@@ -119,7 +119,7 @@ class SelectionPlan:
     calibration: Calibration
     counts: tuple[CountNoises, ComposedEvent] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_trips(self.program)
         check_same_noise(self.event.noises(), self.program.noises())
         for row, noise in zip(self.rounds, self.calibration.program.noises(), strict=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
 from dpbeam.engine.beam.store import RunStore
@@ -37,12 +39,12 @@ class _Filter(beam.DoFn):
         self._file = file
         self._keep = keep
         self._kinds = kinds
-        self._listed = None
+        self._listed: pa.Array = None
 
     def setup(self) -> None:
         self._listed = self._store.read(self._file)["items"]
 
-    def process(self, element) -> Iterator:
+    def process(self, element: Any) -> Iterator[Any]:
         key, batch = element if isinstance(element, tuple) else (None, element)
         if self._kinds is not None and batch.num_rows:
             items = Kinds.of(batch.schema).item
@@ -78,7 +80,7 @@ class FilterItems(beam.PTransform):
         self._fn = _Filter(store, file, keep, kinds)
         self._complete = complete
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         element = tuple[int, pa.RecordBatch] if self._complete else pa.RecordBatch
         return pcoll | "Filter" >> beam.ParDo(self._fn).with_output_types(element)
 
@@ -87,8 +89,8 @@ class _Emit(beam.DoFn):
     def __init__(self, store: RunStore, kinds: Kinds, numbers: tuple[str, ...]):
         self._store, self._kinds, self._numbers = store, kinds, numbers
 
-    def process(self, _) -> Iterator[pa.RecordBatch]:
-        items = self._store.read(PUBLIC_FILE)["items"]
+    def process(self, _: None) -> Iterator[pa.RecordBatch]:
+        items: pa.Array = self._store.read(PUBLIC_FILE)["items"]
         numbers = [(name, pa.float64()) for name in self._numbers]
         schema = pa.schema([("item", pa.large_binary()), *numbers], metadata=self._kinds.metadata())
         for start in range(0, len(items), _BATCH):
@@ -108,7 +110,7 @@ class ReleasePublicItems(beam.PTransform):
         super().__init__()
         self._store, self._kinds, self._numbers = store, kinds, numbers
 
-    def expand(self, pipeline):
+    def expand(self, pipeline: beam.Pipeline) -> PCollection:
         emit = _Emit(self._store, self._kinds, self._numbers)
         return pipeline | beam.Create([None]) | "Emit" >> beam.ParDo(emit).with_output_types(pa.RecordBatch)
 
@@ -170,18 +172,17 @@ class ListedBeside:
             if items is not None:
                 store_items(store, file, items)
 
-    def leave_out(self, pairs: beam.PCollection, store: RunStore, *, complete: bool) -> beam.PCollection:
+    def leave_out(self, pairs: PCollection, store: RunStore, *, complete: bool) -> PCollection:
         """The pairs that the program takes."""
         if self.items is None or self._counted:
             return pairs
         return pairs | "RemovePublicItems" >> FilterItems(store, complete=complete, kinds=self.kinds)
 
-    def add_to(self, released: beam.PCollection, store: RunStore) -> beam.PCollection:
+    def add_to(self, released: PCollection, store: RunStore) -> PCollection:
         """What the program releases, with the items of the list and, if asked for, whether they are new."""
-        if self.items is not None and not self._counted:
-            fixed = released.pipeline | "PublicItems" >> ReleasePublicItems(
-                store, self.kinds, self.program.released_names
-            )
+        if self.items is not None and self.kinds is not None and not self._counted:
+            public = ReleasePublicItems(store, self.kinds, self.program.released_names)
+            fixed = released.pipeline | "PublicItems" >> public
             released = (released, fixed) | "WithPublicItems" >> beam.Flatten()
         if self.known is None:
             return released

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from dpbeam.accounting.limits import users_needed_limit
 from dpbeam.accounting.search import users_for
 from dpbeam.selection.ledger import OTHERS_DEVIATION
 from dpbeam.selection.plan import SelectionPlan
+from dpbeam.selectors.base import filled_in
 
 PROBABILITIES = (0.05, 0.5, 0.95)
 
@@ -22,15 +24,14 @@ def plan_report(plan: SelectionPlan, degrees: Sequence[int] | None = None) -> di
       degrees: numbers of items per user to tabulate, at most D0; default 1, 10 and D0.
     """
     config = plan.config
-    d0 = config.max_items_per_user
+    d0 = filled_in(config.max_items_per_user)
     degrees = sorted({d for d in (degrees or (1, min(10, d0), d0)) if 1 <= d <= d0})
     needed = []
     for degree in degrees:
-        row = {"items_per_user": degree, "weight": plan.weight(degree)}
+        row: dict[str, Any] = {"items_per_user": degree, "weight": plan.weight(degree)}
         for probability in PROBABILITIES:
-            row[f"users_{probability:g}"] = users_for(
-                probability, lambda users, d=degree: plan.keep_probability(users, d)
-            )
+            keep = functools.partial(plan.keep_probability, degree=degree)
+            row[f"users_{probability:g}"] = users_for(probability, keep)
         needed.append(row)
     limit = {f"users_{p:g}": int(users_needed_limit(p, config.epsilon, config.delta)) for p in PROBABILITIES}
     return {
@@ -66,7 +67,7 @@ def _floor(plan: SelectionPlan, needed: Sequence[dict[str, Any]]) -> dict[str, A
     more = []
     for row in needed:
         degree, users = row["items_per_user"], row["users_0.5"]
-        without = users_for(0.5, lambda n, d=degree: plan.selector.keep_probability(bare, n, d))
+        without = users_for(0.5, functools.partial(plan.selector.keep_probability, bare, degree=degree))
         unknown = users is None or without is None
         more.append({"items_per_user": degree, "users": None if unknown else users - without})
     return {

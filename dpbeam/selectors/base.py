@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from dpbeam.accounting.arguments import integer, number, numbers, text, truth
 from dpbeam.errors import InputError, constant, param
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpbeam.engine.program import Program
 
 _META = "dpbeam"
+_T = TypeVar("_T")
 #: Values of --max_items_per_user that are worth a try where users hold up to thousands of items.
 D0_TRIED = (10, 20, 50, 100, 200, 400)
 # Up to so many items per user on average one vote each wins, above it weights bounded in l2
@@ -305,6 +306,17 @@ class Selector(ABC):
           rare_items: how many of them fewer than about a hundred users hold; None: not known.
         """
         return None
+
+
+def filled_in(value: _T | None) -> _T:
+    """A setting that `Selector.resolve` has filled in.
+
+    Raises:
+      ValueError: it has not.
+    """
+    if value is None:
+        raise ValueError("the request is not resolved: a setting has no value")
+    return value
 
 
 def value_or(value: Any, default: Any) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from dpbeam.accounting.accountant import account, largest_choice_range, sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import MAX_DELTA, Budget, calibrates, check_share, split_amount
-from dpbeam.accounting.events import ComposedEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import ComposedEvent, Event, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError, param
@@ -117,7 +117,7 @@ def plan_topk(config: TopKConfig) -> TopKPlan:
     config = _resolved(config)
     budgets = _split(config)
     selection = None
-    if config.selects:
+    if config.selects and config.selection is not None:
         selection = make_plan(config.selection.with_budget(*budgets["selection"]))
     ranks = config.mechanism == GaussRank.name
     counts = None
@@ -154,7 +154,7 @@ def _rank(
     if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
         raise overdrawn(config.epsilon, config.delta, "more noise")
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
-    if not gaussian:
+    if selection is not None and not gaussian:
         event = ComposedEvent("basic", (selection.event.at(budgets["selection"][0]), event), label="top-k")
     budget = {event.kind: mechanism.budget}
     return TopKPlan(config, selection, mechanism, counts, event, event.kind, budget)
@@ -184,7 +184,7 @@ def _compose(
     basic, basic_event, basic_budget = _basic(config, selection, counts, budgets)
     budgets_of = {"basic": basic_budget}
     plan = TopKPlan(config, selection, basic, counts, basic_event, "basic", budgets_of)
-    if config.mechanism == LimitedDomain.name or config.delta == 0:
+    if not isinstance(basic, CdpPeel | PnfPeel | Joint) or config.delta == 0:
         return plan
     by_zcdp = _zcdp(config, basic, selection, counts)
     if by_zcdp is None:
@@ -196,17 +196,22 @@ def _compose(
     return plan
 
 
-def _basic(config, selection, counts, budgets) -> tuple[Mechanism, ComposedEvent, float]:
+def _basic(
+    config: TopKConfig,
+    selection: SelectionPlan | None,
+    counts: NoisyCounts | None,
+    budgets: dict[str, tuple[float, float]],
+) -> tuple[Mechanism, ComposedEvent, float]:
     epsilon, delta = budgets["choice"]
     mechanism = _calibrated(config, epsilon, delta)
-    parts = [] if selection is None else [selection.event.at(budgets["selection"][0])]
+    parts: list[Event] = [] if selection is None else [selection.event.at(budgets["selection"][0])]
     parts += [_at_epsilon(event, epsilon) for event in mechanism.events]
     if counts is not None:
         parts.append(_at_epsilon(counts.event, budgets["counts"][0]))
     return mechanism, ComposedEvent("basic", tuple(parts), label="top-k"), mechanism.budget
 
 
-def _at_epsilon(event, epsilon: float):
+def _at_epsilon(event: Event, epsilon: float) -> Event:
     """A mechanism's event as a part of a basic composition."""
     pure = type(event) is PureEvent or (
         type(event) is PeelingEvent and event.epsilon0 * event.rounds <= epsilon
@@ -217,14 +222,19 @@ def _at_epsilon(event, epsilon: float):
     return ComposedEvent("gaussian" if gaussian else "zcdp", (event,), epsilon=epsilon)
 
 
-def _zcdp(config, basic, selection, counts) -> tuple[Mechanism, ComposedEvent, float] | None:
+def _zcdp(
+    config: TopKConfig,
+    basic: CdpPeel | PnfPeel | Joint,
+    selection: SelectionPlan | None,
+    counts: NoisyCounts | None,
+) -> tuple[Mechanism, ComposedEvent, float] | None:
     """The largest choice, of the kind of `basic`, that fits (epsilon, delta) when all stages are composed as one.
 
     None if none fits, or where there is no other stage.
     """
     if selection is not None and selection.event.kind not in ("gaussian", "pure"):
         return None
-    fixed = () if selection is None else (replace(selection.event, epsilon=None),)
+    fixed: tuple[Event, ...] = () if selection is None else (replace(selection.event, epsilon=None),)
     fixed += () if counts is None else (counts.event,)
 
     if not fixed:

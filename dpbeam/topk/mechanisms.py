@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 from dpbeam.accounting.accountant import largest_choice_range
-from dpbeam.accounting.events import LimitedDomainEvent, PeelingEvent, PureEvent
+from dpbeam.accounting.events import Event, LimitedDomainEvent, PeelingEvent, PureEvent
 from dpbeam.accounting.gaussian import check_delta, check_positive
 from dpbeam.accounting.peeling import peeling_epsilon0
 from dpbeam.counts.histogram import check_k
@@ -30,6 +30,7 @@ from dpbeam.topk.limited_domain import limited_domain, max_changed, stop_gap
 from dpbeam.topk.peeling import cdp_peel, pnf_peel
 
 _DOWN = 1 - 1e-12
+_M = TypeVar("_M", bound="_Shortens")
 
 
 class Mechanism(Protocol):
@@ -42,26 +43,33 @@ class Mechanism(Protocol):
 
     name: ClassVar[str]
     pure: ClassVar[bool]
-    k: int
 
     @property
-    def events(self) -> tuple: ...
+    def k(self) -> int: ...
+
+    @property
+    def events(self) -> tuple[Event, ...]: ...
 
     @property
     def budget(self) -> float: ...
 
     def at_most(self, d: int) -> Mechanism: ...
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray: ...
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray: ...
 
 
+@dataclass(frozen=True)
 class _Shortens:
     """k checked, and the mechanism for fewer items."""
 
-    def __post_init__(self):
+    k: int
+
+    def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_k(self.k))
 
-    def at_most(self, d: int):
+    def at_most(self: _M, d: int) -> _M:
         """The same mechanism, noise included, for min(k, d) items; ValueError if d < 1."""
         return replace(self, k=min(self.k, check_k(d)))
 
@@ -91,7 +99,9 @@ class CdpPeel(_Shortens):
     def events(self) -> tuple[PeelingEvent]:
         return (PeelingEvent(self.epsilon0, self.k, label=self.name),)
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """(k,) positions in rank order: see `cdp_peel`."""
         return cdp_peel(counts, fingerprint, self.k, self.epsilon0, key, label)
 
@@ -120,7 +130,9 @@ class PnfPeel(_Shortens):
     def events(self) -> tuple[PureEvent]:
         return (PureEvent(self.budget, label=self.name),)
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """(k,) positions in rank order: see `pnf_peel`."""
         return pnf_peel(counts, fingerprint, self.k, self.budget, key, label)
 
@@ -153,7 +165,9 @@ class Joint(_Shortens):
         """
         return (PeelingEvent(self.epsilon, 1, label=self.name),)
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """(k,) positions in rank order: see `joint`."""
         return joint(counts, fingerprint, self.k, self.epsilon, key, label)
 
@@ -171,7 +185,9 @@ class FastJoint(Joint):
             raise ValueError(f"beta must lie in (0, 1), got {beta}")
         return cls(k, check_positive("epsilon", epsilon), float(beta))
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """(k,) positions in rank order: see `fast_joint`."""
         return fast_joint(counts, fingerprint, self.k, self.epsilon, key, label, self.beta)
 
@@ -212,7 +228,7 @@ class LimitedDomain(_Shortens):
         budgets = [(choice_range(epsilon, half, k, published), half)]
         if not published:
             budgets.append((choice_range(epsilon, 0.0, k), 2 * half))
-        epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(*budget, changed))
+        epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(budget[0], budget[1], changed))
         return cls(k, epsilon0, stop_delta, kbar, max_items_per_user)
 
     @property
@@ -239,7 +255,9 @@ class LimitedDomain(_Shortens):
         """
         return self.gap + math.log(self.k / failure) / self.epsilon0
 
-    def select(self, counts, fingerprint, key: RunKey, label: str = "top-k") -> np.ndarray:
+    def select(
+        self, counts: np.ndarray, fingerprint: np.ndarray, key: RunKey, label: str = "top-k"
+    ) -> np.ndarray:
         """(q,) positions in rank order, q <= k: see `limited_domain`."""
         return limited_domain(counts, fingerprint, self.k, self.epsilon0, self.gap, key, self.kbar, label)
 

@@ -121,7 +121,7 @@ class TopKProgram(Extended):
         largest = largest_needed(self.plan.mechanism)
         if largest is not None and len(rows) > largest:
             rows = rows[largest_positions(counts[rows], part.fp[rows], largest)]
-        return histogram(part.items.take(pa.array(rows)), counts[rows], part.kinds)
+        return histogram(part.loaded_items.take(pa.array(rows)), counts[rows], part.kinds)
 
     def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:
         if trip < self.trips - 1:
@@ -184,7 +184,7 @@ class RankProgram(UserRounds, TopKProgram):
             return super().summarise(trip, part, keys)
         assert isinstance(part, Shard)
         rows = np.flatnonzero(part.state[INSIDE])
-        columns = histogram(part.items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
+        columns = histogram(part.loaded_items.take(pa.array(rows)), part.state[COUNT][rows], part.kinds)
         return {**columns, WEIGHTS: part.sums[WEIGHT][rows]}
 
     def decide(self, trip: int, state: Columns, summaries: Sequence[Columns], draw: Draw) -> Decided:

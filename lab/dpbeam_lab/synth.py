@@ -9,6 +9,7 @@ of x^-exponent over [k, k + 1), up to its constant: a Zipf law, smoothed at the 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -78,7 +79,7 @@ def write_synthetic(
             )
             for start in range(0, count, _CHUNK)
         )
-        write_atomically(path, lambda file, chunks=chunks: _write(file, chunks, format))
+        write_atomically(path, functools.partial(_write, chunks=chunks, format=format))
     remove_earlier(prefix, paths)
     return paths
 
@@ -114,7 +115,17 @@ def _earlier(prefix: str, paths: Sequence[str]) -> list[str]:
     return [path for path, name in named if name not in new and _SHARD.fullmatch(name.removeprefix(stem))]
 
 
-def _check(users, items, mean, user_exponent, item_exponent, item_bytes, shards, seed, format) -> None:
+def _check(
+    users: int,
+    items: int,
+    mean: float,
+    user_exponent: float,
+    item_exponent: float,
+    item_bytes: int,
+    shards: int,
+    seed: int,
+    format: str,
+) -> None:
     ranges = (
         ("--users", users, 1, _MOST),
         ("--items", items, 1, _MOST),
@@ -141,7 +152,7 @@ def check_ranges(
 
 
 def _draw(
-    generator,
+    generator: np.random.Generator,
     count: int,
     users: int,
     items: int,
@@ -171,7 +182,7 @@ def _names(prefix: str, numbers: np.ndarray) -> pa.Array:
     return pc.binary_join_element_wise(prefix, pa.array(numbers).cast(pa.string()), "")
 
 
-def _write(file: BinaryIO, chunks, format: str) -> None:
+def _write(file: BinaryIO, chunks: Iterable[pa.Table], format: str) -> None:
     schema = pa.schema([("user", pa.string()), ("item", pa.string())])
     if format == "parquet":
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -307,7 +309,7 @@ class PartitionByUser(beam.PTransform):
         self._store, self._num_blocks, self._cap = store, num_blocks, cap
         self._prefix = PAIRS_PREFIX if stored else FILE_PREFIX
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         group = 1
         if self._num_blocks > FANOUT:
             group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
@@ -350,10 +352,11 @@ class SubsamplePerUser(beam.PTransform):
         self._num_blocks, self._num_shards, self._cap = num_blocks, num_shards, cap
         self._complete, self._ranges = complete, ranges
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         bind_settings(self._store, "sizes", sorted(self.display_data().items()))
         if self._complete and self._ranges:
-            pcoll = pcoll | "NameUsers" >> beam.ParDo(_NameUsers()).with_output_types(pa.RecordBatch)
+            name = _NameUsers()  # type: ignore[no-untyped-call]
+            pcoll = pcoll | "NameUsers" >> beam.ParDo(name).with_output_types(pa.RecordBatch)
         elif self._complete:
             whole = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
             return pcoll | "BuildBlocks" >> beam.ParDo(whole).with_output_types(tuple[int, Block])
@@ -366,5 +369,5 @@ class SubsamplePerUser(beam.PTransform):
             | "SamplePerUser" >> beam.ParDo(build).with_output_types(tuple[int, Block])
         )
 
-    def display_data(self):
+    def display_data(self) -> dict[str, Any]:
         return {"num_blocks": self._num_blocks, "num_shards": self._num_shards, "cap": self._cap}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from apache_beam import coders
+from apache_beam.coders.typecoders import registry
 
 from dpbeam.kernels.canonical import one_level
 from dpbeam.kernels.columns import decode, encode
@@ -33,7 +34,7 @@ class _ColumnsCoder(coders.Coder):
       kind: its class.
     """
 
-    kind: type
+    kind: type[Block] | type[Shard]
 
     def encode(self, value: Any) -> bytes:
         return encode(value.to_columns())
@@ -45,7 +46,7 @@ class _ColumnsCoder(coders.Coder):
         """Bytes of what is there. Beam samples element sizes; its default encodes the whole element to measure it."""
         return sum(getattr(part, "nbytes", 0) for part in _parts(vars(value)))
 
-    def to_type_hint(self):
+    def to_type_hint(self) -> type:
         return self.kind
 
 
@@ -84,11 +85,11 @@ class RecordBatchCoder(coders.Coder):
     def estimate_size(self, value: pa.RecordBatch) -> int:
         return value.nbytes
 
-    def to_type_hint(self):
+    def to_type_hint(self) -> type:
         return pa.RecordBatch
 
 
 # Beam uses them for elements that are typed with the three classes.
-coders.registry.register_coder(Block, BlockCoder)
-coders.registry.register_coder(Shard, ShardCoder)
-coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
+registry.register_coder(Block, BlockCoder)
+registry.register_coder(Shard, ShardCoder)
+registry.register_coder(pa.RecordBatch, RecordBatchCoder)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
 from dpbeam.engine.beam.graph import (
     ContinueBlocks,
@@ -34,8 +36,8 @@ from dpbeam.kernels.relays import Relays
 
 TRIPS_PER_JOB = 32
 
-Read = Callable[[beam.Pipeline], beam.PCollection]
-Write = Callable[[beam.PCollection], None]
+Read = Callable[[beam.Pipeline], PCollection]
+Write = Callable[[PCollection], None]
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ def run_in_jobs(
         only_blocks = blocks_first and at is None
         last = 0 if only_blocks else min(first + trips_per_job, program.trips)
 
-        def build(pipeline: beam.Pipeline, first: int = first, last: int = last, at=at) -> None:
+        def build(
+            pipeline: beam.Pipeline, first: int = first, last: int = last, at: Checkpoint | None = at
+        ) -> None:
             flowing = read(pipeline) if at is None else pipeline | "Continue" >> ContinueBlocks(at.blocks)
             kept = at is not None and at.trip == 0
             if kept:
@@ -179,7 +183,7 @@ def run_in_jobs(
                 blocks = flowing | "KeepBlocks" >> keep
             _ = (
                 blocks
-                | "AllBlocks" >> beam.combiners.ToList()
+                | "AllBlocks" >> combiners.ToList()
                 | "SaveCheckpoint" >> beam.ParDo(_Save(store, last))
             )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PBegin, PCollection
 
 from dpbeam.engine.beam.block_stages import WeightPerUser, bind_block
 from dpbeam.engine.beam.hub import FinishBlocks, MeetAtHub, TellBlocks
@@ -62,7 +63,7 @@ class RunTrips(beam.PTransform):
         self._release = release or Release(stored, program.trips - 1)
         self._first, self._last = first, program.trips if last is None else last
 
-    def expand(self, flowing):
+    def expand(self, flowing: PCollection) -> PCollection:
         stored, program = self._stored, self._program
         for trip in range(self._first, self._last):
             name = f"Trip{trip + 1}"
@@ -89,9 +90,8 @@ class RunTrips(beam.PTransform):
             return flowing
         if program.output == "blocks":
             if tells_blocks(program):
-                flowing = flowing | "TellBlocks" >> beam.ParDo(TellBlocks()).with_output_types(
-                    tuple[int, bytes]
-                )
+                tell = TellBlocks()  # type: ignore[no-untyped-call]
+                flowing = flowing | "TellBlocks" >> beam.ParDo(tell).with_output_types(tuple[int, bytes])
                 if stored.relays is not None:
                     flowing = flowing | "RelayTurns" >> RelayTurns(stored, program.trips - 1)
             return flowing | "FinishBlocks" >> FinishBlocks(stored, program.trips - 1)
@@ -120,7 +120,7 @@ class RunProgram(beam.PTransform):
         self._store, self._program, self._one_step, self._relays = store, program, one_step, relays
         self._threads = threads
 
-    def expand(self, blocks):
+    def expand(self, blocks: PCollection) -> PCollection:
         stored = StoredProgram.put(self._store, self._program, self._relays, one_step=self._one_step)
         if not self._one_step:
             return blocks | "Trips" >> RunTrips(stored, self._program)
@@ -191,7 +191,7 @@ class KeepForNextJob(beam.PTransform):
         super().__init__()
         self._fn = _KeepInbox(stored, trip)
 
-    def expand(self, messages):
+    def expand(self, messages: PCollection) -> PCollection:
         return (
             messages
             | "GroupByBlock" >> beam.GroupByKey()
@@ -226,7 +226,7 @@ class ContinueBlocks(beam.PTransform):
         super().__init__()
         self._blocks = [(int(block), IN_INBOX) for block in blocks]
 
-    def expand(self, pipeline):
+    def expand(self, pipeline: beam.Pipeline | PBegin) -> PCollection:
         return (
             pipeline
             | "Blocks" >> beam.Create(self._blocks).with_output_types(tuple[int, bytes])

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import MET, RESULT, taken_for_lost
@@ -130,7 +131,7 @@ class MeetAtHub(beam.PTransform):
         super().__init__()
         self._stored, self._trip, self._meets, self._answers = stored, trip, meets, answers
 
-    def expand(self, pcoll):
+    def expand(self, pcoll: PCollection) -> PCollection:
         stored, trip = self._stored, self._trip
         if self._meets == "shards":
             fn = _Summarise(stored, trip)
@@ -173,7 +174,7 @@ class FinishBlocks(beam.PTransform):
         super().__init__()
         self._fn = _FinishBlock(stored, trip)
 
-    def expand(self, turns):
+    def expand(self, turns: PCollection) -> PCollection:
         return (
             turns
             | "GroupTurns" >> beam.GroupByKey()

@@ -102,7 +102,7 @@ class _Reader:
         """Arrow columns of parsed rows; raises (TypeError, ...) if any row is not as it should be."""
         spec = self._spec
         user = None
-        if spec.user_column is not None:
+        if spec.user_column is not None and self._user is not None:
             user = _scalars([row.get(spec.user_column) for row in rows], self._user)
         items = []
         for name, kind in zip(spec.item_columns, self._items):
@@ -146,7 +146,7 @@ class _Reader:
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec = self._spec
-        if spec.user_column is not None:
+        if spec.user_column is not None and self._user is not None:
             user = row.get(spec.user_column)
             if fault := _fault(spec.user_column, user, self._user):
                 if type(user) in (str, int) and type(user) not in _PYTHON[self._user]:

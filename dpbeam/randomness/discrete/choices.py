@@ -74,9 +74,8 @@ class ExactKeys:
         scale = 1 << (WORD_BITS * words)
         # The outermost intervals are cut at one step from 0 and 1.
         low, high = max(digits, 1), min(digits + 1, scale - 1)
-        return tuple(
-            self._transform(Decimal(n) / Decimal(scale), i) for n in (min(low, high), max(low, high))
-        )
+        first, last = (Decimal(n) / Decimal(scale) for n in (min(low, high), max(low, high)))
+        return self._transform(first, i), self._transform(last, i)
 
 
 def largest_keys(noisy: np.ndarray, error: np.ndarray, exact: ExactKeys, k: int) -> np.ndarray:
@@ -91,7 +90,11 @@ def largest_keys(noisy: np.ndarray, error: np.ndarray, exact: ExactKeys, k: int)
     lowest = np.minimum.accumulate((noisy - error)[order])
     highest = np.maximum.accumulate((noisy + error)[order][::-1])[::-1]
     ends = np.flatnonzero(lowest[:-1] > highest[1:]) + 1
-    by_key = functools.cmp_to_key(lambda i, j: exact.compare(j, i))
+
+    def descending(i: int, j: int) -> int:
+        return exact.compare(j, i)
+
+    by_key = functools.cmp_to_key(descending)
     ranked: list[int] = []
     for group in np.split(order, ends):  # only within a group can floats have the order wrong
         ranked.extend(group.tolist() if len(group) == 1 else sorted(group.tolist(), key=by_key))
@@ -136,9 +139,9 @@ def gumbel_peel(
     noise = gumbel(words)
 
     def score(i: int) -> int | Fraction:
-        return stop if rows[i] == d else int(counts[rows[i]])
+        return int(counts[rows[i]]) if stop is None or rows[i] < d else stop
 
-    def more(use: int, at: np.ndarray) -> np.ndarray:
+    def more(use: int, at: slice | np.ndarray) -> np.ndarray:
         return bits(use, rows[at])
 
     exact = ExactKeys(score, Fraction(epsilon0), lambda u, i: -(-u.ln()).ln(), more)

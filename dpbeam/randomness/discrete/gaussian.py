@@ -97,7 +97,7 @@ class DiscreteGaussian:
     sigma: Fraction
     fraction_bits: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", exact_scale("sigma", self.sigma, LARGEST_SIGMA))
         check_fraction_bits(self.fraction_bits)
 
@@ -148,7 +148,7 @@ class DiscreteGaussian:
         return count, reach
 
 
-def exact_scale(name: str, value, largest: int) -> Fraction:
+def exact_scale(name: str, value: float | Fraction, largest: int) -> Fraction:
     """A scale in grid units as a fraction of its exact value.
 
     Raises: ValueError unless 1 <= value <= largest, a power of two.

@@ -80,7 +80,7 @@ class DiscreteLaplace:
     scale: Fraction
     fraction_bits: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "scale", exact_scale("scale", self.scale, LARGEST_SCALE))
         check_fraction_bits(self.fraction_bits)
 

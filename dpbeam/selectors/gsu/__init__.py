@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 from dpbeam.selectors.base import (
     D0_TRIED,
@@ -14,11 +15,15 @@ from dpbeam.selectors.base import (
     Request,
     RoundPlan,
     Selector,
+    filled_in,
     holds_few,
     sureness,
 )
 from dpbeam.selectors.gsu.presets import GSU_PRESETS
 from dpbeam.selectors.gsu.settings import DEFAULT_ROUNDS, GsuSettings, preset_of, resolve_gsu
+
+if TYPE_CHECKING:
+    from dpbeam.selectors.gsu.program import GsuProgram
 
 # Best D0 of public datasets, about (lab/docs/reference/results.md): users differ, a few hold many times the average.
 _D0_OF_AVERAGE, _LARGEST_D0 = 10, 400
@@ -55,15 +60,16 @@ class Gsu(Selector):
         from dpbeam.selectors.gsu.program import GsuProgram
 
         settings: GsuSettings = request.settings
+        rounds = filled_in(settings.rounds)
         constants = calibrate_gsu(
             request.epsilon,
             request.delta,
-            settings.gsu_fractions,
-            spending(settings.rounds, settings.gsu_final_spending),
-            settings.gsu_delta_share,
-            request.max_items,
-            settings.gsu_cap,
-            settings.gsu_growth,
+            filled_in(settings.gsu_fractions),
+            spending(rounds, filled_in(settings.gsu_final_spending)),
+            filled_in(settings.gsu_delta_share),
+            filled_in(request.max_items),
+            filled_in(settings.gsu_cap),
+            filled_in(settings.gsu_growth),
         )
         program = GsuProgram(
             sigma=constants.sigma,
@@ -74,19 +80,19 @@ class Gsu(Selector):
             variances=constants.V,
             thresholds=constants.thresholds,
             caps=constants.caps,
-            max_items=request.max_items,
-            score=ScoreConstants(*settings.gsu_score_constants) if settings.gsu_score else None,
+            max_items=constants.max_items,
+            score=ScoreConstants(*filled_in(settings.gsu_score_constants)) if settings.gsu_score else None,
         )
-        rounds = tuple(
+        plans = tuple(
             RoundPlan(
                 noise=program.noise(k),
                 threshold=float(constants.thresholds[k]),
                 statistic=NoiseSpec("gaussian", float(constants.sigma * math.sqrt(constants.V[k])), k + 1),
                 weight_factor=float(constants.G[k]),
             )
-            for k in range(settings.rounds)
+            for k in range(rounds)
         )
-        return Calibration(program, rounds, constants.event())
+        return Calibration(program, plans, constants.event())
 
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         if holds_few(items_per_user, rare_items) or items_per_user > MANY_ITEMS:
@@ -100,7 +106,8 @@ class Gsu(Selector):
         )
 
     def weight(self, calibration: Calibration, degree: int) -> float:
-        return min(1.0 / math.sqrt(degree), float(calibration.program.caps[degree]))
+        program = cast("GsuProgram", calibration.program)
+        return min(1.0 / math.sqrt(degree), float(program.caps[degree]))
 
     def keep_probability(self, calibration: Calibration, users: int, degree: int) -> float:
         """Of the last checkpoint alone; the true probability is a little larger."""

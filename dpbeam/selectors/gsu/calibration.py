@@ -138,7 +138,9 @@ def _checkpoint_allowance(m: float, shares: np.ndarray, delta: float, max_items:
     return -np.expm1(np.log1p(-np.minimum(0.5, m * shares * delta)) / max_items)
 
 
-def crossing_bound(thresholds, G, deviations, weight) -> np.ndarray:
+def crossing_bound(
+    thresholds: np.ndarray, G: np.ndarray, deviations: np.ndarray, weight: np.ndarray | float
+) -> np.ndarray:
     """P_cross(c) = sum_k Q((rho_k - c G_k) / (sigma sqrt(V_k))): union bound over the checkpoints.
 
     Args: arrays of length R (rho_k, G_k, sigma sqrt(V_k); rho_k may be inf) and an array of weights c.
@@ -152,7 +154,9 @@ def crossing_bound(thresholds, G, deviations, weight) -> np.ndarray:
     return total
 
 
-def largest_weights(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.ndarray:
+def largest_weights(
+    thresholds: np.ndarray, G: np.ndarray, deviations: np.ndarray, allowed: np.ndarray, c0: float
+) -> np.ndarray:
     """The largest weights c <= 1 with P_cross(c) <= allowed, rounded down: arguments of `crossing_bound`, and
 
     Args:
@@ -165,7 +169,9 @@ def largest_weights(thresholds, G, deviations, allowed: np.ndarray, c0: float) -
     return largest
 
 
-def _bisected(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.ndarray:
+def _bisected(
+    thresholds: np.ndarray, G: np.ndarray, deviations: np.ndarray, allowed: np.ndarray, c0: float
+) -> np.ndarray:
     good, bad = np.full(len(allowed), c0), np.ones(len(allowed))
     whole = crossing_bound(thresholds, G, deviations, 1.0) <= allowed
     for _ in range(CAP_STEPS):
@@ -180,7 +186,9 @@ def _bisected(thresholds, G, deviations, allowed: np.ndarray, c0: float) -> np.n
     return np.where(whole, 1.0, good)
 
 
-def _thresholds_that_admit_c0(shares, delta, max_items, c0, G, deviations) -> np.ndarray:
+def _thresholds_that_admit_c0(
+    shares: np.ndarray, delta: float, max_items: int, c0: float, G: np.ndarray, deviations: np.ndarray
+) -> np.ndarray:
     """rho_k = c0 G_k + sigma sqrt(V_k) isf(allowance_k), rounded up; inf where the share is 0.
 
     The crossing probability at drift c0, recomputed from the thresholds in floating point, is at most the

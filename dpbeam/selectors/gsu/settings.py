@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 
 from dpbeam.accounting.budget import check_share
 from dpbeam.errors import InputError, constant, param
-from dpbeam.selectors.base import Request, Settings, setting, value_or
+from dpbeam.selectors.base import Request, Settings, filled_in, setting, value_or
 from dpbeam.selectors.gsu.presets import GSU_PRESETS, MAX_ROUNDS, GsuPreset
 
 # With D0 = 100 a user of full degree may give more to one item than the presets' D0 of 300 or 400 allows for.
@@ -91,28 +91,28 @@ def preset_of(settings: GsuSettings) -> GsuPreset:
 
 
 def _check(settings: GsuSettings, delta: float) -> None:
-    if not 1 <= settings.rounds <= MAX_ROUNDS:
-        raise InputError(f"{constant('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {settings.rounds}")
-    bad = [f for f in settings.gsu_fractions if not (math.isfinite(f) and f > 0)]
-    if bad or abs(math.fsum(settings.gsu_fractions) - 1) > 1e-9:
+    fractions = filled_in(settings.gsu_fractions)
+    if not 1 <= len(fractions) <= MAX_ROUNDS:
+        raise InputError(f"{constant('gsu_fractions')} needs 1 to {MAX_ROUNDS} values, got {len(fractions)}")
+    bad = [f for f in fractions if not (math.isfinite(f) and f > 0)]
+    if bad or abs(math.fsum(fractions) - 1) > 1e-9:
         raise InputError(f"{constant('gsu_fractions')} must be positive and sum to 1")
     for name in ("gsu_final_spending", "gsu_cap"):
         if not 0 < getattr(settings, name) <= 1:
             raise InputError(
                 f"{constant(name)} must be a number above 0 and at most 1, got {getattr(settings, name)}"
             )
-    share = settings.gsu_delta_share
+    share = filled_in(settings.gsu_delta_share)
     check_share("gsu_delta_share", share, constant)
     if not delta * (1 - share) < 0.5:
         raise InputError(
             f"{param('delta')} ({delta:g}) leaves a threshold share of 1/2 or more, at which gsu says nothing; "
             f"lower it, or raise {constant('gsu_delta_share')}"
         )
-    if not -100 <= settings.gsu_growth <= 100:
-        raise InputError(
-            f"{constant('gsu_growth')} must be a number from -100 to 100, got {settings.gsu_growth}"
-        )
-    constants = settings.gsu_score_constants
+    growth = filled_in(settings.gsu_growth)
+    if not -100 <= growth <= 100:
+        raise InputError(f"{constant('gsu_growth')} must be a number from -100 to 100, got {growth}")
+    constants = filled_in(settings.gsu_score_constants)
     if len(constants) != len(_SCORE_NAMES) or not all(map(math.isfinite, constants)):
         raise InputError(
             f"{constant('gsu_score_constants')} needs the {len(_SCORE_NAMES)} numbers {','.join(_SCORE_NAMES)}"

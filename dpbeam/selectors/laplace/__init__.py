@@ -7,7 +7,7 @@ pass with probability at most delta, which stands outside the factor exp(epsilon
 
 from __future__ import annotations
 
-from dpbeam.selectors.base import Calibration, Request, Selector
+from dpbeam.selectors.base import Calibration, Request, Selector, filled_in
 
 
 class Laplace(Selector):
@@ -30,8 +30,9 @@ class Laplace(Selector):
 
         # The event's epsilon, 1/scale rounded up, stays within the budget.
         noise = NoiseSpec("laplace", 1.0 / request.epsilon * (1.0 + 1e-15))
-        only = Round.create(noise, request.delta, 1.0, request.max_items, self.name)
-        program = UniformProgram(noises=[noise], thresholds=[only.threshold], max_items=request.max_items)
+        max_items = filled_in(request.max_items)
+        only = Round.create(noise, request.delta, 1.0, max_items, self.name)
+        program = UniformProgram(noises=[noise], thresholds=[only.threshold], max_items=max_items)
         return Calibration(program, (only.plan,), ComposedEvent("pure", only.events, label=self.name))
 
     def count_units(self, max_items: int) -> int:

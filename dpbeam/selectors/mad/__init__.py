@@ -13,6 +13,7 @@ from dpbeam.selectors.base import (
     Request,
     Selector,
     Settings,
+    filled_in,
     setting,
 )
 from dpbeam.selectors.mad.degrees import MAX_ADAPTIVE_DEGREE, MIN_ADAPTIVE_DEGREE
@@ -65,19 +66,19 @@ class _Rerouting(Selector):
 
     def resolve(self, request: Request) -> Request:
         request = super().resolve(request)
-        degree = request.settings.max_adaptive_degree
+        degree, max_items = request.settings.max_adaptive_degree, filled_in(request.max_items)
         if degree is None:
-            degree = min(_ADAPTIVE_DEGREE, request.max_items)
+            degree = min(_ADAPTIVE_DEGREE, max_items)
             if degree < MIN_ADAPTIVE_DEGREE:
                 raise InputError(
                     f"{param('max_items_per_user')} must be at least {MIN_ADAPTIVE_DEGREE} for "
                     f"{param('method')}={self.name}, got {degree}"
                 )
             request = replace(request, settings=replace(request.settings, max_adaptive_degree=degree))
-        if degree > request.max_items:
+        if degree > max_items:
             raise InputError(
                 f"{constant('max_adaptive_degree')} ({degree}) must not exceed {param('max_items_per_user')} "
-                f"({request.max_items}): no user would hold so many items"
+                f"({max_items}): no user would hold so many items"
             )
         return request
 
@@ -104,7 +105,7 @@ class Mad(_Rerouting):
         floor = request.min_users - 1
         program = MadProgram(
             round=_mad_round(request.settings, rounds[0], 1.0, floor),
-            max_items=request.max_items,
+            max_items=filled_in(request.max_items),
             count_users=floor > 0,
         )
         return Calibration(program, tuple(r.plan for r in rounds), event)
@@ -143,7 +144,7 @@ class Mad2r(_Rerouting):
         program = Mad2rProgram(
             first=_mad_round(settings, rounds[0], 1.0, floor),
             second=_mad_round(settings, rounds[1], settings.min_bias, floor),
-            max_items=request.max_items,
+            max_items=filled_in(request.max_items),
             b_min=settings.min_bias,
             b_max=settings.max_bias,
             lower_confidence=settings.lower_confidence,
@@ -169,5 +170,6 @@ def _mad_round(settings: MadSettings, noise: Round, b_min: float, floor: int) ->
             f"{tau:.4g} at this epsilon "
             f"and delta; use {param('method')}=basic, or a larger {constant('adaptive_excess')}"
         )
-    tables = MadTables.create(tau=tau + floor, max_adaptive_degree=settings.max_adaptive_degree, b_min=b_min)
+    degree = filled_in(settings.max_adaptive_degree)
+    tables = MadTables.create(tau=tau + floor, max_adaptive_degree=degree, b_min=b_min)
     return MadRound(noise.noise, noise.threshold, tables)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -66,9 +65,9 @@ class MadProgram(Program):
 
     trips = 2
     norm = L2
-    reply_columns: ClassVar = {0: {"ratio": _RATIO}}
 
     def __init__(self, *, round: MadRound, max_items: int, count_users: bool = False):
+        self.reply_columns = {0: {"ratio": _RATIO}}
         self.round = round
         self.cap = max_items
         self.count_users = count_users
@@ -116,7 +115,6 @@ class Mad2rProgram(Program):
 
     trips = 4
     norm = L2
-    reply_columns: ClassVar = {0: {"ratio": _RATIO}, 1: {"bias": _BIAS}, 2: {"ratio": _RATIO}}
 
     def __init__(
         self,
@@ -131,6 +129,7 @@ class Mad2rProgram(Program):
         pool: int | None = None,
         floor: float | None = None,
     ):
+        self.reply_columns = {0: {"ratio": _RATIO}, 1: {"bias": _BIAS}, 2: {"ratio": _RATIO}}
         self.first, self.second = first, second
         self.max_items = max_items
         self.b_min, self.b_max = b_min, b_max
@@ -262,7 +261,6 @@ def mad_reply(shard: Shard, tables: MadTables) -> tuple[Shard, dict[str, np.ndar
 def mad_exact(shard: Shard, tables: MadTables) -> Exact:
     """Final weights of a MAD round: truncated initial weights and the second trip's sums."""
     sums = shard.sums
-    weight = total_weight(
-        shard.state["initial"], *(sums[name] for name in mad_sum_names(1)), tables.tau_units
-    )
+    whole, high, low = (sums[name] for name in mad_sum_names(1))
+    weight = total_weight(shard.state["initial"], whole, high, low, tables.tau_units)
     return Exact(*weight, FRACTION_BITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dpbeam.selectors.base import D0_TRIED, Calibration, Request, Selector
+from dpbeam.selectors.base import D0_TRIED, Calibration, Request, Selector, filled_in
 from dpbeam.selectors.multi_round import (
     POOL,
     PUBLISHED,
@@ -73,7 +73,7 @@ def _plan(
     program = UniformProgram(
         noises=[r.noise for r in rounds],
         thresholds=[r.threshold for r in rounds],
-        max_items=request.max_items,
+        max_items=filled_in(request.max_items),
         pool=pool,
     )
     return Calibration(program, tuple(r.plan for r in rounds), event)

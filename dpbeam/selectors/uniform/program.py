@@ -41,7 +41,7 @@ class UniformProgram(Program):
         self.thresholds = tuple(thresholds)
         self.max_items = max_items
         self.resample = pool is not None and len(self._noises) > 1
-        self.cap = max(pool, max_items) if self.resample else max_items
+        self.cap = max_items if pool is None or not self.resample else max(pool, max_items)
         self.trips = len(self._noises)
         reply = {"released": ReplyColumn(np.uint8, 0)}
         self.reply_columns = dict.fromkeys(range(self.trips - 1), reply)

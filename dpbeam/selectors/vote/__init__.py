@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from dpbeam.errors import InputError, constant, param
 from dpbeam.selectors.base import (
@@ -14,10 +15,15 @@ from dpbeam.selectors.base import (
     RoundPlan,
     Selector,
     Settings,
+    filled_in,
     holds_few,
     setting,
     sureness,
 )
+
+if TYPE_CHECKING:
+    from dpbeam.accounting.geometric import CountNoise
+    from dpbeam.selectors.vote.program import VoteProgram
 
 # An item that has more votes than it needs for this probability passes the others on.
 _SURE = 0.95
@@ -65,7 +71,7 @@ class Vote(Selector):
             noise=noise,
             quota=request.settings.vote_quota,
             trips=request.settings.vote_trips,
-            max_items=request.max_items,
+            max_items=filled_in(request.max_items),
         )
         row = RoundPlan(noise=noise, threshold=float(noise.law.threshold), statistic=noise)
         event = CountEvent(noise.epsilon, noise.delta, label=self.name)
@@ -82,7 +88,7 @@ class Vote(Selector):
         import numpy as np
         from scipy import stats
 
-        program = calibration.program
+        program = cast("VoteProgram", calibration.program)
         law, floor = program.count_noise.law, round(calibration.rounds[0].floor)
         most = len(law.cumulative) - 1  # more votes than these make no difference
         if degree > 1 and program.trips > 1:
@@ -99,13 +105,14 @@ class Vote(Selector):
         return Advice({}, why + sureness(items_per_user, rare_items))
 
 
-def _noise(request: Request):
+def _noise(request: Request) -> CountNoise:
     """The noise of a request.
 
     Raises:
       InputError: the budget needs a longer law than there are tables for.
     """
-    from dpbeam.accounting.geometric import CountNoise, NoTableError
+    from dpbeam.accounting.geometric import CountNoise
+    from dpbeam.accounting.tables import NoTableError
 
     noise = CountNoise(request.epsilon, request.delta)
     try:

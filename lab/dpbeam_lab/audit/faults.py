@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from dpbeam.selectors.registry import selectors
 from dpbeam_lab.audit.audit import Subject
 from dpbeam_lab.audit.methods import study
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel
+from dpbeam_lab.audit.planted import PlantedFault
 
 EPSILON, DELTA, MAX_ITEMS = 1.0, 0.05, 8
 
@@ -28,7 +31,7 @@ def quiet(factor: float) -> type[Keys]:
     """Keys whose noise has this share of its scale; where the law has steps, a whole step less or more at least."""
 
     class Quiet(Keys):
-        def noise(self, spec, fp, place="noise", **below):
+        def noise(self, spec: Any, fp: np.ndarray, place: str = "noise", **below: Any) -> np.ndarray:
             step = UNITS // getattr(spec, "grid", UNITS)
             drawn = super().noise(spec, fp, place, **below)
             steps = np.abs(factor * (drawn / step))
@@ -44,14 +47,14 @@ QuietKeys = quiet(0.8)
 class OneLabelKeys(Keys):
     """The noise's label lacks the round: every round draws the same variates."""
 
-    def noise(self, spec, fp, place="noise", **below):
+    def noise(self, spec: Any, fp: np.ndarray, place: str = "noise", **below: Any) -> np.ndarray:
         return super().noise(replace(spec, round=1), fp, place, **below)
 
 
 class OtherKindKeys(Keys):
     """Noise of another kind than stated, of the same standard deviation."""
 
-    def noise(self, spec, fp, place="noise", **below):
+    def noise(self, spec: Any, fp: np.ndarray, place: str = "noise", **below: Any) -> np.ndarray:
         kind = next(name for name in NOISE_KINDS if name != spec.kind)
         scale = spec.deviation / NoiseSpec(kind, 1.0).deviation
         return super().noise(NoiseSpec(kind, scale, spec.round), fp)
@@ -63,7 +66,7 @@ def short_identity(users: np.ndarray) -> np.ndarray:
 
 
 def plan_of(
-    method: str, *, epsilon: float = EPSILON, max_items_per_user: int = MAX_ITEMS, **options
+    method: str, *, epsilon: float = EPSILON, max_items_per_user: int = MAX_ITEMS, **options: Any
 ) -> SelectionPlan:
     """A calibrated plan at the budget of the audit."""
     return make_plan(
@@ -85,7 +88,7 @@ class Fault:
     trials: int = 4_000
 
 
-def _keyed(keys: type[Keys], method: str, **options) -> Fault:
+def _keyed(keys: type[Keys], method: str, **options: Any) -> Fault:
     plan = plan_of(method, **options)
     # Many small changes show most of a Gaussian's loss, one large change most of a Laplace's.
     cases = tuple(all_novel(count) for count in (1, MAX_ITEMS))
@@ -105,21 +108,21 @@ def faults() -> dict[str, Callable[[], Fault]]:
     """All planted faults of all selectors, made when they are called."""
     by_name: dict[str, Callable[[], Fault]] = {}
     for method in selectors():
-        by_name[f"{method}, noise x 0.8"] = lambda m=method: _keyed(QuietKeys, m, epsilon=4.0)
-        by_name[f"{method}, noise of another kind"] = lambda m=method: _keyed(OtherKindKeys, m)
+        by_name[f"{method}, noise x 0.8"] = partial(_keyed, QuietKeys, method, epsilon=4.0)
+        by_name[f"{method}, noise of another kind"] = partial(_keyed, OtherKindKeys, method)
         plan = plan_of(method)
         if (
             plan.program.norm != LINF
         ):  # coins of twice D0 items stay below delta at so large a delta: replay tells
-            by_name[f"{method}, users merged by 32 bits"] = lambda m=method: _short_hash(m)
+            by_name[f"{method}, users merged by 32 bits"] = partial(_short_hash, method)
         if len(plan.rounds) > 1:
-            by_name[f"{method}, noise label without the round"] = lambda m=method: _keyed(OneLabelKeys, m)
+            by_name[f"{method}, noise label without the round"] = partial(_keyed, OneLabelKeys, method)
         for planted in study(method).faults:
-            by_name[planted.name] = lambda m=method, p=planted: _planted(m, p)
+            by_name[planted.name] = partial(_planted, method, planted)
     return by_name
 
 
-def _planted(method: str, planted) -> Fault:
+def _planted(method: str, planted: PlantedFault) -> Fault:
     plan = plan_of(method, **planted.settings)
     program = planted.build(plan.calibration, planted.case)
     return Fault(plan, Subject(program), (planted.case,), planted.trials)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import NoiseSpec
+from dpbeam.accounting.noise import StatedNoise
 from dpbeam.accounting.tables import TableNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.grid import UNITS
@@ -26,7 +26,6 @@ from dpbeam_lab.audit.draws import ITEMS, Drawn
 from dpbeam_lab.audit.neighbours import all_novel, build
 from dpbeam_lab.audit.transcript import run_observed
 
-Noise = NoiseSpec | TableNoise
 SAMPLES = 400_000
 _RIDGE = 1e-9  # share of the variance that is always taken for independent: keeps repeated noise invertible
 _AGREE = (
@@ -63,7 +62,7 @@ class Likelihood:
         keys: Keys,
         level: float,
         *,
-        stated: Mapping[int, Noise] | None = None,
+        stated: Mapping[int, StatedNoise] | None = None,
         samples: int = SAMPLES,
     ) -> Likelihood:
         """From a run on items that one user each holds.
@@ -73,8 +72,8 @@ class Likelihood:
           stated: round -> the noise that is paid for; None: what the program states.
           samples: items.
         """
-        trips = [trip for trip in range(program.trips) if program.noise(trip) is not None]
-        specs = [program.noise(trip) for trip in trips]
+        stating = {trip: spec for trip in range(program.trips) if (spec := program.noise(trip)) is not None}
+        trips, specs = list(stating), list(stating.values())
         units, drawn = _drawn(program, trips, keys, samples, stated or {spec.round: spec for spec in specs})
         rows = {
             name: np.array([i for i, s in enumerate(specs) if s.kind in kinds], int)
@@ -129,7 +128,7 @@ _KINDS_BY_LAW = {
 
 
 def _drawn(
-    program: Program, trips: list[int], keys: Keys, samples: int, stated: Mapping[int, Noise]
+    program: Program, trips: list[int], keys: Keys, samples: int, stated: Mapping[int, StatedNoise]
 ) -> tuple[np.ndarray, Drawn]:
     """Noise of the trips, (trips, samples) int64 units, and all of it as it was shown."""
     novel = all_novel(1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from dpbeam.engine.program import Program
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.base import Calibration
 from dpbeam_lab.audit.neighbours import Neighbours
+
+_P = TypeVar("_P", bound=Program)
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Study:
     hard_cases: Callable[[SelectionPlan], Sequence[Neighbours]] = _no_cases
 
 
-def recast(program: Program, kind: type) -> Program:
+def recast(program: Program, kind: type[_P]) -> _P:
     """A copy of `program` whose class is `kind`."""
-    other = copy.copy(program)
+    other: Any = copy.copy(program)
     other.__class__ = kind
-    return other
+    return cast("_P", other)

@@ -92,7 +92,7 @@ class _Observed(Forwarding):
         index, record = self._index(shard), self.transcript
         exact = self.exact(trip, shard).units
         if self.dictated is not None:
-            noisy = self._dictate(trip, index, noisy, self.noise(trip).alone(noisy, exact))
+            noisy = self._dictate(self.dictated, trip, index, noisy, self.noise(trip).alone(noisy, exact))
         record.known[index] = True
         record.place("sums", trip, index, exact)
         record.place("noisy", trip, index, noisy)
@@ -103,8 +103,10 @@ class _Observed(Forwarding):
         self.transcript.place("released", trip, self._index(shard), after.state["released"])
         return after
 
-    def _dictate(self, trip: int, index: np.ndarray, noisy: np.ndarray, pure: np.ndarray) -> np.ndarray:
+    def _dictate(
+        self, dictated: Transcript, trip: int, index: np.ndarray, noisy: np.ndarray, pure: np.ndarray
+    ) -> np.ndarray:
         """The dictating run's noisy sums; for items that it did not know the noise alone, entered into it."""
-        noisy = np.where(self.dictated.known[index], self.dictated.column("noisy", trip)[index], pure)
-        self.dictated.place("noisy", trip, index, noisy)
+        noisy = np.where(dictated.known[index], dictated.column("noisy", trip)[index], pure)
+        dictated.place("noisy", trip, index, noisy)
         return noisy

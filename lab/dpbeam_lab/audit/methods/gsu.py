@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from dpbeam.engine.program import Program
+from dpbeam.engine.program import Keys, Program, Reply, Weighed
 from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.pairs import Block
+from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.base import Calibration
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.selectors.gsu.kernels import RELEASED
@@ -17,6 +20,9 @@ from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.uniform.program import sample_rows
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel
 from dpbeam_lab.audit.planted import PlantedFault, Study, recast
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Almost all of delta goes to the thresholds, and items are given up early: where caps matter most.
 _EARLY = {
@@ -30,7 +36,7 @@ _EARLY = {
 class MovingSample(GsuProgram):
     """A fresh sample of a larger set in every round."""
 
-    def weigh(self, trip, block, reply, keys):
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         rows = sample_rows(Csr(block.offsets, block.links), block, keys.sample(trip + 1), len(self.caps) - 1)
         return super().weigh(trip, replace(block, offsets=rows.offsets, links=rows.links), reply, keys)
 
@@ -38,7 +44,7 @@ class MovingSample(GsuProgram):
 class CurrentDegreeCap(GsuProgram):
     """The cap of the items that are left instead of the degree of the sample."""
 
-    def weigh(self, trip, block, reply, keys):
+    def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         if not trip:
             return super().weigh(trip, block, reply, keys)
         rows = Csr(block.offsets, block.links)
@@ -51,9 +57,11 @@ class GlobalMaximum(GsuProgram):
 
     items_per_copy = 1
 
-    def _scores(self, trip, shard):
+    def _scores(self, trip: int, shard: Shard) -> np.ndarray:
         own = super()._scores(trip, shard).astype(np.float64)
-        numbers = np.array([int.from_bytes(name, "big") for name in shard.items.to_pylist()])
+        numbers = np.array(
+            [int.from_bytes(name, "big") for name in cast("pa.Array", shard.items).to_pylist()]
+        )
         z, number = shard.state["z"], numbers // self.items_per_copy
         order = np.argsort(number, kind="stable")
         starts = np.flatnonzero(np.diff(number[order], prepend=-1))
@@ -84,6 +92,7 @@ def _no_cap(calibration: Calibration, case: Neighbours) -> Program:
 def _whole_delta(calibration: Calibration, case: Neighbours) -> Program:
     """Thresholds of a calibration that gives the tests the whole delta, at the noise of the right one."""
     honest, event = calibration.program, calibration.event.parts[-1]
+    assert isinstance(honest, GsuProgram)
     preset = GSU_PRESETS["gsu8"]
     share = preset.delta_gauss_share
     # The noise of any budget will do: thresholds are compared in units of it.

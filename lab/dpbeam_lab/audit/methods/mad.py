@@ -10,6 +10,7 @@ import numpy as np
 
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
 from dpbeam.engine.program import Program
+from dpbeam.kernels.shards import Shard
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.selectors.base import Calibration
 from dpbeam.selectors.mad.program import BIAS_ONE, Mad2rProgram, MadProgram, MadRound
@@ -20,7 +21,7 @@ from dpbeam_lab.audit.planted import PlantedFault, Study, recast
 class KeepAbsent(Mad2rProgram):
     """An item that nobody gave weight to in the first round is kept with bias one."""
 
-    def _biases(self, shard):
+    def _biases(self, shard: Shard) -> np.ndarray:
         return np.where(shard.state["present"], super()._biases(shard), np.uint16(BIAS_ONE))
 
 

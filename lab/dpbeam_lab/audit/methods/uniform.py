@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
-from dpbeam.engine.program import Program
-from dpbeam.selectors.base import Calibration
+from dpbeam.engine.program import Exact, Program
+from dpbeam.kernels.shards import Shard
+from dpbeam.selectors.base import Calibration, filled_in
 from dpbeam.selectors.floor import Floored
+from dpbeam.selectors.uniform.program import UniformProgram
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel, unseen_when_resampled
 from dpbeam_lab.audit.planted import PlantedFault, Study, recast
 
 
 def _with_thresholds(calibration: Calibration, delta: float, max_items: int) -> Program:
-    program = recast(calibration.program, type(calibration.program))
+    program = recast(calibration.program, UniformProgram)
     program.thresholds = tuple(
         novel_threshold(row.noise, delta, max_items, NovelWeight.of(row.noise)) for row in calibration.rounds
     )
@@ -22,12 +26,14 @@ def _with_thresholds(calibration: Calibration, delta: float, max_items: int) -> 
 
 def _whole_delta(calibration: Calibration, case: Neighbours) -> Program:
     """Twice the thresholds' delta of all rounds, for each of them: the noise's half as well."""
-    total = 2 * sum(row.delta_threshold for row in calibration.rounds)
-    return _with_thresholds(calibration, total, calibration.program.max_items)
+    honest = calibration.program
+    assert isinstance(honest, UniformProgram)
+    total = 2 * sum(filled_in(row.delta_threshold) for row in calibration.rounds)
+    return _with_thresholds(calibration, total, honest.max_items)
 
 
 def _one_novel_item(calibration: Calibration, case: Neighbours) -> Program:
-    return _with_thresholds(calibration, calibration.rounds[0].delta_threshold, 1)
+    return _with_thresholds(calibration, filled_in(calibration.rounds[0].delta_threshold), 1)
 
 
 def whole_delta(method: str) -> PlantedFault:
@@ -45,35 +51,39 @@ def one_novel_item(method: str) -> PlantedFault:
 class HalfFloor(Floored):
     """One user is taken to give half of what it may."""
 
-    def floor_units(self, trip):
+    def floor_units(self, trip: int) -> int:
         return super().floor_units(trip) // 2
 
 
 class FloorAfterNoise(Floored):
     """The floor is taken off the noisy sums: who is above it, noise decides."""
 
-    def exact(self, trip, shard):
+    def exact(self, trip: int, shard: Shard) -> Exact:
         return self.inner.exact(trip, shard)
 
-    def observe(self, trip, shard, noisy, present):
+    def observe(self, trip: int, shard: Shard, noisy: np.ndarray, present: np.ndarray) -> Shard:
         return super().observe(trip, shard, noisy - self.floor_units(trip), present)
 
 
 class EverybodyIsCandidate(Floored):
     """What keeps nothing above the floor may still be released by its noise."""
 
-    def candidates(self, trip, shard, present):
+    def candidates(self, trip: int, shard: Shard, present: np.ndarray) -> np.ndarray:
         return np.ones(len(shard), bool)
 
 
 class FloorByUsersAlone(Floored):
     """Items of too few users are left out, and nothing is taken off: one user more brings all of an item's weight."""
 
-    def exact(self, trip, shard):
+    def exact(self, trip: int, shard: Shard) -> Exact:
         return self.inner.exact(trip, shard)
 
-    def candidates(self, trip, shard, present):
+    def candidates(self, trip: int, shard: Shard, present: np.ndarray) -> np.ndarray:
         return shard.sums["weight"] > self.floor_units(trip)
+
+
+def _with_floor(kind: type[Floored], calibration: Calibration, case: Neighbours) -> Program:
+    return kind(calibration.program, _FLOOR)
 
 
 _FLOOR = 4
@@ -93,7 +103,7 @@ def floor_faults(method: str) -> list[PlantedFault]:
         PlantedFault(
             f"{method}, floor on users: {name}",
             settings,
-            lambda calibration, case, kind=kind: kind(calibration.program, _FLOOR),
+            partial(_with_floor, kind),
             _AT_THE_FLOOR,
         )
         for name, kind in kinds.items()

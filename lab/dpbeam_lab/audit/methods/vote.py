@@ -17,20 +17,25 @@ from dpbeam_lab.audit.planted import PlantedFault, Study, recast
 class RefuseEverybody(VoteProgram):
     """A crowded item turns all away that ask on this trip, so one more voter costs it the others."""
 
-    def refused(self, slots, per_link, asking, seated):
+    def refused(
+        self, slots: np.ndarray, per_link: np.ndarray, asking: np.ndarray, seated: np.ndarray
+    ) -> np.ndarray:
         return np.where((asking > self.quota - seated)[slots], per_link, 0)
 
 
 class RefuseTheHopeless(VoteProgram):
     """Elimination: an item with a single vote passes it on, so one more voter brings it two."""
 
-    def refused(self, slots, per_link, asking, seated):
+    def refused(
+        self, slots: np.ndarray, per_link: np.ndarray, asking: np.ndarray, seated: np.ndarray
+    ) -> np.ndarray:
         return np.where((asking + seated < 2)[slots], per_link, 0)
 
 
 def hard_cases(plan: SelectionPlan) -> list[Neighbours]:
     """Items full to the quota, alone and in a chain that a new vote pushes along; items as the law grows, and ends."""
     program = plan.calibration.program
+    assert isinstance(program, VoteProgram)
     quota = program.quota
     chain = tuple((i, i + 1) for i in range(4) for _ in range(quota))
     longest = len(program.count_noise.law.cumulative)
@@ -42,7 +47,7 @@ def hard_cases(plan: SelectionPlan) -> list[Neighbours]:
     ]
 
 
-def _build(kind: type, calibration: Calibration, case: Neighbours) -> Program:
+def _build(kind: type[VoteProgram], calibration: Calibration, case: Neighbours) -> Program:
     return recast(calibration.program, kind)
 
 
