@@ -45,6 +45,7 @@ WITH_BEAM = (
     "dpbeam.storage",  # files elsewhere, as Beam's filesystems
     "dpbeam.engine.beam",
     "dpbeam.runners",
+    "dpbeam.selection.pipeline_run",
     "dpbeam.selection.public_items",
     "dpbeam.selection.transforms",
     "dpbeam.topk.transforms",

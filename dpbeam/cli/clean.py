@@ -64,6 +64,6 @@ def main(options: CleanOptions) -> int:
 _WORDS = {
     "gone": "its process is gone",
     "alive": "its process lives",
-    "elsewhere": "made on another machine",
+    "elsewhere": "made on another machine, or by a pipeline",
     "unknown": "does not name its process",
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance
 from dpbeam.counting.config import CountConfig, plan_count
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.selection.pipeline_run import RunArguments
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_run, listed
+from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
 
 
 class CountItems(ProgramTransform):
@@ -29,7 +30,7 @@ class CountItems(ProgramTransform):
     Args:
       config: settings.
       domain: canonical bytes of the items of the list with their kinds; other items are left out.
-      run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`.
+      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the list's.
@@ -41,19 +42,19 @@ class CountItems(ProgramTransform):
         config: CountConfig,
         *,
         domain: tuple[pa.Array, Kinds],
-        run: RunFolder | None = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
         complete: bool = False,
+        **run: Unpack[RunArguments],
     ):
         plan = plan_count(instance("config", config, CountConfig))
-        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         super().__init__(
             plan,
             plan.program(public_domain(*listed("domain", domain))),
             choose_sizes(pairs, num_shards, item_bytes),
-            run=run,
             complete=complete,
             domain=domain,
+            **run,
         )

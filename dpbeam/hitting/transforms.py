@@ -6,15 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.store import RunFolder
 from dpbeam.hitting.config import HittingSetConfig, plan_hitting_set
 from dpbeam.hitting.program import GATHERED_PAIRS, HittingSetProgram
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.selection.pipeline_run import RunArguments
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_run, listed
+from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
 
 #: A job of more trips than this may be too deep for an engine; `dpbeam hitting-set` runs a chain of jobs.
 TRIPS_IN_ONE_JOB = 128
@@ -39,7 +40,7 @@ class HittingSet(ProgramTransform):
       config: settings.
       domain: a public domain, canonical bytes of its items with their kinds; exactly where the settings say
         `public_domain`. Other items are left out before anything is counted.
-      run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`; with `num_shards` each round is a trip.
+      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`; with `num_shards` each round is a trip.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the domain's.
@@ -50,15 +51,15 @@ class HittingSet(ProgramTransform):
         self,
         config: HittingSetConfig,
         *,
-        run: RunFolder | None = None,
         domain: tuple[pa.Array, Kinds] | None = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
         complete: bool = False,
+        **run: Unpack[RunArguments],
     ):
         plan = plan_hitting_set(instance("config", config, HittingSetConfig))
-        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         gather = num_shards is None and pairs is not None and pairs <= GATHERED_PAIRS
         super().__init__(
             plan,
@@ -66,9 +67,9 @@ class HittingSet(ProgramTransform):
                 plan, None if domain is None else public_domain(*listed("domain", domain)), gather=gather
             ),
             choose_sizes(pairs, num_shards, item_bytes),
-            run=run,
             complete=complete,
             domain=domain,
+            **run,
         )
 
     def expand(self, pcoll: PCollection) -> PCollection:

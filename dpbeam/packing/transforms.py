@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance, truth
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
@@ -17,6 +18,7 @@ from dpbeam.engine.beam.blocks import BuildsBlocks, TakesBatches
 from dpbeam.engine.beam.graph import RunProgram
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.run import bind_settings
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.errors import InputError
@@ -27,7 +29,8 @@ from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
-from dpbeam.selection.transforms import check_batch_input, check_run, no_mapping, own_folder, to_batches
+from dpbeam.selection.pipeline_run import PipelineRun, RunArguments
+from dpbeam.selection.transforms import check_batch_input, no_mapping, to_batches
 
 # Agents times (resources + 1): a block of 32 MB, which a worker reads again for every round.
 CELLS_PER_BLOCK = 8_000_000
@@ -114,9 +117,9 @@ class AgentBlocks(beam.PTransform):
         bind_settings(self._store, "sizes", self._num_blocks)
         return (
             batches
-            | "PartitionAgents" >> beam.ParDo(self._partition).with_output_types(tuple[int, bytes])
+            | "PartitionAgents" >> in_run(self._partition).with_output_types(tuple[int, bytes])
             | "GroupByBlock" >> beam.GroupByKey()
-            | "BuildBlocks" >> beam.ParDo(self._build).with_output_types(tuple[int, Block])
+            | "BuildBlocks" >> in_run(self._build).with_output_types(tuple[int, Block])
         )
 
 
@@ -145,8 +148,8 @@ class Packing(beam.PTransform):
 
     Args:
       market: what is publicly known.
-      run: as in `SelectPartitions`.
       as_batches: return record batches (agent: canonical bytes, allocation) with the kinds in their metadata.
+      run: as in `SelectPartitions`.
 
     Raises:
       InputError: settings are out of range, the supply is too small, or the market is too large for one worker.
@@ -158,15 +161,14 @@ class Packing(beam.PTransform):
         config: PackingConfig,
         market: Market,
         *,
-        run: RunFolder | None = None,
         as_batches: bool = False,
+        **run: Unpack[RunArguments],
     ):
         super().__init__()
         self.plan = make_plan(instance("config", config, PackingConfig), instance("market", market, Market))
         truth("as_batches", as_batches)
-        check_run(run)
         self.plan.check_supply()
-        self._run, self._as_batches = run, as_batches
+        self._run, self._as_batches = PipelineRun(**run), as_batches
         self._sizes = packing_sizes(market)
         if not self._sizes.one_step:
             raise InputError(
@@ -175,16 +177,17 @@ class Packing(beam.PTransform):
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
-        store = (self._run or own_folder(pcoll)).claim()
+        run = self._run.begin(pcoll)
         market = self.plan.market
         agents = to_batches(
             pcoll, partial(canonical_agents, market=market), partial(batch_of_tuples, market=market)
         )
         allocated = (
             agents
-            | "AgentBlocks" >> AgentBlocks(store, self.plan, self._sizes)
-            | "Rounds" >> RunProgram(store, PackingProgram(self.plan), one_step=True)
+            | "AgentBlocks" >> AgentBlocks(run.store, self.plan, self._sizes)
+            | "Rounds" >> RunProgram(run.store, PackingProgram(self.plan), one_step=True)
         )
+        allocated = run.end(allocated)
         if self._as_batches:
             return allocated
         return allocated | "ToAllocated" >> beam.FlatMap(_allocated).with_output_types(Allocated)

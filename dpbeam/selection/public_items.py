@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
 from dpbeam.counts.gathered import public_domain
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.program import Program
 from dpbeam.errors import InputError
@@ -82,7 +83,7 @@ class FilterItems(beam.PTransform):
 
     def expand(self, pcoll: PCollection) -> PCollection:
         element = tuple[int, pa.RecordBatch] if self._complete else pa.RecordBatch
-        return pcoll | "Filter" >> beam.ParDo(self._fn).with_output_types(element)
+        return pcoll | "Filter" >> in_run(self._fn).with_output_types(element)
 
 
 class _Emit(beam.DoFn):
@@ -112,7 +113,7 @@ class ReleasePublicItems(beam.PTransform):
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection:
         emit = _Emit(self._store, self._kinds, self._numbers)
-        return pipeline | beam.Create([None]) | "Emit" >> beam.ParDo(emit).with_output_types(pa.RecordBatch)
+        return pipeline | beam.Create([None]) | "Emit" >> in_run(emit).with_output_types(pa.RecordBatch)
 
 
 class _MarkNew(beam.DoFn):
@@ -187,4 +188,4 @@ class ListedBeside:
         if self.known is None:
             return released
         mark = _MarkNew(store, self.only_new)
-        return released | "MarkNew" >> beam.ParDo(mark).with_output_types(pa.RecordBatch)
+        return released | "MarkNew" >> in_run(mark).with_output_types(pa.RecordBatch)

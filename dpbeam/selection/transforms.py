@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
-import logging
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance, integer, number, truth
 from dpbeam.accounting.ledger import Ledger
@@ -29,6 +26,7 @@ from dpbeam.errors import InputError
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, decode, encode, from_values, plain, type_of
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, others_in, selection_ledger
+from dpbeam.selection.pipeline_run import PipelineRun, RunArguments
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
 from dpbeam.selection.sizes import Sizes, choose_sizes
@@ -180,13 +178,12 @@ class _ToItems(beam.DoFn):
             yield ReleasedItem(parts[0] if len(parts) == 1 else parts, weight)
 
 
-def check_run(run: Any, **sizes: Any) -> None:
-    """Hold the arguments of a run that the PTransforms share to their types.
+def check_sizes(**sizes: Any) -> None:
+    """Hold what PTransforms are told of their input to its type.
 
     Raises:
       InputError: naming the argument.
     """
-    instance("run", run, RunFolder, optional=True)
     for name, value in sizes.items():
         if value is None:
             continue
@@ -217,7 +214,8 @@ class ProgramTransform(beam.PTransform):
       program: what runs.
       domain: a public domain, canonical bytes of its items with their kinds; other items are left out before anything
         is counted.
-      run, complete: as of `SelectPartitions`.
+      complete: as of `SelectPartitions`.
+      run: of `RunArguments`.
 
     Raises:
       ValueError: on `expand`: the input is unbounded or windowed.
@@ -229,25 +227,30 @@ class ProgramTransform(beam.PTransform):
         program: Program,
         sizes: Sizes,
         *,
-        run: RunFolder | None,
         complete: bool,
         domain: tuple[pa.Array, Kinds] | None = None,
+        **run: Unpack[RunArguments],
     ):
         super().__init__()
         truth("complete", complete)
         self.plan, self.program, self.sizes = plan, program, sizes
-        self._run, self._complete, self._domain = run, complete, domain
+        self._run, self._complete, self._domain = PipelineRun(**run), complete, domain
         self.with_input_types(CompleteBatches if complete else PairsOrBatches)  # type: ignore[no-untyped-call]
         self.with_output_types(pa.RecordBatch)  # type: ignore[no-untyped-call]
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
-        return self.rounds(pcoll, (self._run or own_folder(pcoll)).claim())
+        run = self._run.begin(pcoll)
+        return self.elements(run.end(self.rounds(pcoll, run.store)))
 
     def rounds(self, pcoll: PCollection, store: RunStore) -> PCollection:
         """What the program makes of the input."""
         rounds = RunProgram(store, self.program, one_step=self.sizes.one_step, relays=self.sizes.relays)
         return pcoll | "UserBlocks" >> self.blocks(store) | "Rounds" >> rounds
+
+    def elements(self, batches: PCollection) -> PCollection:
+        """What leaves the transform, of the record batches of the result."""
+        return batches
 
     def blocks(self, store: RunStore) -> beam.PTransform:
         """The input as blocks of whole users, PCollection[(int, Block)], for `dpbeam.engine.beam.driver`."""
@@ -270,8 +273,8 @@ class SelectPartitions(ProgramTransform):
     to be of another type are refused when the pipeline is built, others when they come:
 
         config = SelectionConfig(epsilon=1.0, delta=1e-6)
-        with RunFolder(temp_location) as run, beam.Pipeline(options=options) as pipeline:
-            released = pipeline | beam.Create([("ann", "x"), ("bob", "x")]) | SelectPartitions(config, run=run)
+        with beam.Pipeline(options=options) as pipeline:
+            released = pipeline | beam.Create([("ann", "x"), ("bob", "x")]) | SelectPartitions(config)
 
     Guarantee: privacy unit one user, that is one value of `user`; neighbours differ by one user; see
     docs/explanation/privacy.md. The released items are a function of the data, the settings and the run's key alone.
@@ -280,9 +283,6 @@ class SelectPartitions(ProgramTransform):
 
     Args:
       config: settings.
-      run: the private folder of this run, removed by the caller when the pipeline has finished. None creates one
-        under the pipeline's temp_location, removed when this process exits; do so only if the process waits for
-        the pipeline.
       num_blocks, num_shards: partitions of users and items; None: from `pairs`.
       pairs: roughly how many pairs there are.
       item_bytes: roughly how long an item is; None: not much longer than a word or a web address.
@@ -291,6 +291,7 @@ class SelectPartitions(ProgramTransform):
         their metadata.
       public_items: distinct canonical bytes of items with their kinds, public ones or those of earlier releases. They
         cost no budget, take no weight, are always among the released items, and are counted where these are.
+      run: of `RunArguments`; the pipeline itself makes the private folder of its run, and removes it.
 
     Raises:
       InputError: settings are out of range, or ids are not all strings, all integers or all bytes.
@@ -301,7 +302,6 @@ class SelectPartitions(ProgramTransform):
         self,
         config: SelectionConfig,
         *,
-        run: RunFolder | None = None,
         num_blocks: int | None = None,
         num_shards: int | None = None,
         pairs: int | None = None,
@@ -309,16 +309,17 @@ class SelectPartitions(ProgramTransform):
         complete: bool = False,
         as_batches: bool = False,
         public_items: tuple[pa.Array, Kinds] | None = None,
+        **run: Unpack[RunArguments],
     ):
         plan = make_plan(instance("config", config, SelectionConfig))
         truth("as_batches", as_batches)
-        check_run(run, num_blocks=num_blocks, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+        check_sizes(num_blocks=num_blocks, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         items, kinds = (None, None) if public_items is None else listed("public_items", public_items)
         self._beside = ListedBeside(plan, items, kinds)
         sizes = choose_sizes(pairs, num_shards, item_bytes)
         if num_blocks is not None:
             sizes = Sizes(num_blocks, sizes.num_shards)
-        super().__init__(plan, self._beside.program, sizes, run=run, complete=complete)
+        super().__init__(plan, self._beside.program, sizes, complete=complete, **run)
         self._as_batches = as_batches
         self._element = CountedItem if config.noisy_counts else ReleasedItem
         if not as_batches:
@@ -330,20 +331,21 @@ class SelectPartitions(ProgramTransform):
             self._beside.put(store)
             batches = pcoll if self._complete else to_batches(pcoll)
             batches = self._beside.leave_out(batches, store, complete=self._complete)
-        released = self._beside.add_to(super().rounds(batches, store), store)
+        return self._beside.add_to(super().rounds(batches, store), store)
+
+    def elements(self, batches: PCollection) -> PCollection:
         if self._as_batches:
-            return released
+            return batches
         to_items = _ToItems(self.plan.config.noisy_weights)
-        return released | "ToItems" >> beam.ParDo(to_items).with_output_types(self._element)
+        return batches | "ToItems" >> beam.ParDo(to_items).with_output_types(self._element)
 
     @property
     def ledger(self) -> Ledger:
         """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
-        fixed = self._run is not None and self._run.insecure_key
         return selection_ledger(
             self.plan,
             input_parameters=None,
-            fixed_key=fixed,
+            fixed_key=self._run.fixed_key,
             privacy_unit=ONE_OF_A_BATCH if self._complete else one_value_of(None),
             public_items=self._beside.items is not None,
         )
@@ -433,13 +435,3 @@ def to_batches(
     """
     checked = beam.ParDo(_ToBatches(of_batch, of_rows)).with_output_types(pa.RecordBatch)
     return pcoll | "ToBatches" >> checked
-
-
-def own_folder(pcoll: PCollection) -> RunFolder:
-    """A run folder under the pipeline's temp_location, removed when this process exits."""
-    options = pcoll.pipeline.options
-    temp_location = options.view_as(GoogleCloudOptions).temp_location or tempfile.gettempdir()
-    folder = RunFolder(temp_location)
-    atexit.register(folder.remove)
-    logging.getLogger(__name__).info("private intermediates go to a folder under the temp location")
-    return folder

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance
 from dpbeam.counts.gathered import public_domain
-from dpbeam.engine.beam.store import RunFolder
 from dpbeam.kernels.canonical import Kinds
+from dpbeam.selection.pipeline_run import RunArguments
 from dpbeam.selection.sizes import choose_sizes
-from dpbeam.selection.transforms import ProgramTransform, check_run, listed
+from dpbeam.selection.transforms import ProgramTransform, check_sizes, listed
 from dpbeam.topk.config import TopKConfig, plan_topk
 from dpbeam.topk.program import topk_program
 
@@ -33,7 +34,7 @@ class TopKItems(ProgramTransform):
       config: settings.
       domain: a public domain, canonical bytes of its items with their kinds; exactly where the settings say
         `public_domain`. Other items are left out before anything is counted.
-      run, num_shards, pairs, item_bytes, complete: as in `SelectPartitions`.
+      num_shards, pairs, item_bytes, complete, run: as in `SelectPartitions`.
 
     Raises:
       InputError: settings are out of range, or the input's items are of another kind than the domain's.
@@ -44,22 +45,22 @@ class TopKItems(ProgramTransform):
         self,
         config: TopKConfig,
         *,
-        run: RunFolder | None = None,
         domain: tuple[pa.Array, Kinds] | None = None,
         num_shards: int | None = None,
         pairs: int | None = None,
         item_bytes: float | None = None,
         complete: bool = False,
+        **run: Unpack[RunArguments],
     ):
         plan = plan_topk(instance("config", config, TopKConfig))
-        check_run(run, num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
+        check_sizes(num_shards=num_shards, pairs=pairs, item_bytes=item_bytes)
         super().__init__(
             plan,
             topk_program(plan, None if domain is None else public_domain(*listed("domain", domain))),
             choose_sizes(pairs, num_shards, item_bytes),
-            run=run,
             complete=complete,
             domain=domain,
+            **run,
         )
 
     def display_data(self) -> dict[str, Any]:

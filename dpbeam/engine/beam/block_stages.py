@@ -17,6 +17,7 @@ from apache_beam.pvalue import PCollection
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import FIRST
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.trip_files import (
     IN_INBOX,
     ended_before,
@@ -143,10 +144,10 @@ class WeightPerUser(beam.PTransform):
         weigh: _BlockDoFn
         if self._trip == 0:
             weigh = _FirstWeights(self._stored, self._trip, self._kept)
-            return pcoll | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
+            return pcoll | "Weigh" >> in_run(weigh).with_output_types(tuple[int, bytes])
         weigh = _LaterWeights(self._stored, self._trip)
         return (
             pcoll
             | "GroupByBlock" >> beam.GroupByKey()
-            | "Weigh" >> beam.ParDo(weigh).with_output_types(tuple[int, bytes])
+            | "Weigh" >> in_run(weigh).with_output_types(tuple[int, bytes])
         )

@@ -24,6 +24,7 @@ from dpbeam.engine.beam.messages import (
 )
 from dpbeam.engine.beam.receipts import BATCHES, BLOCKS, ROWS, mark_of
 from dpbeam.engine.beam.run import RunDoFn, bind_settings
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trip_files import built_block
 from dpbeam.kernels.canonical import METADATA_KEY
@@ -315,13 +316,13 @@ class PartitionByUser(beam.PTransform):
             group = math.ceil(self._num_blocks / max(GROUPS, math.isqrt(self._num_blocks)))
         sizes = self._store, self._num_blocks, self._cap, group, self._prefix
         partition = _PartitionPairs(*sizes)
-        parts = pcoll | "PartitionByUser" >> beam.ParDo(partition).with_output_types(tuple[int, bytes])
+        parts = pcoll | "PartitionByUser" >> in_run(partition).with_output_types(tuple[int, bytes])
         if self._num_blocks > FANOUT:
             again = _PartitionAgain(*sizes)
             parts = (
                 parts
                 | "GroupByBlocks" >> beam.GroupByKey()
-                | "PartitionAgain" >> beam.ParDo(again).with_output_types(tuple[int, bytes])
+                | "PartitionAgain" >> in_run(again).with_output_types(tuple[int, bytes])
             )
         return parts
 
@@ -359,14 +360,14 @@ class SubsamplePerUser(beam.PTransform):
             pcoll = pcoll | "NameUsers" >> beam.ParDo(name).with_output_types(pa.RecordBatch)
         elif self._complete:
             whole = _BuildCompleteBlocks(self._store, self._num_shards, self._cap)
-            return pcoll | "BuildBlocks" >> beam.ParDo(whole).with_output_types(tuple[int, Block])
+            return pcoll | "BuildBlocks" >> in_run(whole).with_output_types(tuple[int, Block])
         # In place, so that its steps keep their names.
         parts = PartitionByUser(self._store, self._num_blocks, self._cap, stored=True).expand(pcoll)
         build = _BuildBlocks(self._store, self._num_shards, self._cap)
         return (
             parts
             | "GroupByUser" >> beam.GroupByKey()
-            | "SamplePerUser" >> beam.ParDo(build).with_output_types(tuple[int, Block])
+            | "SamplePerUser" >> in_run(build).with_output_types(tuple[int, Block])
         )
 
     def display_data(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import FIRST, RESULT
 from dpbeam.engine.beam.relays import RelayReplies, RelaySums, RelayTurns, tells_blocks
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.shard_stages import AddNoise, GroupByItem, Release, RerouteExcess, Threshold, sliced
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.engine.beam.trip_files import (
@@ -124,7 +125,7 @@ class RunProgram(beam.PTransform):
         stored = StoredProgram.put(self._store, self._program, self._relays, one_step=self._one_step)
         if not self._one_step:
             return blocks | "Trips" >> RunTrips(stored, self._program)
-        gathered = blocks | "SendBlock" >> beam.ParDo(_SendBlock(self._store)).with_output_types(
+        gathered = blocks | "SendBlock" >> in_run(_SendBlock(self._store)).with_output_types(
             tuple[int, bytes]
         )
         nobody = blocks.pipeline | "Nobody" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
@@ -132,7 +133,7 @@ class RunProgram(beam.PTransform):
             (gathered, nobody)
             | beam.Flatten()
             | "GatherBlocks" >> beam.GroupByKey()
-            | "AllTrips" >> beam.ParDo(_AllTrips(stored, self._threads)).with_output_types(pa.RecordBatch)
+            | "AllTrips" >> in_run(_AllTrips(stored, self._threads)).with_output_types(pa.RecordBatch)
         )
 
 
@@ -193,9 +194,7 @@ class KeepForNextJob(beam.PTransform):
 
     def expand(self, messages: PCollection) -> PCollection:
         return (
-            messages
-            | "GroupByBlock" >> beam.GroupByKey()
-            | "Keep" >> beam.ParDo(self._fn).with_output_types(int)
+            messages | "GroupByBlock" >> beam.GroupByKey() | "Keep" >> in_run(self._fn).with_output_types(int)
         )
 
 

@@ -17,6 +17,7 @@ from apache_beam.pvalue import PCollection
 from dpbeam.engine.beam.messages import receive, send
 from dpbeam.engine.beam.receipts import MET, RESULT, taken_for_lost
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.shard_stages import sliced
 from dpbeam.engine.beam.trip_files import broadcast_name, ended_before, keep_ending, load_block
 from dpbeam.engine.beam.trip_messages import addressed, check_trip
@@ -135,16 +136,16 @@ class MeetAtHub(beam.PTransform):
         stored, trip = self._stored, self._trip
         if self._meets == "shards":
             fn = _Summarise(stored, trip)
-            pcoll = pcoll | "Summarise" >> beam.ParDo(fn).with_output_types(tuple[int, bytes])
+            pcoll = pcoll | "Summarise" >> in_run(fn).with_output_types(tuple[int, bytes])
         # A message without content: the hub also decides where nobody holds anything.
         nobody = pcoll.pipeline | "Nobody" >> beam.Create([(0, b"")]).with_output_types(tuple[int, bytes])
         met = (pcoll, nobody) | beam.Flatten() | "GroupAtHub" >> beam.GroupByKey()
         if self._answers:
-            return met | "Decide" >> beam.ParDo(_Answer(stored, trip)).with_output_types(pa.RecordBatch)
-        turns = met | "Decide" >> beam.ParDo(_Decide(stored, trip)).with_output_types(tuple[int, bytes])
+            return met | "Decide" >> in_run(_Answer(stored, trip)).with_output_types(pa.RecordBatch)
+        turns = met | "Decide" >> in_run(_Decide(stored, trip)).with_output_types(tuple[int, bytes])
         if self._meets == "shards":
             turns = turns | "Spread" >> beam.Reshuffle()
-            return turns | "Wake" >> beam.ParDo(_WakeShard(stored, trip)).with_output_types(tuple[int, Shard])
+            return turns | "Wake" >> in_run(_WakeShard(stored, trip)).with_output_types(tuple[int, Shard])
         return turns
 
 
@@ -178,5 +179,5 @@ class FinishBlocks(beam.PTransform):
         return (
             turns
             | "GroupTurns" >> beam.GroupByKey()
-            | "Finish" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
+            | "Finish" >> in_run(self._fn).with_output_types(pa.RecordBatch)
         )

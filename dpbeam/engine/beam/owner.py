@@ -55,7 +55,7 @@ class Owner:
 
     @property
     def state(self) -> str:
-        """ "gone", "alive", or "elsewhere": on another machine, where nothing can be said."""
+        """ "gone", "alive", or "elsewhere": on another machine, or a pipeline's, of which nothing can be said."""
         if self.host != _host():
             return "elsewhere"
         try:
@@ -68,14 +68,19 @@ class Owner:
         return "alive" if not fields or (fields[19] == self.started and fields[0] != "Z") else "gone"
 
 
-def mark(folder: str, *, strictly: bool = False) -> None:
+#: Stands for the workers of a pipeline, of whom nobody knows whether they live.
+PIPELINE = Owner("a pipeline", 0, "")
+
+
+def mark(folder: str, by: Owner | None = None, *, strictly: bool = False) -> None:
     """Write this process into a folder.
 
     Args:
+      by: somebody else than this process.
       strictly: raise OSError or BeamIOError where that fails; otherwise trouble is left to whoever writes there next.
     """
     with contextlib.nullcontext() if strictly else _SUPPRESSED:
-        _write(folder, Owner.this_process())
+        _write(folder, by or Owner.this_process())
 
 
 def unmark(folder: str) -> None:

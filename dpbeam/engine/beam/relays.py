@@ -15,6 +15,7 @@ from apache_beam.pvalue import PCollection
 from dpbeam.engine.beam.messages import receive, replies_prefix, send
 from dpbeam.engine.beam.receipts import RELAYED, RELAYS
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.trip_messages import (
     by_receiver,
     first_items,
@@ -114,7 +115,7 @@ class _AtRelays(beam.PTransform):
         self._fn = self._stage(stored, trip)
 
     def expand(self, sent: PCollection) -> PCollection:
-        stage = beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        stage = in_run(self._fn).with_output_types(tuple[int, bytes])
         return sent | "GroupByRelay" >> beam.GroupByKey() | self._stage.__name__.lstrip("_") >> stage
 
 

@@ -15,6 +15,7 @@ from apache_beam.pvalue import PCollection
 from dpbeam.engine.beam.messages import FILE_PREFIX, let_pairs_go, receive, replies_prefix, send
 from dpbeam.engine.beam.receipts import RESULT, SHARDS
 from dpbeam.engine.beam.run import StoredProgram, TripDoFn
+from dpbeam.engine.beam.run_folder import in_run
 from dpbeam.engine.beam.trip_files import keeps_blocks, last_broadcast, last_shard_trip
 from dpbeam.engine.beam.trip_messages import first_items, gathered, messages_of_replies, unpacked_sums
 from dpbeam.engine.in_process import released_batch
@@ -85,7 +86,7 @@ class GroupByItem(beam.PTransform):
         return (
             pcoll
             | "GroupByShard" >> beam.GroupByKey()
-            | "Sum" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+            | "Sum" >> in_run(self._fn).with_output_types(tuple[int, Shard])
         )
 
 
@@ -103,7 +104,7 @@ class AddNoise(beam.PTransform):
         self._fn = _Noise(stored, trip)
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Noise" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+        return pcoll | "Noise" >> in_run(self._fn).with_output_types(tuple[int, Shard])
 
 
 class _Threshold(TripDoFn):
@@ -120,7 +121,7 @@ class Threshold(beam.PTransform):
         self._fn = _Threshold(stored, trip)
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Compare" >> beam.ParDo(self._fn).with_output_types(tuple[int, Shard])
+        return pcoll | "Compare" >> in_run(self._fn).with_output_types(tuple[int, Shard])
 
 
 class _Reply(TripDoFn):
@@ -150,7 +151,7 @@ class RerouteExcess(beam.PTransform):
         self._fn = _Reply(stored, trip)
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Reply" >> beam.ParDo(self._fn).with_output_types(tuple[int, bytes])
+        return pcoll | "Reply" >> in_run(self._fn).with_output_types(tuple[int, bytes])
 
 
 class _Release(TripDoFn):
@@ -177,4 +178,4 @@ class Release(beam.PTransform):
         self._fn = _Release(stored, trip)
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        return pcoll | "Release" >> beam.ParDo(self._fn).with_output_types(pa.RecordBatch)
+        return pcoll | "Release" >> in_run(self._fn).with_output_types(pa.RecordBatch)

@@ -60,7 +60,10 @@ class RunStore:
     Attributes:
       in_memory: all steps are made in this process, which has room for all messages at once: none is written. To be
         set before a graph is run, whose steps take a copy.
+      where: the path as a PCollection, where the pipeline's first stage makes the folder (`run_folder`).
     """
+
+    where: Any = None
 
     def __init__(self, path: str, *, encrypted: bool = False):
         self.path = path
@@ -121,7 +124,7 @@ class RunStore:
           UnavailableError: its listing lags behind, so it cannot tell.
         """
         name = f"{_BOUND}{place}"
-        if self._write_once(name, digest):
+        if self._made_once(name, digest):
             return self.read_bytes(name) == digest
         own = f"{name}.{digest.hex()}"
         self.write_bytes(own, digest)
@@ -132,7 +135,22 @@ class RunStore:
             )
         return there == [own]
 
-    def _write_once(self, name: str, data: bytes) -> bool:
+    def write_once(self, name: str, data: bytes) -> None:
+        """Write a file that appears whole, unless it is there: of several attempts at once, one writes it.
+
+        Raises:
+          OSError, BeamIOError: the store does not answer.
+          UnavailableError: another attempt writes it just now, on a store that cannot make a file once.
+        """
+        path = FileSystems.join(self.path, name)
+        if not self.is_local and FileSystems.writes_once(path):
+            FileSystems.write_once(path, data)
+        elif not self._made_once(name, data):
+            if not self.bind(f"writer of {name}", uuid.uuid4().bytes):
+                raise UnavailableError(f"{self.path}: another attempt makes the file '{name}'")
+            self.write_bytes(name, data)
+
+    def _made_once(self, name: str, data: bytes) -> bool:
         """Write a file that appears whole, unless it is there; false where the filesystem cannot tell."""
         if not self.is_local:
             if FileSystems.get_scheme(self.path) != "hdfs":
@@ -371,7 +389,7 @@ class RunFolder:
         self._once, self._rows = Once(), None
         self.insecure_key = key.insecure
         name = f"{stem}{uuid.uuid4().hex}"
-        kept = self._key_bytes(key)
+        kept = key_file(key)
         if encrypt:
             kept = wrap(name, kept)
         self.path = FileSystems.join(place, name)
@@ -457,25 +475,9 @@ class RunFolder:
             )
         return self.store
 
-    @staticmethod
-    def _key_bytes(key: RunKey) -> bytes:
-        return (_INSECURE if key.insecure else b"") + key.secret_bytes()
-
     def remove(self) -> None:
         """Delete the folder with everything in it; harmless if it is gone."""
-        _held.pop(self.path, None)
-        if FileSystems.is_local(self.path):
-            rest = owner.remove_local(self.path)
-            if rest is not None:
-                complain(
-                    f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}"
-                )
-            return
-        if self.store.has_key:
-            FileSystems.delete([FileSystems.join(self.path, owner.KEY)])
-        FileSystems.remove_folder(self.path)
-        if FileSystems.appears_whole(self.path):
-            FileSystems.remove_folder(self.path)  # what a late worker finished meanwhile
+        remove_run(self.path)
 
     def __enter__(self) -> RunFolder:
         return self
@@ -486,6 +488,28 @@ class RunFolder:
                 self.check()
         finally:
             self.remove()
+
+
+def key_file(key: RunKey) -> bytes:
+    """What the file of a run's key holds, but for its encryption."""
+    return (_INSECURE if key.insecure else b"") + key.secret_bytes()
+
+
+def remove_run(path: str) -> None:
+    """Delete a run's folder with everything in it; harmless if it is gone."""
+    _held.pop(path, None)
+    if FileSystems.is_local(path):
+        rest = owner.remove_local(path)
+        if rest is not None:
+            complain(
+                f"dpbeam: warning: private data of a run could not be removed; remove what is left: {rest}"
+            )
+        return
+    if RunStore(path).has_key:
+        FileSystems.delete([FileSystems.join(path, owner.KEY)])
+    FileSystems.remove_folder(path)
+    if FileSystems.appears_whole(path):
+        FileSystems.remove_folder(path)  # what a late worker finished meanwhile
 
 
 def _rename(temporary: str, final: str) -> None:
