@@ -43,7 +43,7 @@ def draw(command: str, states: list[str], rest: list[str]) -> str:
     body.append('<g class="end">' + "".join(text(line, n) for n, line in enumerate(rest, 2)) + "</g>")
     size = f'width="860" height="{height}" viewBox="0 0 860 {height}"'
     return f"""<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">
-<title>A terminal: one line changes from reading to writing, then five lines say what was released</title>
+<title>A terminal: one line changes from reading to writing, then six lines say what was released</title>
 <style>
 text {{ font: 15px ui-monospace, Menlo, Consolas, monospace; fill: #e6e6e6; white-space: pre; }}
 .moment {{ opacity: 0; animation: show {SECONDS}s infinite step-end; }}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -37,6 +38,13 @@ _TOLERANCE = 1e-12
 def key_source(*, fixed: bool) -> str:
     """Where a run's key came from; `fixed`: it is a fixed one of tests, which voids the guarantee."""
     return KEY_FIXED_TEST if fixed else KEY_FROM_OS
+
+
+def guarantee_note(unreviewed: Sequence[str]) -> str:
+    """What a guarantee rests on, in words; `unreviewed`: names of what has a proof that is not peer-reviewed."""
+    return " ".join(
+        [COMPUTATIONAL_NOTE, *(f"The proof of {name} is not peer-reviewed." for name in unreviewed)]
+    )
 
 
 class OverspentLedgerError(ValueError):
@@ -73,7 +81,7 @@ class Ledger:
       neighbouring_relation: one of NEIGHBOURING_RELATIONS.
       parameters: public settings, JSON values only.
       key_source: KEY_FROM_OS or KEY_FIXED_TEST.
-      guarantee_note: why the guarantee is computational.
+      guarantee_note: why the guarantee is computational, and which of its proofs are not peer-reviewed.
       versions: names and versions of the software, as strings.
       code_revision: of dpbeam, empty if unknown.
       public_items: whether a list of public items was released without budget.
@@ -212,6 +220,7 @@ def run_ledger(
     input_parameters: dict[str, Any] | None,
     fixed_key: bool,
     privacy_unit: str,
+    unreviewed: Sequence[str] = (),
     **more: Any,
 ) -> Ledger:
     """What a run of a plan costs and how: the frame of every family's ledgers.
@@ -222,6 +231,7 @@ def run_ledger(
       input_parameters: public settings of the input, JSON values.
       fixed_key: whether the key of the run is a fixed one of tests, which voids the guarantee.
       privacy_unit: what one user is.
+      unreviewed: what the guarantee rests on whose proof is not peer-reviewed.
       more: further fields of `Ledger`.
     """
     return Ledger(
@@ -235,5 +245,5 @@ def run_ledger(
         key_source=key_source(fixed=fixed_key),
         versions=versions(),
         code_revision=code_revision(),
-        **more,
+        **{"guarantee_note": guarantee_note(unreviewed), **more},
     )

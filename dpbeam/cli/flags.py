@@ -183,7 +183,7 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
         Raises:
           InputError: an unknown, misspelt or malformed flag, or a bad config file.
         """
-        of_line, beam_of_line = self._split(list(argv), "")
+        of_line, beam_of_line = self._split([self._underscored(word) for word in argv], "")
         said: dict[str, Any] = {}
         beam: BeamFlags = {}
         configs = of_line.pop("config", [])
@@ -252,6 +252,15 @@ class FlagParser(argparse.ArgumentParser, Generic[O]):
                 raise InputError(f"{at}: {self._unknown(f'--{name}')}")
         said, _ = self._split(arguments, f"{where}: ")
         return said, beam
+
+    def _underscored(self, word: str) -> str:
+        """A flag that is typed with dashes, as --max-items-per-user, as it is called; other words as they are."""
+        option, equals, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or f"--{name}" == option:
+            return word
+        known = f"--{name}" in self.flags or f"--{name}" in self._discarded
+        return f"--{name}{equals}{value}" if known or (self.beam and beam_flags.kind_of(name)) else word
 
     def _split(self, argv: list[str], where: str) -> tuple[dict[str, Any], BeamFlags]:
         try:
@@ -370,6 +379,20 @@ class BoundOptions(JobOptions):
 
     group = "privacy"
     max_items_per_user: int | None = flag("D0", _max_items_help(), common=True)
+
+
+class AdviceOptions(JobOptions):
+    """What is publicly known of the users, by which a method is recommended."""
+
+    group = "method"
+    items_per_user: float | None = flag(
+        "X",
+        "items that users typically hold, publicly known and never from the data: chooses a method",
+        common=True,
+    )
+    rare_items_per_user: float | None = flag(
+        "X", "those of them that fewer than about a hundred users hold, likewise; the choice goes by them"
+    )
 
 
 class SelectionOptions(JobOptions):

@@ -66,7 +66,6 @@ class HittingSetCommand(ChoiceCommand):
     settings = "dpbeam.hitting.config"
     plan_flags = ("k", "selector", "selector_share", "public_domain")
     plan_requires = ("k",)
-    fewer = "the domain has no more"
 
     def make_parser(self) -> FlagParser[HittingSetOptions]:
         parser = FlagParser(

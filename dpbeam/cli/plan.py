@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dpbeam.cli import COMMANDS
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions
+from dpbeam.cli.flags import AdviceOptions, BoundOptions, FlagParser, SelectionOptions
 from dpbeam.cli.numbers import integer_list
 from dpbeam.cli.release import PlannedCommand
 from dpbeam.errors import InputError
@@ -35,7 +35,7 @@ def _implied() -> str:
     )
 
 
-class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
+class PlanOptions(BudgetOptions, BoundOptions, AdviceOptions, SelectionOptions):
     """What is planned; each family adds its own flags."""
 
     family: str | None = flag("NAME", _implied(), common=True)
@@ -44,17 +44,6 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
     )
     degrees: list[int] | None = flag(
         "D,D,...", "items per user to tabulate", type=integer_list, action="store"
-    )
-    items_per_user: float | None = flag(
-        "X",
-        "how many items users typically hold, from public knowledge and never from the data: recommends a "
-        "method",
-        common=True,
-    )
-    rare_items_per_user: float | None = flag(
-        "X",
-        "how many of these fewer than about a hundred users hold, likewise; the recommendation goes by them",
-        common=True,
     )
     public_domain: bool = switch("of top-k and hitting-set: the items are public, as with --domain")
     plot: NewFile | None = flag(
@@ -68,7 +57,7 @@ class PlanOptions(BudgetOptions, BoundOptions, SelectionOptions):
 
 
 #: Flags of this command alone.
-_OF_ALL = {f"--{name}" for name in PlanOptions.__annotations__}
+_OF_ALL = {f"--{name}" for options in (PlanOptions, AdviceOptions) for name in options.__annotations__}
 
 
 def make_parser() -> FlagParser[PlanOptions]:
@@ -143,8 +132,6 @@ def _check_flags(options: PlanOptions, family: str) -> None:
             raise InputError(f"--{name} is of {owners[0]}: {fix}")
     if options.items_per_user is not None and family != DEFAULT:
         raise InputError("--items_per_user recommends a method of select: drop it, or --k")
-    if options.rare_items_per_user is not None and options.items_per_user is None:
-        raise InputError("--rare_items_per_user needs --items_per_user, of which they are a part")
     if options.degrees is not None and family != DEFAULT:
         raise InputError(f"--degrees is of {DEFAULT}: drop it")
     if options.plot is not None and not planned()[family].draws:

@@ -317,23 +317,20 @@ class ProgramCommand(ReleaseCommand):
         from dpbeam.selection.report import plan_report
 
         selection, config = self.selection(plan), plan.config
-        if not released and selection is not None:
-            warn(released_nothing(plan_report(selection)))
+        meaning = None if selection is None else plan_report(selection)
+        if not released and meaning is not None:
+            warn(released_nothing(meaning))
         more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
         job.say(f"{released} items {self.done}: {paths[0]}{more}")
+        for line in (*_decided(meaning), *_dropped(job, self.list_flag)):
+            job.say(line)
         job.say(f"budget spent: epsilon {config.epsilon:g}, delta {config.delta:g} ({self.how(plan)})")
         if job.options.not_private_counts is not None:
             job.say(f"counts of what was dropped (NOT PRIVATE): {job.options.not_private_counts}")
 
 
 class ChoiceCommand(ProgramCommand):
-    """A command that chooses k items, of a public domain or of what a selection releases.
-
-    Attributes:
-      fewer: why there may be fewer than k.
-    """
-
-    fewer: ClassVar[str]
+    """A command that chooses k items, of a public domain or of what a selection releases."""
 
     def check(self, options: Any) -> None:
         if options.selector is not None:
@@ -352,8 +349,45 @@ class ChoiceCommand(ProgramCommand):
 
     def report(self, plan: Any, job: Job[Any], paths: list[str], released: int) -> None:
         if released < plan.config.k:
-            job.say(f"fewer items than --k={plan.config.k}: {self.fewer}")
+            job.say(_fewer(plan, released))
         super().report(plan, job, paths, released)
+
+
+def _decided(meaning: Mapping[str, Any] | None) -> Iterable[str]:
+    """What has decided about an item, from the plan of a selection alone (`plan_report`); nothing without one."""
+    if meaning is None:
+        return
+    yield f"method {meaning['method']}: of each user at most {meaning['parameters']['max_items_per_user']} items count"
+    one, *several = (
+        "never released" if row["users_0.5"] is None else row["users_0.5"] for row in meaning["users_needed"]
+    )
+    more = [
+        f", {users} with {row['items_per_user']}" for users, row in zip(several, meaning["users_needed"][1:])
+    ]
+    yield f"users for an even chance of release: {one} with 1 item each{''.join(more)}"
+
+
+def _dropped(job: Job[Any], list_flag: str) -> Iterable[str]:
+    """The rules by which rows or items were left out, and no number of them, which is private."""
+    spec, said = job.spec, job.options.said
+    rules = {
+        "rows without a user or item (--on_null=drop)": spec.on_null == "drop",
+        "rows that cannot be read (--on_bad_row=skip)": spec.on_bad_row == "skip",
+        "items outside of the list (--domain)": list_flag == "domain" and "domain" in said,
+        f"items of fewer than {said.get('min_users')} users (--min_users)": said.get("min_users", 1) > 1,
+    }
+    if any(rules.values()):
+        yield f"dropped by rule: {'; '.join(rule for rule, holds in rules.items() if holds)}"
+
+
+def _fewer(plan: Any, released: int) -> str:
+    """Why there are fewer items than --k."""
+    short = f"fewer than --k={plan.config.k}"
+    if plan.selection is not None:
+        return f"only {released} items passed the selection, {short}"
+    if plan.config.public_domain:
+        return f"the domain has only {released} items, {short}"
+    return f"only {released} items passed {plan.config.mechanism}, {short}"
 
 
 def write_released(job: Job[Any], columns: OutputColumns) -> beam.PTransform:

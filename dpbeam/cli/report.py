@@ -18,7 +18,7 @@ class ReportOptions(Options):
     ledger: str | None = flag("LEDGER", "PREFIX.ledger.json of a run", type=READ, nargs="?", positional=True)
     output: NewFile | None = flag("FILE", "the page (default: PREFIX.report.html)", type=WRITTEN)
     prepared_by: str = flag("NAME", "who prepares the report; beside the first signature", value="")
-    contents: bool = switch("read the output too: digests and number of rows")
+    contents: bool = switch("read the output, for digests and number of rows (default)", value=True)
     ledger_alone: bool = switch("do not look for the output")
     overwrite: bool = switch("replace an earlier report")
 
@@ -36,7 +36,7 @@ def main(options: ReportOptions) -> int:
     path = options.ledger
     if path is None:
         raise InputError("name the ledger of a run: PREFIX.ledger.json")
-    if options.contents and options.ledger_alone:
+    if options.said.get("contents") and options.ledger_alone:
         raise InputError("--contents and --ledger_alone exclude each other")
     from dpbeam.io.paths import is_local, local_path
     from dpbeam.io.released import check_outputs, read_and_check, refutation

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpbeam.cli.flags import BoundOptions, FlagParser, SelectionOptions, merged
+from dpbeam.cli.flags import AdviceOptions, BoundOptions, FlagParser, SelectionOptions, merged
 from dpbeam.cli.release import ProgramCommand, write_released
-from dpbeam.cli.settings import check_selection, selection_config
+from dpbeam.cli.settings import selection_config
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import warn
 from dpbeam.jobs.options import (
@@ -20,8 +20,8 @@ from dpbeam.jobs.options import (
     flag,
     switch,
 )
-from dpbeam.selection.family import Select
-from dpbeam.selectors.registry import DEFAULT_METHOD, REVIEWED_METHOD, advised, as_flags, find
+from dpbeam.selection.family import Select, recommendation
+from dpbeam.selectors.registry import advised, as_flags, find
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -39,13 +39,17 @@ if TYPE_CHECKING:
 
 
 class SelectOptions(
-    InputOptions, BudgetOptions, BoundOptions, SelectionOptions, ReleaseOptions, CheckpointOptions
+    InputOptions,
+    BudgetOptions,
+    BoundOptions,
+    AdviceOptions,
+    SelectionOptions,
+    ReleaseOptions,
+    CheckpointOptions,
 ):
     """Settings of a selection, its input and its output."""
 
-    degrees: list[int] | None = None  # of `dpbeam plan` alone, as the next two
-    items_per_user: float | None = None
-    rare_items_per_user: float | None = None
+    degrees: list[int] | None = None  # of `dpbeam plan` alone
     noisy_counts: bool = switch("with every item a noisy number of its users", common=True)
     noisy_count_share: float | None = flag("X", "share of the budget for --noisy_counts (default 0.2)")
     others: bool = switch(
@@ -84,7 +88,7 @@ class SelectCommand(ProgramCommand):
         )
 
     def check(self, options: SelectOptions) -> None:
-        check_selection(options)
+        config_of(options).request()
         if options.only_new and options.known is None:
             raise InputError("--only_new needs --known, which says what is not new")
         if options.only_new and options.others:
@@ -103,19 +107,26 @@ class SelectCommand(ProgramCommand):
         degrees = options.degrees
         if degrees and min(degrees) < 1:
             raise InputError("--degrees must be at least 1")
-        chosen, advice = _advised(options)
-        plan = self.plan(chosen)
-        return plan, {**plan_report(plan, degrees), **advice}
+        plan, advice = self.plan(options), _advice(options)
+        recommended = {} if advice is None else {"recommended": advice}
+        return plan, {**plan_report(plan, degrees), **recommended}
 
     def draw_plan(self, plan: SelectionPlan, report: Mapping[str, Any], format: str) -> bytes:
         from dpbeam.selection.curves import draw_plan
 
         return draw_plan(plan, report, format)
 
+    def prepare(
+        self, options: SelectOptions, beam_arguments: list[str]
+    ) -> tuple[SelectionPlan, Job[SelectOptions]]:
+        plan, job = super().prepare(options, beam_arguments)
+        if (advice := _advice(options)) is not None:
+            job.say(recommendation(advice))
+        return plan, job
+
     def notes(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Iterable[str]:
         spec, summary = job.reading
         yield f"input: {len(summary.files)} files of format {spec.format}; output: {job.target.prefix}"
-        yield from _of_the_default(job)
 
     def read_list(self, plan: SelectionPlan, job: Job[SelectOptions]) -> Lists:
         import pyarrow as pa
@@ -176,8 +187,6 @@ class SelectCommand(ProgramCommand):
             job.say(
                 f"others: {job.others.users} users hold none of them (standard deviation {job.others.sd:.1f})"
             )
-        for line in _of_the_default(job):
-            job.say(line)
 
     def writer(self, plan: SelectionPlan, job: Job[SelectOptions], columns: OutputColumns) -> beam.PTransform:
         from dpbeam.io.sinks import COUNT, WEIGHT
@@ -196,28 +205,28 @@ class SelectCommand(ProgramCommand):
 
 
 def config_of(options: SelectOptions) -> SelectionConfig:
-    """The settings among the flags."""
-    said = options.said
+    """The settings among the flags, completed by what is recommended unless another method is named."""
+    said, recommended = options.said, _advice(options)
     counts = {name: said[name] for name in SelectCommand.plan_flags if name in said}
+    if recommended is not None:
+        del recommended["why"]
+        if options.method is None or find(options.method).name == recommended["method"]:
+            options = SelectOptions(merged(as_flags(recommended), said))
     return replace(selection_config(options), **counts)
 
 
-def _advised(options: SelectOptions) -> tuple[SelectOptions, dict[str, Any]]:
-    """The flags, completed by what is recommended unless another method is named; and the recommendation to report."""
+def _advice(options: SelectOptions) -> dict[str, Any] | None:
+    """The method and settings recommended for users of so many items, and `why`; None where nobody asks.
+
+    Raises:
+      InputError: a number is out of range, or that of rare items stands alone.
+    """
     if options.items_per_user is None:
-        return options, {}
+        if options.rare_items_per_user is not None:
+            raise InputError("--rare_items_per_user needs --items_per_user, of which they are a part")
+        return None
     selector, advice = advised(options.items_per_user, options.rare_items_per_user)
-    recommended = {"method": selector.name, **advice.settings}
-    report = {"recommended": {**recommended, "why": advice.why}}
-    if options.method is not None and find(options.method) is not selector:
-        return options, report
-    return SelectOptions(merged(as_flags(recommended), options.said)), report
-
-
-def _of_the_default(job: Job[SelectOptions]) -> Iterable[str]:
-    """What everybody should know who has not chosen a method."""
-    if job.options.method is None and DEFAULT_METHOD != REVIEWED_METHOD:
-        yield f"{DEFAULT_METHOD} is the default; its proof is not peer-reviewed, that of --method={REVIEWED_METHOD} is"
+    return {"method": selector.name, **advice.settings, "why": advice.why}
 
 
 def _known(job: Job[SelectOptions]) -> KnownReleases | None:

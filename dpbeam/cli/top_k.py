@@ -76,7 +76,6 @@ class TopKCommand(ChoiceCommand):
     plan_requires = ("k",)
     implied_by = "k"
     zero_delta = True
-    fewer = "the domain, or the mechanism, gives no more"
 
     def make_parser(self) -> FlagParser[TopKOptions]:
         parser = FlagParser(

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger, run_ledger
-from dpbeam.hitting.config import HARD_COUNT, HittingSetPlan, spread
-from dpbeam.selection.ledger import selection_parameters
+from dpbeam.hitting.config import FIRST_HIT, HARD_COUNT, HittingSetPlan, spread
+from dpbeam.selection.ledger import selection_parameters, unreviewed_of
 from dpbeam.selection.report import plan_report
 
 METHOD = "hitting-set"
@@ -25,7 +25,9 @@ def hitting_set_ledger(plan: HittingSetPlan, **run: Any) -> Ledger:
         "public_domain": plan.config.public_domain,
         **selection_parameters(plan.selection),
     }
-    return run_ledger(METHOD, plan, plan.composition, parameters, **run)
+    first_hit = ["the composition first-hit"] if plan.composition == FIRST_HIT else []
+    unreviewed = [*unreviewed_of(plan.selection), *first_hit]
+    return run_ledger(METHOD, plan, plan.composition, parameters, unreviewed=unreviewed, **run)
 
 
 def hitting_set_report(plan: HittingSetPlan) -> dict[str, Any]:

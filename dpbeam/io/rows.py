@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FILTERED_PAGES = "filtered_pages"
 #: What to do about text that is no UTF-8.
 CONVERT = "convert the file if it has another encoding, as iconv -f CP1252 -t UTF-8 does"
+NOT_UTF_8 = f"not valid UTF-8; {CONVERT}"
 ROWS_PER_BATCH = 1_000_000
 _MAX_UNITS = (1 << 31) - 1
 
@@ -120,9 +121,7 @@ class PairMaker:
         if fault == BAD_ROWS:
             if self._spec.on_bad_row == "error":
                 fix = "write the column in UTF-8 or as bytes" if self._typed else CONVERT
-                raise InputError(
-                    f"{rows.where(row)}: not valid UTF-8; {fix}{advice(', or pass --on_bad_row=skip')}"
-                )
+                raise InputError(f"{rows.where(row)}: not valid UTF-8; {fix}")
         elif self._spec.on_null == "error" and (fault == NULL_ROWS or self._tokenizer is None):
             # A tokeniser's empty tokens are no fault of the data.
             what = "null" if fault == NULL_ROWS else "empty item"
@@ -130,6 +129,16 @@ class PairMaker:
                 f"{rows.where(row)}: {what} in column '{column}'"
                 + advice("; pass --on_null=drop to drop such rows")
             )
+
+
+def refuse_row(spec: InputSpec, where: str, problem: str) -> None:
+    """Refuse a bad row of text, unless the spec says that such rows are skipped: but in another encoding all are bad.
+
+    Raises:
+      InputError: naming the row.
+    """
+    if spec.on_bad_row == "error":
+        raise InputError(f"{where}: {problem}" + ("" if problem.endswith(NOT_UTF_8) else f"; {spec.fix_row}"))
 
 
 def column_type(spec: InputSpec, name: str, data_type: pa.DataType, path: str) -> str | None:

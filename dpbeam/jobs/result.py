@@ -136,10 +136,11 @@ def run_release(
 
 def _guess(argv: Sequence[str]) -> dict[str, Any]:
     """Of a command line that cannot be parsed: the file, and whether the run was to write any."""
-    said: dict[str, Any] = {name: True for name in ("dry_run", "overwrite") if f"--{name}" in argv}
+    flags = [word.partition("=")[0].replace("-", "_") for word in argv]
+    said: dict[str, Any] = {name: True for name in ("dry_run", "overwrite") if f"__{name}" in flags}
     for number, word in enumerate(argv):
-        flag, equals, value = word.partition("=")
-        name = flag.removeprefix("--")
+        _, equals, value = word.partition("=")
+        name = flags[number].removeprefix("__")
         if name in _GUESSED and (equals or number + 1 < len(argv)):
             said[name] = value if equals else argv[number + 1]
     if "result_file" in said:

@@ -38,7 +38,16 @@ def selection_ledger(
     """
     named = known_parameters(known, only_new=only_new)
     parameters = {**plan.config.public_parameters(), **count_parameters(plan), **named}
-    return run_ledger(plan.config.method, plan, plan.accounting, parameters, **run)
+    return run_ledger(
+        plan.config.method, plan, plan.accounting, parameters, unreviewed=unreviewed_of(plan), **run
+    )
+
+
+def unreviewed_of(selection: SelectionPlan | None) -> list[str]:
+    """The method of a selection, if there is one and its proof is not peer-reviewed."""
+    if selection is None or selection.selector.peer_reviewed:
+        return []
+    return [selection.config.method]
 
 
 def count_parameters(plan: SelectionPlan) -> dict[str, Any]:

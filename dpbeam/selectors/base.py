@@ -241,6 +241,7 @@ class Selector(ABC):
         the selector refuses is left out.
       default_max_items: D0 where none is asked for, unless `default_items` says otherwise.
       shows_weights: whether its guarantee holds for the noisy weights of released items too.
+      peer_reviewed: whether its guarantee was published with peer review; a ledger says where not.
       takes_min_users: whether a floor on users keeps its guarantee; why, and what its program owes to it, says
         `dpbeam.selectors.floor`.
     """
@@ -254,6 +255,7 @@ class Selector(ABC):
     tunable: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_items_per_user": D0_TRIED}
     default_max_items: ClassVar[int] = 100
     shows_weights: ClassVar[bool] = True
+    peer_reviewed: ClassVar[bool] = False
     takes_min_users: ClassVar[bool] = False
 
     def resolve(self, request: Request) -> Request:

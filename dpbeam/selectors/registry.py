@@ -25,8 +25,6 @@ _BUILT_IN = (
 _added: dict[str, Selector] = {}
 
 DEFAULT_METHOD = "gsu"
-#: What to take where policy asks for a method that is published.
-REVIEWED_METHOD = "mad2r"
 
 
 @functools.cache

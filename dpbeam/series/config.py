@@ -13,7 +13,7 @@ from dpbeam.accounting.accountant import check_cost, sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share, two_parts
 from dpbeam.accounting.events import ComposedEvent
-from dpbeam.accounting.ledger import Ledger, key_source
+from dpbeam.accounting.ledger import Ledger, guarantee_note, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.counts.selection import DEVIATION
@@ -274,6 +274,7 @@ def series_ledger(
         accounting=plan.event.kind,
         events=plan.event,
         privacy_unit=one_value_of(user_column),
+        guarantee_note=guarantee_note([METHOD]),
         parameters=parameters,
         key_source=key_source(fixed=fixed_key),
         versions=versions(),

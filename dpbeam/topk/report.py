@@ -9,7 +9,7 @@ import numpy as np
 
 from dpbeam.accounting.ledger import Ledger, run_ledger
 from dpbeam.randomness import RunKey
-from dpbeam.selection.ledger import selection_parameters
+from dpbeam.selection.ledger import selection_parameters, unreviewed_of
 from dpbeam.selection.report import plan_report
 from dpbeam.topk.config import TopKPlan
 from dpbeam.topk.measures import topk_errors
@@ -37,7 +37,8 @@ def topk_ledger(plan: TopKPlan, **run: Any) -> Ledger:
         "public_domain": config.public_domain,
         **selection_parameters(selection),
     }
-    return run_ledger("top-k", plan, plan.composition, parameters, **run)
+    unreviewed = [*unreviewed_of(selection), *([config.mechanism] if plan.ranks_users else [])]
+    return run_ledger("top-k", plan, plan.composition, parameters, unreviewed=unreviewed, **run)
 
 
 def topk_report(plan: TopKPlan) -> dict[str, Any]:

@@ -102,6 +102,21 @@ class TestPlan:
         assert other["method"] == "basic" and other["recommended"]["method"] == sparse
         assert "recommended" not in plan()
 
+    def test_typical_users_choose_the_method_of_a_run(self, tmp_path, capsys):
+        """As of a plan, and the run says so; a method that is named stays."""
+        path = tmp_path / "pairs.csv"
+        path.write_text("user,item\n" + "".join(f"{n},a\n" for n in range(90)))
+        job = ["select", f"--input={path}", f"--output={tmp_path / 'x'}", "--epsilon=1", "--delta=1e-5"]
+        code, out, _ = run(capsys, *job, "--items_per_user=1.5")
+        ledger = json.loads((tmp_path / "x.ledger.json").read_text())
+        assert (code, ledger["method"]) == (0, "vote") and out.startswith("recommended: --method=vote (")
+        assert "method vote: " in out and "items_per_user" not in ledger["parameters"]
+        code, out, _ = run(capsys, *job, "--items_per_user=1.5", "--method=basic", "--overwrite")
+        assert code == 0 and out.startswith("recommended: --method=vote (") and "method basic: " in out
+        assert json.loads((tmp_path / "x.ledger.json").read_text())["method"] == "basic"
+        code, _, err = run(capsys, *job, "--rare_items_per_user=1.5", "--overwrite")
+        assert code == 2 and "--rare_items_per_user needs --items_per_user" in err
+
     def test_the_recommendation_is_one_line_of_flags_and_a_reason(self, capsys):
         _, out, _ = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=2")
         assert "recommended: --method=vote (one whole vote per user" in out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,14 +170,54 @@ class TestSummary:
         prefix = tmp_path / "out" / "x"
         released = pq.read_table(f"{prefix}-00000-of-00001.parquet").num_rows
         assert lines[0] == f"{released} items released: {prefix}-00000-of-00001.parquet"
-        assert lines[1] == "budget spent: epsilon 2, delta 0.001 (method gsu, 8 rounds, gaussian accounting)"
-        assert lines[2] == "gsu is the default; its proof is not peer-reviewed, that of --method=mad2r is"
-        assert lines[3].startswith(f"ledger: {prefix}.ledger.json (")
-        assert lines[4].startswith("elapsed: ") and lines[4].endswith(" s") and len(lines) == 5
+        assert lines[3] == "budget spent: epsilon 2, delta 0.001 (method gsu, 8 rounds, gaussian accounting)"
+        assert lines[4].startswith(f"ledger: {prefix}.ledger.json (")
+        assert lines[5].startswith("elapsed: ") and lines[5].endswith(" s") and len(lines) == 6
 
-    def test_who_asks_for_a_method_has_chosen(self, pairs, tmp_path, capsys):
-        assert main([*job(pairs, tmp_path), "--method=gsu"]) == 0
+    def test_what_decided_is_that_of_the_plan(self, pairs, tmp_path, capsys):
+        """Also of the selection of a domain, at its share of the budget; where there is none nothing is said."""
+        budget, flags = ["--epsilon=2", "--delta=1e-3"], ("--method=basic", "--max_items_per_user=10")
+        assert main(["plan", *budget, *flags, "--json"]) == 0
+        one, ten = json.loads(capsys.readouterr().out)["users_needed"]
+        assert main(job(pairs, tmp_path, *flags)) == 0
+        assert capsys.readouterr().out.splitlines()[1:3] == [
+            "method basic: of each user at most 10 items count",
+            f"users for an even chance of release: {one['users_0.5']} with 1 item each, {ten['users_0.5']} with 10",
+        ]
+        chosen = ["top-k", "--k=3", f"--input={pairs}", f"--output={tmp_path / 'top'}", *budget]
+        assert main([*chosen, "--selector=basic"]) == 0
+        assert "method basic: of each user at most 100 items count" in capsys.readouterr().out
+        assert main([*chosen, "--mechanism=limited-domain", "--overwrite"]) == 0
+        assert "items count" not in capsys.readouterr().out
+
+    def test_rules_that_drop_are_said_and_no_number(self, pairs, tmp_path, capsys):
+        flags = ["--on_null=drop", "--on_bad_row=skip", "--min_users=3"]
+        assert main(job(pairs, tmp_path, *flags)) == 0
+        assert (
+            "dropped by rule: rows without a user or item (--on_null=drop); rows that cannot be read "
+            "(--on_bad_row=skip); items of fewer than 3 users (--min_users)\n"
+        ) in capsys.readouterr().out
+        assert main(job(pairs, tmp_path, "--overwrite")) == 0
+        assert "dropped" not in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "names"),
+        [
+            ((), ["gsu"]),
+            (("--method=basic",), []),
+            (("--k=3",), ["gsu", "gauss-rank"]),
+            (("--k=3", "--selector=basic", "--mechanism=cdp-peel"), []),
+        ],
+    )
+    def test_what_is_not_peer_reviewed_stands_in_the_ledger_alone(
+        self, words, names, pairs, tmp_path, capsys
+    ):
+        assert (
+            main(["top-k" if words[:1] == ("--k=3",) else "select", *job(pairs, tmp_path)[1:], *words]) == 0
+        )
         assert "peer-reviewed" not in capsys.readouterr().out
+        note = json.loads((tmp_path / "out" / "x.ledger.json").read_text())["guarantee_note"]
+        assert re.findall(r"The proof of (\S+) is not peer-reviewed\.", note) == names
 
     def test_of_top_k(self, listed, tmp_path, capsys):
         flags = [*listed, "--k=3", f"--output={tmp_path / 'x'}"]

@@ -155,13 +155,34 @@ class TestUnknown:
         [
             ("--eps", "--epsilon"),
             ("--epsilonn", "--epsilon"),
-            ("--max-items-per-user", "--max_items_per_user"),
+            ("--max-items-per-usr", "--max_items_per_user"),
             ("--flink_mastr", "--flink_master"),
             ("--overwrit", "--overwrite"),
         ],
     )
     def test_the_likely_flag_is_named(self, typed, meant, capsys):
         assert refused(capsys, "select", *JOB, typed).endswith(f"did you mean {meant}?")
+
+    def test_dashes_are_taken_for_underscores(self):
+        """Of our flags, of switches and their opposites, and of Beam's; in no value, and not of what is no flag."""
+        typed = ["--max-items-per-user=7", "--dry-run", "--no-lowercase", "--temp-location", "a-b"]
+        parser = importlib.import_module("dpbeam.cli.select").make_parser()
+        options, beam = parser.parse([*JOB, *typed, "--user-column", "user-id", "--result-file=x-y"])
+        said = options.said
+        assert (said["max_items_per_user"], said["dry_run"], said["lowercase"]) == (7, True, False)
+        assert (
+            beam == ["--temp_location=a-b"]
+            and said["user_column"] == "user-id"
+            and said["result_file"] == "x-y"
+        )
+
+    def test_a_result_file_named_with_dashes_tells_of_a_wrong_command_line(self, tmp_path, capsys):
+        result = tmp_path / "result.json"
+        refused(capsys, "select", *JOB, f"--result-file={result}", "--epsilonn=1")
+        assert json.loads(result.read_text())["status"] == "refused"
+        result.unlink()
+        refused(capsys, "select", *JOB, f"--result-file={result}", "--dry-run", "--epsilonn=1")
+        assert not result.exists()
 
 
 class TestFiles:

@@ -203,7 +203,7 @@ def test_the_first_line_of_another_encoding_is_an_error_at_once(place, capsys, m
     assert main(["select", "--input=a.csv", *COLUMNS, *BUDGET, "--output=out", *ACCOUNT]) == 2
     assert capsys.readouterr().err == (
         "dpbeam select: error: a.csv:2: not valid UTF-8; convert the file if it has another encoding, as iconv -f "
-        "CP1252 -t UTF-8 does, or pass --on_bad_row=skip\n"
+        "CP1252 -t UTF-8 does\n"
     )
     assert spent() == ["create", "limit"]
 

@@ -242,11 +242,16 @@ class TestDomain:
         flags = [f"--domain={domain}", "--k=5", f"--output={out}"]
         code, told, _ = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
         assert code == 0 and read(out).num_rows == 2
-        assert "fewer items than --k=5: the domain, or the mechanism, gives no more" in told
+        assert "the domain has only 2 items, fewer than --k=5\n" in told
         code, told, _ = top_k(
             capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags[:1], "--k=2", "--overwrite", f"--output={out}"
         )
-        assert code == 0 and "fewer items than" not in told
+        assert code == 0 and "fewer than" not in told
+        for flag, what in ((QUICK, "the selection"), ("--mechanism=limited-domain", "limited-domain")):
+            flags = [flag, "--k=500", f"--output={out}", "--overwrite"]
+            code, told, _ = top_k(capsys, "--input", pairs, *COLUMNS, *BUDGET, *flags)
+            assert code == 0
+            assert f"only {read(out).num_rows} items passed {what}, fewer than --k=500\n" in told
 
 
 class TestEdges:

@@ -333,12 +333,14 @@ class TestExport:
 
 class TestReport:
     def test_a_page_beside_the_ledger(self, copy, capsys):
-        argv = ["report", str(copy / "out.ledger.json"), "--contents", "--prepared_by=Ada"]
+        argv = ["report", str(copy / "out.ledger.json"), "--prepared_by=Ada"]
         assert main(argv) == 0
         assert capsys.readouterr().out == f"report: {copy / 'out.report.html'}\n"
         page = (copy / "out.report.html").read_text()
         assert "<h1>out</h1>" in page and "Ada" in page and "digests and numbers of rows are those" in page
         assert main(argv) == 2 and "exists; pass --overwrite" in capsys.readouterr().err
+        assert main([*argv, "--overwrite", "--no_contents"]) == 0 and capsys.readouterr().err == ""
+        assert "digests and numbers of rows are those" not in (copy / "out.report.html").read_text()
         assert main([*argv, "--overwrite", "--quiet"]) == 0 and capsys.readouterr().out == ""
         assert sorted(os.listdir(copy))[-2:] == ["out.ledger.json", "out.report.html"]
 

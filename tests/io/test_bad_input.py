@@ -354,9 +354,7 @@ def test_a_header_that_holds_rows_is_not_shown(write_file, refused, name):
 
 def test_a_row_that_is_no_utf_8_and_has_other_fields_prints_nothing(write_file, read, refused, capfd):
     path = write_file("a.csv", b"user,item\nu,\xff,x\nv,i\n\xffw\n")
-    assert refused(path) == (
-        f"FILE:2: malformed row, not valid UTF-8; {CONVERT}; fix the line, or pass --on_bad_row=skip"
-    )
+    assert refused(path) == f"FILE:2: malformed row, not valid UTF-8; {CONVERT}"
     assert read(pairs_spec(path, on_bad_row="skip")) == ({("v", "i"): 1}, {"bad_rows": 2})
     assert capfd.readouterr().err == ""
 
@@ -773,6 +771,28 @@ def test_malformed_jsonl(write_file, read, refused, line, problem, split):
 
 
 @pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    "indent, several, what",
+    [
+        (None, True, "a JSON array, not JSON lines with an object on each; convert it, as jq -c '.[]' does"),
+        (2, True, "a JSON array, not JSON lines with an object on each; convert it, as jq -c '.[]' does"),
+        (
+            2,
+            False,
+            "JSON whose objects stand on several lines each, not JSON lines with an object on each; convert it, as "
+            "jq -c . does",
+        ),
+    ],
+)
+def test_json_that_is_no_lines(write_file, refused, indent, several, what, mark, on_bad_row):
+    """Skipping, which would leave no row or all but every one, is not advised, and does not hide it."""
+    row = {"user": "u", "item": "i"}
+    text = json.dumps([row, row] if several else row, indent=indent)
+    assert refused(write_file("a.json", mark + text.encode()), on_bad_row=on_bad_row) == f"FILE: is {what}"
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
 @pytest.mark.parametrize(
     "first, second, types", [("u", 1, "an integer where a string"), (1, "1", "a string where an integer")]
 )
@@ -814,10 +834,7 @@ def test_invalid_utf8(write_file, read, refused, name):
     header = {"a.csv": b"user,item\n", "a.tsv": b"user\titem\n"}.get(name, b"")
     path = write_file(name, header + line % b"one" + line % b"\xff\xfe" + line % b"two")
     number = 3 if header else 2
-    message = f"FILE:{number}: not valid UTF-8; {CONVERT}, or pass --on_bad_row=skip"
-    if name == "a.jsonl":
-        message = f"FILE:2: not valid UTF-8; {CONVERT}; fix the line, or pass --on_bad_row=skip"
-    assert refused(path) == message
+    assert refused(path) == f"FILE:{number}: not valid UTF-8; {CONVERT}"
     columns = {} if name == "a.txt" else {"user_column": "user", "item_columns": ["item"]}
     kept, counts = read(InputSpec.create([path], on_bad_row="skip", **columns))
     expected = [["one"], ["two"]] if name == "a.txt" else {("u", "one"): 1, ("u", "two"): 1}
@@ -834,7 +851,7 @@ def test_invalid_utf8_in_parquet(tmp_path, read, refused, tokenizer, use_diction
     table = pa.table({"user": strings(b"u", b"v", b"\xff"), "item": strings(b"a", b"\xc3", b"c")})
     pq.write_table(table, path, use_dictionary=use_dictionary, write_statistics=False)
     assert refused(path, tokenizer=tokenizer) == (
-        "FILE: row 2: not valid UTF-8; write the column in UTF-8 or as bytes, or pass --on_bad_row=skip"
+        "FILE: row 2: not valid UTF-8; write the column in UTF-8 or as bytes"
     )
     spec = pairs_spec(path, tokenizer=tokenizer, on_bad_row="skip")
     assert read(spec) == ({("u", "a"): 1}, {"bad_rows": 2})
@@ -846,7 +863,7 @@ def test_invalid_utf8_in_a_text_file(tmp_path, write_file, read):
     spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file")
     with pytest.raises(InputError) as error:
         read(spec)
-    assert str(error.value) == f"{path}: not valid UTF-8; {CONVERT}, or pass --on_bad_row=skip"
+    assert str(error.value) == f"{path}: not valid UTF-8; {CONVERT}"
     spec = InputSpec.create([f"{tmp_path}/*.txt"], text_layout="file", on_bad_row="skip")
     assert read(spec) == ([["one"]], {"bad_rows": 1})
 

@@ -13,6 +13,7 @@ import pytest
 
 from dpbeam.cli.flags import BoundOptions
 from dpbeam.errors import InputError
+from dpbeam.review.page import known_weaknesses
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors import registry
@@ -44,6 +45,12 @@ def named_together(text: str, names: list[str]) -> set[str]:
     mentions = [(m.start(), m.group(1)) for m in pattern.finditer(text)]
     sets = ({name for at, name in mentions if start <= at < start + _WITHIN} for start, _ in mentions)
     return max(sets, key=len, default=set())
+
+
+def test_who_is_not_peer_reviewed_is_a_known_weakness():
+    [line] = [line for line in known_weaknesses() if line.startswith("Not peer-reviewed")]
+    for name, selector in selectors().items():
+        assert (f"`{name}`" in line) != selector.peer_reviewed, name
 
 
 def test_no_list_of_methods_elsewhere():

@@ -33,7 +33,7 @@ import pyarrow.csv as pacsv
 from dpbeam.errors import InputError, advice
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import CONVERT, Counts, Rows
+from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
 from dpbeam.io.streams import open_input
 from dpbeam.kernels import canonical
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds
@@ -248,7 +248,7 @@ def _parse(records: _Records, header: list[str], spec: InputSpec, counts: Counts
     if len(canonical.invalid_utf8(pa.array([good.chunk.data], pa.large_binary()))):
         odd = canonical.invalid_utf8(good.values())
         pattern = form.record(spec, fields=len(header))
-        good = _drop(good, odd, pattern, f"malformed row, not valid UTF-8; {CONVERT}", spec, counts)
+        good = _drop(good, odd, pattern, f"malformed row, {NOT_UTF_8}", spec, counts)
     if not len(good):
         return Rows(None, [pa.nulls(0)], good.where)
     handler = _BadRows(spec.on_bad_row == "skip")
@@ -303,14 +303,9 @@ def _drop(
     several = bad[records.keep(bad).count(_NEWLINE) > 1]
     if len(several):
         raise InputError(f"{records.where(int(several[0]))}: {problem}; fix the file")
-    _refuse(spec, records.where(int(bad[0])), problem)
+    refuse_row(spec, records.where(int(bad[0])), problem)
     counts[BAD_ROWS] += len(bad)
     return records.keep(np.delete(np.arange(len(records)), bad))
-
-
-def _refuse(spec: InputSpec, where: str, problem: str) -> None:
-    if spec.on_bad_row == "error":
-        raise InputError(f"{where}: {problem}; {spec.fix_row}")
 
 
 class _BadRows:
@@ -367,7 +362,7 @@ def _rows(table: pa.Table, records: _Records, spec: InputSpec, counts: Counts) -
             bad = np.union1d(bad, wrong)
             if len(wrong):
                 problem = f"column '{name}' holds no 64-bit integer where one is expected"
-                _refuse(spec, records.where(int(wrong[0])), problem)
+                refuse_row(spec, records.where(int(wrong[0])), problem)
         else:
             items.append(raw if kind == BYTES else raw.view(pa.large_string()))
     if not len(bad):

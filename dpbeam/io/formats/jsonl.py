@@ -9,6 +9,7 @@ error even where bad rows are skipped, for a chance first row must not decide wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +21,7 @@ import pyarrow as pa
 from dpbeam.errors import InputError
 from dpbeam.io.formats.base import Format, Look, Piece
 from dpbeam.io.lines import Chunk, chunks, count_lines
-from dpbeam.io.rows import CONVERT, Counts, Rows
+from dpbeam.io.rows import NOT_UTF_8, Counts, Rows, refuse_row
 from dpbeam.io.streams import open_input
 from dpbeam.kernels.canonical import BYTES, INT, STRING, Kinds, invalid_utf8
 from dpbeam.kernels.pair_rules import BAD_ROWS
@@ -44,6 +45,7 @@ _JSON = {
     type(None): "null",
 }
 _LOOK_AT = 1_000
+_HEAD_BYTES = 256
 
 
 class JsonLines(Format):
@@ -132,8 +134,7 @@ class _Reader:
             raise InputError(f"{_where(chunk, number)}: {mixed}") from None
         if problem is None:
             return True
-        if self._spec.on_bad_row == "error":
-            raise InputError(f"{_where(chunk, number)}: {problem}; {self._spec.fix_row}")
+        refuse_row(self._spec, _where(chunk, number), problem)
         self._counts[BAD_ROWS] += 1
         return False
 
@@ -142,7 +143,7 @@ class _Reader:
             row = orjson.loads(line)
         except ValueError:
             is_text = not len(invalid_utf8(pa.array([line], pa.large_binary())))
-            return "not a JSON value" if is_text else f"not valid UTF-8; {CONVERT}"
+            return "not a JSON value" if is_text else NOT_UTF_8
         if type(row) is not dict:
             return f"{_JSON[type(row)]} where an object is expected"
         spec = self._spec
@@ -222,11 +223,24 @@ def _check_present(path: str, spec: InputSpec, names: set[str], common: set[str]
 
 
 def _objects(path: str, file: BinaryIO) -> Iterator[dict]:
-    for chunk in chunks(path, file, 0, 1 << 62, 1 << 18):
+    for number, chunk in enumerate(chunks(path, file, 0, 1 << 62, 1 << 18)):
+        if not number:
+            _check_lines(path, chunk.data[:_HEAD_BYTES].lstrip())
         for line in chunk.data.split(b"\n"):
             with suppress(ValueError):  # of blank lines too
                 if type(row := orjson.loads(line)) is dict:
                     yield row
+
+
+def _check_lines(path: str, start: bytes) -> None:
+    """Refuse a file that begins as one JSON value does: every line of it, or its only one, would be a bad row."""
+    if re.match(rb"\[\s*[{\n\r]", start):
+        what, fix = "a JSON array", "jq -c '.[]'"
+    elif re.match(rb"\{\s*[\n\r]", start):
+        what, fix = "JSON whose objects stand on several lines each", "jq -c ."
+    else:
+        return
+    raise InputError(f"{path}: is {what}, not JSON lines with an object on each; convert it, as {fix} does")
 
 
 def _kinds(value: Any) -> set[str]:

@@ -14,6 +14,7 @@ class Laplace(Selector):
     """One round of Laplace noise of scale 1/epsilon; all of delta goes to the threshold."""
 
     name = "laplace"
+    peer_reviewed = True
     summary = "each user spreads one unit of l1 weight evenly, with Laplace noise"
     presets = {"published": {}}  # noqa: RUF012
     variants = {"laplace": {}}  # noqa: RUF012

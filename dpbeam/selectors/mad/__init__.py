@@ -90,6 +90,7 @@ class Mad(_Rerouting):
     """One round of MaxAdaptiveDegree."""
 
     name = "mad"
+    peer_reviewed = True
     summary = "Basic with the excess of popular items rerouted"
     settings_type = MadSettings
     presets = {"published": {}}  # noqa: RUF012
@@ -115,6 +116,7 @@ class Mad2r(_Rerouting):
     """MAD, then MAD with biases learnt from the first round's noisy weights."""
 
     name = "mad2r"
+    peer_reviewed = True
     summary = "MAD twice, the second round biased by the first"
     settings_type = Mad2rSettings
     presets = {"published": PUBLISHED}  # noqa: RUF012

@@ -28,6 +28,7 @@ class Basic(_Even):
     """One round. Korolova et al. 2009, Gopi et al. 2020."""
 
     name = "basic"
+    peer_reviewed = True
     aliases = ("wgm",)
     summary = "each user spreads one unit of weight evenly"
     presets = {"published": {}}  # noqa: RUF012
@@ -46,6 +47,7 @@ class DpSips(_Even):
     """Basic, repeated on what was not released. Swanberg et al. 2023."""
 
     name = "dp-sips"
+    peer_reviewed = True
     summary = "Basic, repeated on what was not released"
     settings_type = MultiRoundSettings
     presets = {"published": PUBLISHED}  # noqa: RUF012
