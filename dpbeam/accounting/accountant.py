@@ -163,7 +163,7 @@ def _check_thresholds(parts: Iterable) -> None:
     if not thresholds:
         return
     noises: dict[int, StatedNoise] = {}
-    for noise in (part.noise for part in simple if part.noise is not None):
+    for noise in (noise for part in simple for noise in part.noises()):
         if noise.round in noises:
             raise InconsistentEventError(
                 f"two events with noise of round {noise.round} beside a threshold: compose them apart"

@@ -23,6 +23,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +33,14 @@ from dpbeam.accounting.coins import BitCurve, CoinCurve, CoinNoise, WeightCurve
 from dpbeam.accounting.first_hit import check_rate
 from dpbeam.accounting.gaussian import check_delta, check_epsilon, check_positive, compose_sigmas
 from dpbeam.accounting.geometric import CountNoise
-from dpbeam.accounting.noise import FilteredNoise, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
+from dpbeam.accounting.noise import (
+    FilteredNoise,
+    NoiseMismatchError,
+    NoiseSpec,
+    NotStatedError,
+    SavedNoise,
+    StatedNoise,
+)
 from dpbeam.accounting.peeling import bounded_range_zcdp, check_rounds, gaussian_zcdp
 from dpbeam.accounting.peeling_gdp import peeling_mu
 from dpbeam.accounting.threshold import NovelWeight, ReleaseTest, item_allowance, novel_threshold
@@ -105,6 +113,10 @@ class Event:
         """The noise that a program must draw for this event; None where it draws none through the engine."""
         return None
 
+    def noises(self) -> list[StatedNoise]:
+        """The same as a list, of events that state the noise of several rounds too."""
+        return [] if self.noise is None else [self.noise]
+
     def gaussian_sigma(self) -> float | None:
         """Standard deviation per unit of l2-sensitivity where the event is exactly a Gaussian mechanism."""
         return None
@@ -147,7 +159,7 @@ class Event:
     @property
     def noisy_rounds(self) -> tuple[int, ...]:
         """The noisy rounds that the event is about: those whose noise it states, or whose threshold it is."""
-        return () if self.noise is None else (self.noise.round,)
+        return tuple(noise.round for noise in self.noises())
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
         """Whether the event counts users that touch up to `items` items of a round and add at most `weight` to each.
@@ -232,6 +244,50 @@ class GaussianFilterEvent(_GaussianMechanism):
     @property
     def noise(self) -> FilteredNoise:
         return FilteredNoise(self.sigma, self.sensitivity)
+
+    def gaussian_sigma(self) -> float:
+        return self.sigma
+
+
+@event
+@dataclass(frozen=True)
+class SavedNormEvent(_GaussianMechanism):
+    """Rounds of noise N(0, sigmas_r^2) on sums to which one user adds x_r with sum_r shares_r |x_r|^2 <= 1, whatever
+    the noisy sums before round r were; |x_r| <= largest.
+
+    Believed only if sigmas_r^2 shares_r >= sigma^2 in every round, exactly: then sum_r |x_r|^2 / sigmas_r^2 is at most
+    1 / sigma^2, and all rounds together are as private as one Gaussian mechanism of standard deviation `sigma` at
+    sensitivity 1 (docs/explanation/series.md has the argument). A round alone is not: its norm may be above 1.
+    """
+
+    CHECKED: ClassVar[tuple[str, ...]] = ("sigmas", "shares", "largest")
+
+    sigma: float
+    sigmas: tuple[float, ...]
+    shares: tuple[float, ...]
+    largest: float
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sigmas = tuple(check_positive("sigmas", value) for value in self.sigmas)
+        shares = tuple(check_positive("shares", value) for value in self.shares)
+        if len(sigmas) != len(shares) or not sigmas:
+            raise ValueError("sigmas and shares must have one value per round")
+        _set(self, sigmas=sigmas, shares=shares, largest=check_positive("largest", self.largest))
+        for number, (sigma, share) in enumerate(zip(sigmas, shares), start=1):
+            if Fraction(sigma) ** 2 * Fraction(share) < Fraction(self.sigma) ** 2:
+                raise InconsistentEventError(
+                    f"noise of scale {sigma:.17g} in round {number} does not pay for a share of {share:.17g} under "
+                    f"sigma {self.sigma:.17g}"
+                )
+
+    def noises(self) -> list[StatedNoise]:
+        numbered = enumerate(self.sigmas, start=1)
+        return [SavedNoise("gaussian", sigma, number, self.largest) for number, sigma in numbered]
+
+    def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
+        return weight <= self.largest  # of any number of items: the norm bounds them all
 
     def gaussian_sigma(self) -> float:
         return self.sigma
@@ -661,8 +717,8 @@ class RankedThresholdEvent(_Checkpoints):
     def __post_init__(self) -> None:
         super().__post_init__()
         caps = tuple(check_positive("caps", cap) for cap in self.caps)
-        if not caps or caps[0] > 1 or caps != tuple(sorted(caps, reverse=True)):
-            raise ValueError("caps must lie in (0, 1] and must not grow with the rank")
+        if not caps or caps != tuple(sorted(caps, reverse=True)):
+            raise ValueError("caps must be given, and must not grow with the rank")
         _set(self, caps=caps)
 
     def admits(self, items: np.ndarray, weight: np.ndarray, noises: Mapping[int, StatedNoise]) -> np.ndarray:
@@ -670,8 +726,13 @@ class RankedThresholdEvent(_Checkpoints):
         raise NotStatedError(f"{describe(self)} bounds weights by rank")
 
     def check(self, noises: Mapping[int, StatedNoise]) -> None:
-        """Union bound over checkpoints and ranks."""
+        """Union bound over checkpoints and ranks; and no cap is above what the noise of its rounds admits."""
         crossing = math.fsum(self.crossing(np.array(self.caps), noises).tolist())
+        for noise in (noises[r] for r in self.noisy_rounds):
+            if not noise.admits(np.array([len(self.caps)]), np.array([self.caps[0]])).all():
+                raise InconsistentEventError(
+                    f"ranked thresholds ({self.label!r}) have a cap of {self.caps[0]:.9g}, above what {noise} admits"
+                )
         if not crossing <= self.delta * (1 + TOLERANCE):
             raise InconsistentEventError(
                 f"ranked thresholds ({self.label!r}) let a novel item of a user pass with probability "
@@ -834,13 +895,7 @@ class ComposedEvent(Event):
 
     def noises(self) -> list[StatedNoise]:
         """The noise of all events of the tree."""
-        noises: list[StatedNoise] = []
-        for part in self.parts:
-            if type(part) is ComposedEvent:
-                noises += part.noises()
-            elif is_event(part) and part.noise is not None:
-                noises.append(part.noise)
-        return noises
+        return [noise for part in self.parts if is_event(part) for noise in part.noises()]
 
 
 def leaves(event: Event | ComposedEvent) -> list[Event]:

@@ -261,6 +261,32 @@ class NoiseSpec(StatedNoise):
 
 
 @dataclass(frozen=True)
+class SavedNoise(NoiseSpec):
+    """Gaussian noise of one round of several over which a user's squared norm is bounded in sum.
+
+    By itself it protects nobody whose norm is above 1: only all rounds of the event that states it do
+    (`dpbeam.accounting.events.SavedNormEvent`).
+
+    Attributes:
+      most: the largest l2 norm of what one user gives in this round.
+    """
+
+    most: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != "gaussian":
+            raise ValueError(f"norm is saved under Gaussian noise alone, not {self.kind}")
+        object.__setattr__(self, "most", check_positive("most", self.most))
+
+    def admits(self, items: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return weight <= self.most  # of any number of items: the norm bounds them all
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, of norms up to {self.most:g} that are bounded over all rounds"
+
+
+@dataclass(frozen=True)
 class FilteredNoise(StatedNoise):
     """Gaussian noise whose scale is chosen round by round, from what was released before, under a privacy filter.
 

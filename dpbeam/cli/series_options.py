@@ -72,7 +72,7 @@ class WindowOptions(Options):
     delta: float = flag("DELTA", "of all nights together; required", needed=True)
     nights: int = flag("T", "how many nights the window has; required", needed=True)
     preset: str | None = flag(
-        "NAME", "early (default), early-flat, late or latest: when most is spent", common=True
+        "NAME", "steady, balanced (default), toward-end or last-night: when most is spent", common=True
     )
     max_items_per_user: int | None = flag("D0", "items of a user that count over all nights", common=True)
     first_night: str | None = flag(

@@ -239,7 +239,8 @@ class Program(ABC):
     Attributes:
       trips: how many times blocks send to shards.
       norm: "l1", "l2" or "linf", in which what one user adds to the sums of a round is at most 1, given what the rounds
-        before it released or made noisy; with "linf" to as many items as the round's event says.
+        before it released or made noisy; with "linf" to as many items as the round's event says, and with `SavedNoise`
+        as much as the event of all its rounds says.
       cap: distinct items kept per user when blocks are built.
       weight_grid: spacing of the noisy weights that `released` returns, a public power of two.
       reply_columns: trip -> {name: ReplyColumn} that shards return after that trip; absent: nothing returns.
@@ -269,7 +270,7 @@ class Program(ABC):
         """What a block adds to each of its items: {name: (items,) int64}, and state for later trips (None: nothing)."""
 
     def block_state_trip(self, trip: int) -> int | None:
-        """The earlier trip whose block state this trip needs; None where it needs none."""
+        """The earlier trip whose block state this trip needs, or for `trips` who comes after the last; None: none."""
         return None
 
     def reads_block(self, trip: int) -> bool:

@@ -56,7 +56,7 @@ class Series:
     Args:
       epsilon, delta: the budget of the whole window.
       nights: how many nights it has.
-      preset: "early", "early-flat", "late" or "latest": when most of the budget is spent.
+      preset: "steady", "balanced", "toward-end" or "last-night": when most of the budget is spent.
       max_items_per_user: items of a user that count over the whole window.
       first_night: a day such as 2026-11-01; nights are then days from this one on, and numbers from 1 without it.
       known: items that are out already, as those of an earlier window: a column, or a frame with the item columns. They

@@ -121,7 +121,7 @@ def mechanism(event: Event) -> str:
     name = type(event).__name__.removesuffix("Event")
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
     words = words[:1] + words[1:].lower() if not words.isupper() and not words.endswith("CDP") else words
-    return words + (" noise" if event.noise is not None else "")
+    return words + (" noise" if event.noises() else "")
 
 
 def glossary(event: ComposedEvent) -> dict[str, str]:
@@ -141,7 +141,7 @@ def shares_budget(ledger: Ledger) -> str:
 
 def rounds(event: ComposedEvent) -> int:
     """Rounds that draw noise, 0 where none says its round."""
-    return max((leaf.noise.round for leaf in leaves(event) if leaf.noise is not None), default=0)
+    return max((noise.round for noise in event.noises()), default=0)
 
 
 def keeping(ledger: Ledger) -> Keeping | None:

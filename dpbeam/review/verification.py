@@ -105,7 +105,7 @@ def _thresholds(event: ComposedEvent) -> list[Statement]:
 
 
 def _noise(event: ComposedEvent) -> list[Statement]:
-    drawn = [leaf.noise for leaf in leaves(event) if leaf.noise is not None]
+    drawn = event.noises()
     if not drawn:
         return []
     rounds = f"{len(drawn)} rounds" if len(drawn) > 1 else "one round"

@@ -6,8 +6,9 @@ by one, and nobody knows how many will: so the cap depends on the rank j = 1..D0
 
     sum_j P_cross(cap_j) <= delta_threshold,        P_cross(c) = sum_k Q((rho_k - c G_k) / (sigma sqrt(V_k))).
 
-The thresholds admit c0 with probability p = P_cross(c0), each round its share; cap_j is the largest c <= 1 with
-P_cross(c) <= p (D0/j)^power. Caps reach 1 at low ranks and leave part of that unused, so p is the largest for which
+The thresholds admit c0 with probability p = P_cross(c0), each round its share; cap_j is the largest c with
+P_cross(c) <= p (D0/j)^power, at most 1, or `LARGEST_NORM` where norm is saved for later rounds. Caps reach it at low
+ranks and leave part of delta unused, so p is the largest for which
 the sum above holds. Safe side: thresholds up, caps down.
 """
 
@@ -16,11 +17,18 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from scipy import special
 
-from dpbeam.accounting.events import ComposedEvent, GaussianEvent, RankedThresholdEvent
+from dpbeam.accounting.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    RankedThresholdEvent,
+    SavedNormEvent,
+)
 from dpbeam.accounting.gaussian import check_delta, check_positive, gaussian_sigma
 from dpbeam.selectors.gsu.calibration import (
     ROUND_UP,
@@ -32,6 +40,7 @@ from dpbeam.selectors.gsu.calibration import (
     read_only_arrays,
     split_delta,
 )
+from dpbeam.series.saved import LARGEST_NORM
 from dpbeam.series.schedule import Schedule
 
 _HALVINGS = 80
@@ -45,6 +54,7 @@ class SeriesCalibration:
       sigma: noise of the whole; round_sigmas: (R,) of each round.
       fractions, a, G, V, thresholds: (R,), as of `GsuCalibration`; every round tests.
       caps: (D0 + 1,) largest weight on an item by its rank, not growing; index 0 is unused (NaN).
+      largest: l2 norm of what a user gives in one round, at most; None: 1, and nothing is saved.
     """
 
     delta_gauss: float
@@ -57,13 +67,17 @@ class SeriesCalibration:
     V: np.ndarray
     thresholds: np.ndarray
     caps: np.ndarray
+    largest: float | None
 
     def event(self) -> ComposedEvent:
         """The whole window as an event for the ledger."""
-        noises = [
-            GaussianEvent(sigma=sigma, round=index, label="series")
-            for index, sigma in enumerate(self.round_sigmas.tolist(), start=1)
-        ]
+        sigmas = self.round_sigmas.tolist()
+        noises: list[Event]
+        if self.largest is None:
+            noises = [GaussianEvent(sigma=s, round=r, label="series") for r, s in enumerate(sigmas, start=1)]
+        else:
+            shares = tuple(self.fractions.tolist())
+            noises = [SavedNormEvent(self.sigma, tuple(sigmas), shares, self.largest, "series")]
         tests = RankedThresholdEvent(
             thresholds=tuple(self.thresholds.tolist()),
             coefficients=tuple((self.a * self.fractions).tolist()),
@@ -85,6 +99,7 @@ def calibrate_series(
     c0: float,
     rise: float,
     rank_power: float,
+    saves_norm: bool = False,
 ) -> SeriesCalibration:
     """Calibrates a window to (epsilon, delta)-DP under add/remove one user.
 
@@ -92,19 +107,21 @@ def calibrate_series(
       epsilon, delta: of all nights together.
       delta_gauss_share: delta_gauss / delta, in (0, 1).
       max_items: D0, items of a user over the whole window.
-      c0: cap of the last rank, in (0, 1].
+      c0: cap of the last rank, at most 1, or `LARGEST_NORM` where norm is saved.
       rise: the coefficient of a round of night t is proportional to t^rise.
       rank_power: how allowances fall with the rank, from 0 (all alike) to 1.
+      saves_norm: whether a user's norm is bounded in sum over the rounds, and not in each.
 
     Guarantee: D0 items, whose names are chosen one by one before anything is known of their noise, with drift at most
     cap_j per unit of a_r f_r for the item of rank j, cross a threshold with probability at most delta_threshold in
-    all; and the R noises compose to sigma(epsilon, delta_gauss).
+    all; and the R noises compose to sigma(epsilon, delta_gauss), and with saved norm each pays for its fraction.
 
     Raises: ValueError on an argument out of range.
     """
     epsilon, delta, c0 = check_positive("epsilon", epsilon), check_delta(delta), check_positive("c0", c0)
-    if c0 > 1 or not 0 <= rank_power <= 1:
-        raise ValueError("c0 must lie in (0, 1] and rank_power in [0, 1]")
+    largest = LARGEST_NORM if saves_norm else 1.0
+    if c0 > largest or not 0 <= rank_power <= 1:
+        raise ValueError(f"c0 must lie in (0, {largest:g}] and rank_power in [0, 1]")
     f = checked_fractions(schedule.fractions)
     shares = checked_spending(schedule.spending, len(f))
     delta_gauss, delta_threshold = split_delta(delta, delta_gauss_share)
@@ -117,9 +134,33 @@ def calibrate_series(
     V[-1] = 1.0
     deviations = sigma * np.sqrt(V)
     growth = np.array([(max_items / rank) ** rank_power for rank in range(1, max_items + 1)])
-    thresholds, caps = _fit(shares, delta_threshold * SLACK, growth, c0, G, deviations)
+    thresholds, caps = _fit(shares, delta_threshold * SLACK, growth, c0, G, deviations, largest)
     arrays = read_only_arrays(sigma, fractions=f, a=a, G=G, V=V, thresholds=thresholds, caps=caps)
-    return SeriesCalibration(delta_gauss=delta_gauss, delta_threshold=delta_threshold, sigma=sigma, **arrays)
+    if saves_norm:
+        arrays["round_sigmas"] = _each_paying(sigma, f, arrays["round_sigmas"])
+    return SeriesCalibration(
+        delta_gauss=delta_gauss,
+        delta_threshold=delta_threshold,
+        sigma=sigma,
+        largest=largest if saves_norm else None,
+        **arrays,
+    )
+
+
+def _each_paying(sigma: float, fractions: np.ndarray, round_sigmas: np.ndarray) -> np.ndarray:
+    """Noise of each round, raised until sigma_r^2 f_r >= sigma^2 holds exactly: a user may spend all in one round.
+
+    The sum over rounds alone, which `split_sigma` holds, may leave single rounds short by a rounding.
+    """
+
+    def paying(noise: float, fraction: float) -> float:
+        while Fraction(noise) ** 2 * Fraction(fraction) < Fraction(sigma) ** 2:
+            noise = math.nextafter(noise, math.inf)
+        return noise
+
+    raised = np.array([paying(*pair) for pair in zip(round_sigmas.tolist(), fractions.tolist())])
+    raised.setflags(write=False)
+    return raised
 
 
 def _fit(
@@ -129,11 +170,12 @@ def _fit(
     c0: float,
     G: np.ndarray,
     deviations: np.ndarray,
+    largest: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Thresholds and caps for the largest p of which the crossing probabilities of all ranks sum to `target`."""
 
     def total(p: float) -> float:
-        whole = float(crossing_bound(_thresholds(p, shares, c0, G, deviations), G, deviations, 1.0))
+        whole = float(crossing_bound(_thresholds(p, shares, c0, G, deviations), G, deviations, largest))
         return math.fsum(np.minimum(whole, p * growth).tolist())
 
     good, bad = target / math.fsum(growth.tolist()), target / len(growth)
@@ -143,7 +185,7 @@ def _fit(
     step = 1e-12
     while True:
         thresholds = _thresholds(good, shares, c0, G, deviations)
-        caps = largest_weights(thresholds, G, deviations, good * growth, c0)
+        caps = largest_weights(thresholds, G, deviations, good * growth, c0, largest)
         caps = np.minimum.accumulate(caps)
         if math.fsum(crossing_bound(thresholds, G, deviations, caps).tolist()) <= target:
             return thresholds, caps

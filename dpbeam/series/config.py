@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date, timedelta
+from fractions import Fraction
 from typing import Any
 
 from dpbeam.accounting.accountant import check_cost, sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share, two_parts
-from dpbeam.accounting.events import ComposedEvent
+from dpbeam.accounting.events import ComposedEvent, SavedNormEvent
 from dpbeam.accounting.ledger import Ledger, guarantee_note, key_source
 from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
 from dpbeam.accounting.versions import code_revision, versions
@@ -21,12 +22,23 @@ from dpbeam.errors import InputError, param
 from dpbeam.selection.config import far_from_default
 from dpbeam.selection.ledger import one_value_of
 from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
-from dpbeam.selectors.base import check_range
+from dpbeam.selectors.base import check_range, filled_in
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
 from dpbeam.series.counts import SeriesCounts
 from dpbeam.series.program import SeriesProgram
-from dpbeam.series.schedule import AIMS, DEFAULT_PRESET, GROWTH, SCORE, Schedule, preset_schedule
+from dpbeam.series.saved import FULL, LARGEST_NORM
+from dpbeam.series.schedule import (
+    AIMS,
+    DEFAULT_PRESET,
+    GROWTH,
+    RISE,
+    SCORE,
+    Aims,
+    Schedule,
+    preset_named,
+    preset_schedule,
+)
 
 METHOD = "series"
 MAX_ITEMS_PER_USER = 10_000  # the ledger lists a cap for each rank
@@ -44,8 +56,12 @@ class SeriesConfig:
       max_items_per_user: D0, items of a user that count over the whole window.
       first_night: nights are days from this one on, as 2026-11-01; without it they are numbers from 1.
       schedule: rounds, fractions and spending, where no preset is taken.
-      cap, delta_share, rise, rank_power: c0, delta_G / delta, growth of the coefficients, fall of the allowances.
-      score, aims, growth: constants of the score (`SeriesProgram`); a factor of None aims at the last night.
+      cap, delta_share, rank_power: c0, delta_G / delta, fall of the allowances.
+      score, growth: constants of the score (`SeriesProgram`).
+      rise, aims: growth of the coefficients, and aims of the score, where a factor of None aims at the last night;
+        None: those of the preset.
+      saved_norm: norm that a user does not use is saved for its later rounds, and who has come just now may spend up to
+        1 + saved_norm times what would last evenly; None: as the preset has it, and without one nothing is saved.
       noisy_count_share: share of epsilon and delta for noisy counts of released items; None for none.
 
     Raises:
@@ -61,11 +77,12 @@ class SeriesConfig:
     schedule: Schedule | None = None
     cap: float = 0.15
     delta_share: float = 0.7
-    rise: float = 1.0
+    rise: float | None = None
     rank_power: float = 0.3
     score: ScoreConstants = SCORE
-    aims: tuple[tuple[float | None, float, float], ...] = AIMS
+    aims: Aims | None = None
     growth: float = GROWTH
+    saved_norm: float | None = None
     noisy_count_share: float | None = None
 
     def doubts(self) -> list[str]:
@@ -84,11 +101,15 @@ class SeriesConfig:
             raise InputError(
                 f"{param('nights')} ({self.nights}) and the nights of the schedule ({self.schedule.last_night}) differ"
             )
-        if not (0 < self.cap <= 1 and 0 < self.delta_share < 1 and 0 <= self.rank_power <= 1):
-            raise InputError("cap, delta_share and rank_power must lie between 0 and 1")
-        if not (0 <= self.rise <= 10 and 0 <= self.growth <= 10):
-            raise InputError("rise and growth must lie between 0 and 10")
-        aimed = all((f is None or f >= 1) and s >= 0 and 0 < w <= 1 for f, s, w in self.aims)
+        self._take_of_preset()
+        largest = 1.0 if self.saved_norm is None else LARGEST_NORM
+        if not 0 < self.cap <= largest:
+            raise InputError(f"cap must be above 0 and at most {largest:g}")
+        if not (0 < self.delta_share < 1 and 0 <= self.rank_power <= 1):
+            raise InputError("delta_share and rank_power must lie between 0 and 1")
+        if not all(0 <= value <= 10 for value in (self.rise or 0.0, self.growth, self.saved_norm or 0.0)):
+            raise InputError("rise, growth and saved_norm must lie between 0 and 10")
+        aimed = all((f is None or f >= 1) and s >= 0 and 0 < w <= 1 for f, s, w in self.aims or ())
         if not self.aims or not aimed:
             raise InputError("aims must look forward, with weights above 0 and at most 1")
         if self.first_night is not None and _day(self.first_night, "first_night").year > 9000:
@@ -99,6 +120,16 @@ class SeriesConfig:
             preset_schedule(self.preset, self.nights)
         if self.noisy_count_share is not None:
             check_share("noisy_count_share", self.noisy_count_share)
+
+    def _take_of_preset(self) -> None:
+        """Fill in what the preset says, so that a ledger states it."""
+        preset = None if self.preset is None else preset_named(self.preset)
+        rise, aims, saved = (
+            (RISE, AIMS, None) if preset is None else (preset.rise, preset.aims, preset.saved_norm)
+        )
+        for name, value in (("rise", rise), ("aims", aims), ("saved_norm", saved)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     @property
     def resolved_schedule(self) -> Schedule:
@@ -132,6 +163,8 @@ class SeriesConfig:
         """All settings as JSON values; budget apart."""
         values = asdict(self)
         del values["epsilon"], values["delta"]
+        if self.saved_norm is None:
+            del values["saved_norm"]
         if self.noisy_count_share is None:
             del values["noisy_count_share"]
         else:
@@ -144,14 +177,18 @@ class SeriesConfig:
 
         Raises: KeyError, TypeError or another ValueError than InputError if one is missing or of another form.
         """
-        known = {item.name for item in fields(cls)} - {"epsilon", "delta", "noisy_count_share"}
-        chosen = {name: values[name] for name in known}
-        chosen["noisy_count_share"] = values.get("noisy_count_share")
+        later = {"saved_norm", "noisy_count_share"}
+        known = {item.name for item in fields(cls)} - {"epsilon", "delta"}
+        chosen: dict[str, Any] = {name: values.get(name) if name in later else values[name] for name in known}
         chosen["score"] = ScoreConstants(**{n: v + 0.0 for n, v in chosen["score"].items()})
         chosen["aims"] = tuple(map(tuple, chosen["aims"]))
         if chosen["schedule"] is not None:
             chosen["schedule"] = Schedule(**{n: tuple(v) for n, v in chosen["schedule"].items()})
-        return cls(epsilon, delta, **chosen)
+        config = cls(epsilon, delta, **chosen)
+        stated = config.public_parameters()
+        if any(values.get(name) != stated.get(name) for name in ("rise", "aims", "saved_norm")):
+            raise ValueError("what the preset says is not stated")
+        return config
 
 
 @dataclass(frozen=True)
@@ -190,6 +227,17 @@ class SeriesPlan:
         for trip, noise in enumerate(program.noises()):
             if not noise.admits(*program.touches(trip)).all():
                 raise NoiseMismatchError(f"{noise} does not protect what a user gives to items")
+        saved = [part for part in self.calibration.event().parts if type(part) is SavedNormEvent]
+        if [part.largest for part in saved] != ([] if program.saving is None else [LARGEST_NORM]):
+            raise NoiseMismatchError(
+                "the ledger states another bound on a user's norm than the program holds"
+            )
+        for part in saved:
+            paid = zip(part.shares, program.saving.shares if program.saving else (), strict=True)
+            if any(share * FULL > taken for share, taken in ((Fraction(s), t) for s, t in paid)):
+                raise NoiseMismatchError(
+                    "in a round the program takes less of a user's norm than the ledger states"
+                )
         if self.counts is not None and self.counts.items != self.config.max_items_per_user:
             raise NoiseMismatchError("noisy counts are calibrated for another number of items per user")
 
@@ -211,7 +259,12 @@ class SeriesPlan:
         """What runs."""
         config = self.config
         return SeriesProgram(
-            self.calibration, config.resolved_schedule, config.score, config.aims, config.growth
+            self.calibration,
+            config.resolved_schedule,
+            config.score,
+            filled_in(config.aims),
+            config.growth,
+            config.saved_norm,
         )
 
 
@@ -231,8 +284,9 @@ def plan_series(config: SeriesConfig) -> SeriesPlan:
         delta_gauss_share=config.delta_share,
         max_items=config.max_items_per_user,
         c0=config.cap,
-        rise=config.rise,
+        rise=filled_in(config.rise),
         rank_power=config.rank_power,
+        saves_norm=config.saved_norm is not None,
     )
     if config.noisy_count_share is None:
         return SeriesPlan(config, calibration)

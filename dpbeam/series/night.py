@@ -16,7 +16,7 @@ from dpbeam.engine.program import Keys, add_noise, with_state
 from dpbeam.kernels.pairs import Block, rows_at
 from dpbeam.kernels.shards import Shard
 from dpbeam.series.counts import SeriesCounts
-from dpbeam.series.program import SeriesProgram
+from dpbeam.series.program import SeriesProgram, energy_of
 from dpbeam.series.state import ACCUMULATORS, SeriesState
 
 
@@ -45,7 +45,9 @@ def run_kept(
     rounds = program.schedule.of_night(night)
     for trip in rounds:
         reply = {} if trip == 0 else {"score": shard.state["score"]}
-        sums, _ = program.weigh(trip, block, reply, keys)
+        sums, left = program.weigh(trip, block, reply, keys)
+        if left is not None:
+            block.state = left
         shard = shard_trip(program, trip, shard, {0: sums}, keys)
         shard, _ = program.reply(trip, shard)
     noisy = None
@@ -53,6 +55,8 @@ def run_kept(
         out, holders = np.flatnonzero(shard.state["released"]), users_of(block)
         noisy = np.zeros(len(holders), np.int64)
         noisy[out] = counts.release(holders[out], rows_at(state.item_fp, out), keys)
+    if program.saving is not None:
+        state = replace(state, energy=energy_of(block))
     return state.after(shard, night, rounds.stop, noisy)
 
 

@@ -18,7 +18,7 @@ from dpbeam.kernels.shards import Shard
 from dpbeam.series.counts import SeriesCounts
 from dpbeam.series.night import caught_up, users_of
 from dpbeam.series.parts import OpenItems
-from dpbeam.series.program import RANK, SeriesProgram
+from dpbeam.series.program import ENERGY, RANK, SeriesProgram
 from dpbeam.series.state import ACCUMULATORS, open_items
 
 ARRIVAL = 0
@@ -60,11 +60,18 @@ class NightProgram(Program):
     def release_test(self, trip: int) -> ReleaseTest | None:
         return None if trip == ARRIVAL else self.series.release_test(self.round_of(trip))
 
+    def block_state_trip(self, trip: int) -> int | None:
+        """What users have left after the round before; what they came with stands in the block."""
+        return trip - 1 if self.series.saving is not None and trip > ARRIVAL + 1 else None
+
     def weigh(self, trip: int, block: Block, reply: Reply, keys: Keys) -> Weighed:
         nothing = np.zeros(block.num_items, np.int64)
         gathered = not len(block.user_fp)
         if trip != ARRIVAL:
-            return ({"weight": nothing}, None) if gathered else self._round(trip, block, reply, keys)
+            if not gathered:
+                return self._round(trip, block, reply, keys)
+            left = None if self.series.saving is None else {ENERGY: np.zeros(0, np.int64)}
+            return {"weight": nothing}, left
         if gathered:
             sums = {name: _bits(np.asarray(block.state[name])) for name in ACCUMULATORS}
             return {_HELD: np.ones_like(nothing), _USERS: nothing, **sums}, None

@@ -17,9 +17,9 @@ from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns, decode, encode_map
 from dpbeam.kernels.pairs import positions_in, range_bucket, rows_at
+from dpbeam.series.program import ENERGY
 from dpbeam.series.state import (
     ACCUMULATORS,
-    USERS,
     SeriesState,
     Users,
     accumulator_columns,
@@ -35,19 +35,21 @@ class Parts:
 
     Attributes:
       blocks, shards: name of the file of each, in their order; "" where nobody is in it.
+      energies: of each block, the file of what its users have left since that was written; "": as it says itself.
       pairs: roughly how many pairs are open.
     """
 
     blocks: tuple[str, ...]
     shards: tuple[str, ...]
+    energies: tuple[str, ...]
     pairs: int
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in (*self.blocks, *self.shards) if name)
+        return tuple(name for name in (*self.blocks, *self.shards, *self.energies) if name)
 
     def to_columns(self) -> Columns:
-        names = {"blocks": self.blocks, "shards": self.shards}
+        names = {"blocks": self.blocks, "shards": self.shards, "energies": self.energies}
         columns: Columns = {
             f"parts.{what}": pa.array(map(str.encode, n), pa.large_binary()) for what, n in names.items()
         }
@@ -58,11 +60,12 @@ class Parts:
         """Inverse of `to_columns`; None where there are none."""
         if "parts.pairs" not in columns:
             return None
-        blocks, shards = (
-            tuple(map(bytes.decode, pa.array(columns[f"parts.{what}"]).to_pylist()))
-            for what in ("blocks", "shards")
+        blocks, shards, energies = (
+            tuple(map(bytes.decode, pa.array(columns.get(f"parts.{what}", ())).to_pylist()))
+            for what in ("blocks", "shards", "energies")
         )
-        return cls(blocks, shards, int(columns["parts.pairs"][0]))
+        # Version 1 wrote none.
+        return cls(blocks, shards, energies or ("",) * len(blocks), int(columns["parts.pairs"][0]))
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,9 @@ class PartFiles:
     def block_name(self, number: int) -> str:
         return f"{PART}{self.attempt}-block-{number}"
 
+    def energy_name(self, number: int) -> str:
+        return f"{PART}{self.attempt}-energy-{number}"
+
     def shard_name(self, number: int) -> str:
         return f"{PART}{self.attempt}-shard-{number}"
 
@@ -116,6 +122,10 @@ class PartFiles:
         """Write a block, and return its name; "" for one without users."""
         name = self._write(self.block_name(number), users.users_columns())
         return name if len(users.user_fp) else ""
+
+    def write_energy(self, number: int, energy: np.ndarray) -> str:
+        """Write what the users of a block that was written have left, and return the name."""
+        return self._write(self.energy_name(number), {ENERGY: energy})
 
     def write_items(self, number: int, items: OpenItems) -> str:
         """Write a shard, and return its name; "" for one without items."""
@@ -148,8 +158,9 @@ class PartFiles:
         name = parts.blocks[number * len(parts.blocks) // num_blocks]
         if not name:
             return Users.nobody()
-        columns = self._read(name)
-        users = Users(**{field: columns[field] for field in USERS})
+        users = Users(**Users.of_columns(self._read(name)))
+        if left := parts.energies[number * len(parts.blocks) // num_blocks]:
+            users = replace(users, energy=self._read(left)[ENERGY])
         users = users.holding(~among(users.item_fp, released_fp))
         if num_blocks > len(parts.blocks):
             users = users.rows(range_bucket(users.user_fp, num_blocks) == number)
@@ -173,6 +184,7 @@ class PartFiles:
         return Parts(
             tuple(self.write_users(n, state.rows(block == n)) for n in range(num_blocks)),
             tuple(self.write_items(n, items.rows(shard == n)) for n in range(num_shards)),
+            ("",) * num_blocks,
             len(state.links),
         )
 
@@ -186,6 +198,8 @@ class PartFiles:
             public,
             user_fp=np.concatenate([block.user_fp for block in blocks]),
             used=np.concatenate([block.used for block in blocks]),
+            energy=np.concatenate([block.energy for block in blocks]),
+            first=np.concatenate([block.first for block in blocks]),
             offsets=np.concatenate(
                 ([0], np.cumsum(np.concatenate([np.diff(block.offsets) for block in blocks])))
             ).astype(np.int64),
@@ -201,15 +215,16 @@ class PartFiles:
     def without(self, parts: Parts, users: np.ndarray, released_fp: np.ndarray) -> Parts:
         """After an erasure of users by their fingerprints, (n, 2); blocks where it changes nothing stay."""
         count = len(parts.blocks)
-        blocks, pairs = list(parts.blocks), parts.pairs
+        blocks, energies, pairs = list(parts.blocks), list(parts.energies), parts.pairs
         for number in map(int, np.unique(range_bucket(users, count))):
             before = self.users(parts, number, count, released_fp)
             after = before.without_fp(users)
             gone = len(before.links) - len(after.links)
             if gone:
                 blocks[number] = self.write_users(number, after.holding(np.ones(len(after.item_fp), bool)))
+                energies[number] = ""
                 pairs -= gone
-        return replace(parts, blocks=tuple(blocks), pairs=max(pairs, 0))
+        return replace(parts, blocks=tuple(blocks), energies=tuple(energies), pairs=max(pairs, 0))
 
 
 def _places(item_fp: np.ndarray, own: np.ndarray) -> np.ndarray:

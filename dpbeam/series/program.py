@@ -1,9 +1,10 @@
 """The program of a series: gsu whose rounds are spread over nights.
 
-What differs from gsu: a pair's cap follows from the rank in which the item came to its user (`rank` of the block's
-pairs), not from a degree that nobody knows yet; weights are expected to grow from night to night; and an item is scored
-towards several ends, the largest score counts, since what can still cross soon should not wait for the last night.
-The score stays a function of the item's own noisy history alone.
+What differs from gsu: norm that a user does not use may be saved for later rounds (`dpbeam.series.saved`); a pair's cap
+follows from the rank in which the item came to its user (`rank` of the block's pairs), not from a degree that nobody
+knows yet; weights are expected to grow from night to night; and an item is scored towards several ends, the largest
+score counts, since what can still cross soon should not wait for the last night. The score stays a function of the
+item's own noisy history alone.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpbeam.accounting.noise import NoiseSpec, SavedNoise
 from dpbeam.engine.program import Keys, Reply, Touches, Weighed
+from dpbeam.errors import InputError
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.selectors.gsu.kernels import RELEASED, SCORE_ONE, Checkpoint, fill_to, in_units, outlook_score
 from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.series.saved import LARGEST_NORM, Saving
 
 if TYPE_CHECKING:
     from dpbeam.selectors.gsu.presets import ScoreConstants
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from dpbeam.series.schedule import Schedule
 
 RANK = "rank"
+#: What a block knows of each user: its energy, and the night on which it came first.
+ENERGY, FIRST = "energy", "first"
 
 
 class SeriesProgram(GsuProgram):
@@ -36,6 +42,7 @@ class SeriesProgram(GsuProgram):
       schedule: which round belongs to which night.
       aims: (factor, summand, weight) of each aim of the score (`schedule.AIMS`).
       growth: the weight on night t is expected to be (t/T)^growth of that on night T.
+      saved_norm: bonus of `Saving`; None: nothing is saved, and a user's norm is at most 1 in every round.
     """
 
     def __init__(
@@ -45,6 +52,7 @@ class SeriesProgram(GsuProgram):
         score: ScoreConstants,
         aims: Sequence[tuple[float | None, float, float]],
         growth: float,
+        saved_norm: float | None = None,
     ):
         super().__init__(
             sigma=calibration.sigma,
@@ -59,6 +67,8 @@ class SeriesProgram(GsuProgram):
             score=score,
         )
         self.schedule = schedule
+        fractions = calibration.fractions.tolist()
+        self.saving = None if saved_norm is None else Saving(fractions, schedule.nights, saved_norm)
         last = schedule.last_night
         self.expected = [(night / last) ** growth for night in schedule.nights]
         self.expected_drifts = np.cumsum(calibration.a * calibration.fractions * self.expected).tolist()
@@ -73,6 +83,12 @@ class SeriesProgram(GsuProgram):
     def expected_weight(self, trip: int) -> float:
         return self.expected[trip]
 
+    def noise(self, trip: int) -> NoiseSpec:
+        noise = super().noise(trip)
+        return (
+            noise if self.saving is None else SavedNoise(noise.kind, noise.scale, noise.round, LARGEST_NORM)
+        )
+
     def touches(self, trip: int) -> Touches:
         """To each of D0 items up to what the first may get; the ranks' own caps are the plan's to check."""
         return Touches.of((self.cap, float(self.caps[1])))
@@ -86,7 +102,15 @@ class SeriesProgram(GsuProgram):
             open_pairs = units > RELEASED
             rows, ranks = rows.restrict(open_pairs), np.compress(open_pairs, ranks)
             score = np.compress(open_pairs, units) * (1.0 / SCORE_ONE)
-        return {"weight": rows.item_sums(fill_to(rows, score, self.caps[ranks]), block.num_items)}, None
+        bar = self.caps[ranks]
+        if self.saving is None:
+            return {"weight": rows.item_sums(fill_to(rows, score, bar), block.num_items)}, None
+        energy, first = energy_of(block), np.asarray(block.user_values[FIRST])
+        there, left = np.flatnonzero(rows.degrees), energy.copy()
+        units, left[there] = self.saving.spend(
+            trip, rows.filled(), score, bar, energy.take(there), first.take(there)
+        )
+        return {"weight": rows.item_sums(units, block.num_items)}, {ENERGY: left}
 
     def _scores(self, trip: int, shard: Shard) -> np.ndarray:
         """For the next round: the largest of the weighted scores towards that round's aims."""
@@ -108,6 +132,18 @@ class SeriesProgram(GsuProgram):
                 best, weight * outlook_score(state["z"], state["y"], state["a"], at, self.score)
             )
         return in_units(best)
+
+
+def energy_of(block: Block) -> np.ndarray:
+    """(users,) int64 after the rounds so far: of the block's state, and before the night's first round as it came.
+
+    Raises:
+      InputError: it is not known of a user. It is never taken as full.
+    """
+    energy = np.asarray(block.state[ENERGY] if ENERGY in block.state else block.user_values[ENERGY])
+    if (energy < 0).any():
+        raise InputError("the state of the series does not say what its users have left to spend")
+    return energy
 
 
 def _aim(night: int, factor: float | None, summand: float, last: int) -> int:

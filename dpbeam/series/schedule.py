@@ -17,6 +17,14 @@ from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 _WITHIN_NIGHT, _LAST_OF_NIGHT = 1.1, 0.5
 
 
+#: Aims of the score: (factor, summand, weight). The item is scored towards the end of night floor(factor t + summand),
+#: t being the night of the round that it is scored for; a factor of None stands for the last night.
+Aims = tuple[tuple[float | None, float, float], ...]
+AIMS: Aims = ((1.2, 0.0, 1.0), (1.5, 1.0, 0.8), (None, 0.0, 0.15))
+_NEAR_AIMS: Aims = ((1.1, 0.0, 1.0), (1.3, 1.0, 0.6), (None, 0.0, 0.15))
+RISE = 1.0
+
+
 @dataclass(frozen=True)
 class Preset:
     """How a schedule follows from the number of nights.
@@ -27,6 +35,7 @@ class Preset:
       opening: rounds of the first nights; every other night but the last has one.
       closing: rounds of the last night.
       final_spending: share of delta_threshold that the last round of all spends.
+      saved_norm, rise, aims: as of `SeriesConfig`.
     """
 
     decay: float
@@ -35,19 +44,25 @@ class Preset:
     opening: tuple[int, ...]
     closing: int
     final_spending: float
+    saved_norm: float | None = None
+    rise: float = RISE
+    aims: Aims = AIMS
 
 
+_OPENING = (6, 4, 3, 2, 2, 2)
 PRESETS = {
-    "early": Preset(0.25, 0.03, 0.20, (6, 4, 3, 2, 2, 2), 12, 0.4),
-    "early-flat": Preset(0.25, 0.03, 0.08, (6, 4, 3, 2, 2, 2), 12, 0.4),
+    "steady": Preset(0.4, 0.04, 0.10, _OPENING, 12, 0.2, 2.5, 2.0, _NEAR_AIMS),
+    "balanced": Preset(0.3, 0.04, 0.20, _OPENING, 12, 0.4, 1.0, 2.0, _NEAR_AIMS),
+    "toward-end": Preset(0.0, 0.01, 0.40, (4, 2, 2), 12, 0.6, 0.0, 2.0, _NEAR_AIMS),
+    "last-night": Preset(0.0, 0.01, 0.60, (4, 2, 2), 12, 0.6, 0.0, 2.0, _NEAR_AIMS),
+    # Of version 1, in which every night stands for itself: for its ledgers and open windows.
+    "early": Preset(0.25, 0.03, 0.20, _OPENING, 12, 0.4),
+    "early-flat": Preset(0.25, 0.03, 0.08, _OPENING, 12, 0.4),
     "late": Preset(0.0, 0.01, 0.40, (4, 2, 2), 12, 0.6),
     "latest": Preset(0.0, 0.01, 0.60, (4, 2, 2), 12, 0.6),
 }
-DEFAULT_PRESET = "early"
+DEFAULT_PRESET = "balanced"
 
-#: Aims of the score: (factor, summand, weight). The item is scored towards the end of night floor(factor t + summand),
-#: t being the night of the round that it is scored for; a factor of None stands for the last night.
-AIMS: tuple[tuple[float | None, float, float], ...] = ((1.2, 0.0, 1.0), (1.5, 1.0, 0.8), (None, 0.0, 0.15))
 SCORE = ScoreConstants(a=0.89, a1=-0.69, k1=0.88, kk=-0.36, b=-0.57, k2=2.4, g=1.1)
 GROWTH = 0.125  # the weight of an item on night t is expected to be (t/T)^GROWTH of what it is in the end
 
@@ -94,17 +109,26 @@ class Schedule:
         return self.of_night(night)[-1]
 
 
+def preset_named(name: str) -> Preset:
+    """A preset.
+
+    Raises:
+      InputError: there is none of this name.
+    """
+    if name not in PRESETS:
+        raise InputError(f"{param('preset')} must be one of {', '.join(PRESETS)}, got '{name}'")
+    return PRESETS[name]
+
+
 def preset_schedule(name: str, nights: int) -> Schedule:
     """The schedule of a preset for a window of so many nights.
 
     Raises:
       InputError: no such preset, or too many nights.
     """
-    if name not in PRESETS:
-        raise InputError(f"{param('preset')} must be one of {', '.join(PRESETS)}, got '{name}'")
+    preset = preset_named(name)
     if isinstance(nights, bool) or not isinstance(nights, int) or not 1 <= nights <= MAX_ROUNDS:
         raise InputError(f"{param('nights')} must be an integer from 1 to {MAX_ROUNDS}, got {nights}")
-    preset = PRESETS[name]
     share = [t**-preset.decay for t in range(1, nights + 1)]
     share = [s / math.fsum(share) for s in share]
     for night, extra in ((0, preset.first), (-1, preset.last)):

@@ -33,12 +33,13 @@ from dpbeam.kernels.pairs import (
 )
 from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints, pair_bits
-from dpbeam.series.program import RANK
+from dpbeam.series.program import ENERGY, FIRST, RANK
+from dpbeam.series.saved import FULL, UNKNOWN
 
 #: Accumulators of an open item, as `GsuProgram` keeps them.
 ACCUMULATORS = {"z": np.float64, "y": np.float64, "a": np.float64, "score": np.uint16}
 #: Fields of a state by what they tell of.
-USERS = ("user_fp", "used", "offsets", "links", "ranks", "item_fp", "items")
+USERS = ("user_fp", "used", ENERGY, FIRST, "offsets", "links", "ranks", "item_fp", "items")
 RELEASED = ("released_fp", "released", "released_night", "released_count")
 #: A user has at most D0 open pairs: of so many times D0 that come on a night, D0 at least are new.
 TWICE = 2
@@ -46,6 +47,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 _NOBODY: dict[str, Any] = {
     "user_fp": np.zeros((0, 2), np.uint64),
     "used": np.zeros(0, np.int32),
+    ENERGY: np.zeros(0, np.int64),
+    FIRST: np.zeros(0, np.int32),
     "offsets": np.zeros(1, np.int64),
     "links": np.zeros(0, np.int32),
     "ranks": np.zeros(0, np.int32),
@@ -62,6 +65,8 @@ class Users:
 
     Attributes:
       user_fp: (users, 2) uint64, ascending; used: (users,) int32 ranks that each has used.
+      energy: (users,) int64, what each may still spend (`dpbeam.series.saved`), UNKNOWN where the series saves no norm
+        and version 1 wrote the state; first: (users,) int32, the night on which each came first.
       offsets: (users + 1,) int64; links: (pairs,) int32 into the items, ascending within a user.
       ranks: (pairs,) int32, from 1.
       item_fp: (items, 2) uint64 of open items, ascending; items: their canonical bytes.
@@ -69,6 +74,8 @@ class Users:
 
     user_fp: np.ndarray
     used: np.ndarray
+    energy: np.ndarray
+    first: np.ndarray
     offsets: np.ndarray
     links: np.ndarray
     ranks: np.ndarray
@@ -78,6 +85,13 @@ class Users:
     @classmethod
     def nobody(cls) -> Users:
         return Users(**_NOBODY)
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of users in the columns of a file; what version 1 did not write is unknown."""
+        missing = np.full(len(columns["user_fp"]), UNKNOWN)
+        later = {ENERGY: missing, FIRST: np.ones(len(missing), np.int32)}
+        return {name: columns[name] if name in columns else later[name] for name in USERS}
 
     def users_columns(self) -> Columns:
         return {name: getattr(self, name) for name in USERS}
@@ -93,14 +107,15 @@ class Users:
             user_fp=self.user_fp,
             items=self.items,
             kinds=kinds,
+            user_values={ENERGY: self.energy, FIRST: self.first},
             pair_values={RANK: self.ranks},
         )
 
     def without(self: U, users: pa.Array, keys: PairKeys) -> U:
         """After an erasure: these users (canonical bytes) give no weight any more.
 
-        Items stay candidates and keep what was added to them; the ranks that the users have used stay used. Users
-        who are not here change nothing, and nobody is told who was.
+        Items stay candidates and keep what was added to them; the ranks and the energy that the users have used stay
+        used. Users who are not here change nothing, and nobody is told who was.
         """
         return self if not len(users) else self.without_fp(fingerprints(keys.user, pc.unique(users)))
 
@@ -115,17 +130,19 @@ class Users:
             ranks=self.ranks[keep],
         )
 
-    def _come(self: U, night: Block, sample_key: bytes, max_items: int) -> tuple[U, np.ndarray]:
+    def _come(self: U, came_in: Block, night: int, sample_key: bytes, max_items: int) -> tuple[U, np.ndarray]:
         """After the pairs of a night came in: with new items and users, and (items,) rows of old items, -1 for new."""
-        all_users, user = _merged(self.user_fp, night.user_fp)
-        all_items, item = _merged(self.item_fp, night.item_fp)
+        all_users, user = _merged(self.user_fp, came_in.user_fp)
+        all_items, item = _merged(self.item_fp, came_in.item_fp)
         known, came = item[: len(self.item_fp)], item[len(self.item_fp) :]
         old = _words(np.repeat(user[: len(self.user_fp)], np.diff(self.offsets)), known[self.links])
         # Ascending, as a block is in the order of both fingerprints.
-        words = _words(np.repeat(user[len(self.user_fp) :], np.diff(night.offsets)), came[night.links])
+        words = _words(np.repeat(user[len(self.user_fp) :], np.diff(came_in.offsets)), came[came_in.links])
         words = words[~np.isin(words, old, assume_unique=True)]
+        before = user[: len(self.user_fp)]
         used = np.zeros(len(all_users), np.int32)
-        used[user[: len(self.user_fp)]] = self.used
+        energy, first = np.full(len(all_users), FULL), np.full(len(all_users), night, np.int32)
+        used[before], energy[before], first[before] = self.used, self.energy, self.first
         rank = _next_ranks(words, used, all_users, all_items, sample_key, max_items)
         words, rank = words[rank > 0], rank[rank > 0]
         np.maximum.at(used, (words >> np.uint64(32)).astype(np.int64), rank)
@@ -142,12 +159,14 @@ class Users:
         together = together[order]
         row = (together >> np.uint64(32)).astype(np.int64)
         present = used > 0
-        names = pa.concat_arrays([self.items, _binary(night.items)])
+        names = pa.concat_arrays([self.items, _binary(came_in.items)])
         origin = origin[stays]
         state = replace(
             self,
             user_fp=rows_at(all_users, np.flatnonzero(present)),
             used=used[present],
+            energy=energy[present],
+            first=first[present],
             offsets=offsets_of((np.cumsum(present) - 1)[row], int(present.sum())),
             links=place[(together & _LOW).astype(np.int64)].astype(np.int32),
             ranks=np.concatenate([self.ranks, rank])[order].astype(np.int32),
@@ -156,9 +175,9 @@ class Users:
         )
         return state, origin
 
-    def arrived_in_block(self: U, night: Block | None, keys: PairKeys, max_items: int) -> U:
+    def arrived_in_block(self: U, came_in: Block | None, night: int, keys: PairKeys, max_items: int) -> U:
         """After the pairs of a night came in, those of `SeriesState.kept` for these users."""
-        return self if night is None else self._come(night, keys.sample, max_items)[0]
+        return self if came_in is None else self._come(came_in, night, keys.sample, max_items)[0]
 
     def rows(self, keep: np.ndarray) -> Users:
         """Some of the users, (users,) bool, with the items that they hold."""
@@ -167,6 +186,8 @@ class Users:
         return Users(
             user_fp=rows_at(self.user_fp, np.flatnonzero(keep)),
             used=self.used[keep],
+            energy=self.energy[keep],
+            first=self.first[keep],
             offsets=running_sums(degrees),
             links=self.links[pairs],
             ranks=self.ranks[pairs],
@@ -184,6 +205,8 @@ class Users:
         return Users(
             user_fp=self.user_fp,
             used=self.used,
+            energy=self.energy,
+            first=self.first,
             offsets=running_sums(pairs).take(self.offsets),
             links=(np.cumsum(held) - 1)[links].astype(np.int32),
             ranks=self.ranks[pairs],
@@ -247,12 +270,13 @@ class SeriesState(Users):
         """Inverse of `to_columns`, and of `public_columns`; states from before there were counts have none."""
         columns = {"released_count": np.zeros(len(columns["released"]), np.int64), **columns}
         empty = cls.empty()
+        whole = "links" in columns
         return cls(
             night=int(columns["made"][0]),
             rounds=int(columns["made"][1]),
             kinds=columns["kinds"][0].as_py(),
-            accumulators=accumulators_of(columns) if "links" in columns else empty.accumulators,
-            **{name: columns.get(name, getattr(empty, name)) for name in USERS},
+            accumulators=accumulators_of(columns) if whole else empty.accumulators,
+            **(cls.of_columns(columns) if whole else {name: getattr(empty, name) for name in USERS}),
             **{name: columns[name] for name in RELEASED},
         )
 
@@ -313,7 +337,7 @@ class SeriesState(Users):
         """
         if night is None:
             return self, np.zeros(len(self.item_fp), bool)
-        state, origin = self._come(night, keys.sample, max_items)
+        state, origin = self._come(night, self.night + 1, keys.sample, max_items)
         known = origin >= 0
         accumulators = {}
         for name, kind in ACCUMULATORS.items():

@@ -30,6 +30,7 @@ from dpbeam.engine.beam.relays import RelayReplies, RelaySums
 from dpbeam.engine.beam.run import RunDoFn, StoredProgram, TripDoFn, bind_settings
 from dpbeam.engine.beam.shard_stages import GroupByItem, RerouteExcess
 from dpbeam.engine.beam.store import RunFolder, RunStore
+from dpbeam.engine.beam.trip_files import load_block
 from dpbeam.engine.program import Keys
 from dpbeam.errors import InputError, RunnerError, param
 from dpbeam.kernels.canonical import METADATA_KEY
@@ -42,6 +43,7 @@ from dpbeam.selection.transforms import canonical_batch, check_batch_input, to_b
 from dpbeam.series.folder import WORK, Folder
 from dpbeam.series.night_program import ARRIVAL, NightProgram, gathered_block
 from dpbeam.series.parts import PartFiles, Parts, grown
+from dpbeam.series.program import energy_of
 from dpbeam.series.state import TWICE, SeriesState, Users, among, pairs_digest
 from dpbeam.series.store import SeriesStore
 from dpbeam.series.window import OTHER_KINDS, Made, SeriesWindow
@@ -107,15 +109,22 @@ class _Extend(BuildsBlocks):
     """(block, messages with the night's pairs, and its turn) -> (block, Block), and the block's part of the state.
 
     Args:
-      again: the night is made; only its digest is wanted.
+      number: of the night; again: it is made, and only its digest is wanted.
     """
 
     def __init__(
-        self, store: RunStore, files: _SeriesFiles, sizes: Sizes, cap: int, pairs_label: str, again: bool
+        self,
+        store: RunStore,
+        files: _SeriesFiles,
+        sizes: Sizes,
+        cap: int,
+        pairs_label: str,
+        number: int,
+        again: bool,
     ):
         super().__init__(store)
         self._files, self._sizes, self._cap, self._again = files, sizes, cap, again
-        self._label = pairs_label
+        self._label, self._night = pairs_label, number
 
     def setup(self) -> None:
         super().setup()
@@ -137,7 +146,7 @@ class _Extend(BuildsBlocks):
         users = Users.nobody()
         if (parts := self._files.parts) is not None:
             users = self._opened.users(parts, number, self._sizes.num_blocks, self._out)
-        users = users.arrived_in_block(night, self._keys.pairs, self._cap)
+        users = users.arrived_in_block(night, self._night, self._keys.pairs, self._cap)
         kinds = self._files.kinds or (b"" if night is None else night.kinds)
         block = users.block(number, self._sizes.num_shards, kinds)
         told |= {
@@ -164,6 +173,11 @@ def _gathered(shard: int) -> str:
 def _released(shard: int) -> str:
     """File of what a shard tells the launcher."""
     return f"released-{shard}"
+
+
+def _spent(block: int) -> str:
+    """File that says where the energies of a block are."""
+    return f"spent-{block}"
 
 
 class _Gathered(BuildsBlocks):
@@ -219,6 +233,27 @@ class _KeepShard(TripDoFn):
         name = self._opened.write_items(number, items).encode()
         self._store.write(_released(number), {**released, "name": pa.array([name], pa.large_binary())})
         self.receipt(RESULT, number, len(released["fp"]))
+        yield number
+
+
+class _KeepEnergy(TripDoFn):
+    """block -> block, after the last round; keeps what its users have left, which only the committed state names."""
+
+    _program: NightProgram
+
+    def __init__(self, stored: StoredProgram, trip: int, files: _SeriesFiles):
+        super().__init__(stored, trip)
+        self._files = files
+
+    def setup(self) -> None:
+        super().setup()
+        self._opened = self._files.open()
+
+    def process(self, number: int) -> Iterator[int]:
+        if len(self._store.read(_told(number))["shards"]):  # else it had no part in the rounds
+            block = load_block(self._store, self._program, number, self._trip, self._keys)
+            name = self._opened.write_energy(number, energy_of(block))
+            self._store.write(_spent(number), {"name": pa.array([name.encode()], pa.large_binary())})
         yield number
 
 
@@ -342,7 +377,7 @@ class SeriesNight(beam.PTransform):
         files, sizes, plan = self._files, self._sizes, self._window.plan
         cap = plan.program.cap
         fresh = _LeaveOut(store, files.kinds)
-        extend = _Extend(store, files, sizes, cap, SeriesWindow.PAIRS_LABEL, self._again)
+        extend = _Extend(store, files, sizes, cap, SeriesWindow.PAIRS_LABEL, self._number, self._again)
         pairs = (
             batches
             | "LeaveOutKnown" >> beam.ParDo(fresh).with_output_types(pa.RecordBatch)
@@ -385,7 +420,18 @@ class SeriesNight(beam.PTransform):
         if stored.relays is not None:
             flowing = flowing | "Trip1RelayReplies" >> RelayReplies(stored, ARRIVAL)
         keep = beam.ParDo(_KeepShard(stored, program.trips - 1, files)).with_output_types(int)
-        return flowing | "Rounds" >> RunTrips(stored, program, ARRIVAL + 1, release=keep)
+        done = flowing | "Rounds" >> RunTrips(stored, program, ARRIVAL + 1, release=keep)
+        if plan.program.saving is None:
+            return done
+        left = _KeepEnergy(stored, program.trips, files)
+        return (
+            done
+            | "Together" >> beam.Map(lambda shard: (0, shard)).with_output_types(tuple[int, int])
+            | "AllDone" >> beam.GroupByKey()
+            | "EachBlock" >> beam.FlatMap(lambda _: range(sizes.num_blocks)).with_output_types(int)
+            | "SpreadBlocks" >> beam.Reshuffle()
+            | "KeepEnergy" >> beam.ParDo(left).with_output_types(int)
+        )
 
     def commit(self) -> SeriesState:
         """Make the night that the pipeline has come to the end of, and return what stands.
@@ -407,6 +453,7 @@ class SeriesNight(beam.PTransform):
         try:
             told = [store.read(_told(block)) for block in range(self._sizes.num_blocks)]
             released = {shard: store.read(_released(shard)) for shard in self._reached(store, told)}
+            energies = [self._energy(store, *of_block) for of_block in enumerate(told)]
         except (FileNotFoundError, BeamIOError):
             if self._built:
                 raise RunnerError("the runner lost a part of the night") from None
@@ -421,6 +468,7 @@ class SeriesNight(beam.PTransform):
         parts = Parts(
             tuple(_name(part) for part in told),
             tuple(_name(released.get(shard)) for shard in range(self._sizes.num_shards)),
+            tuple(energies),
             sum(int(part["open"][0]) for part in told),
         )
         columns = [released[shard] for shard in sorted(released)]
@@ -464,6 +512,11 @@ class SeriesNight(beam.PTransform):
             return shards
         every = range(self._sizes.num_shards)
         return shards | {s for s in every if int(store.read(_gathered(s))["items"][0])}
+
+    def _energy(self, store: RunStore, block: int, told: Columns) -> str:
+        """The file of what the users of a block have left; "" where nothing is saved, or they took no part."""
+        saves = self._window.plan.program.saving is not None and not self._again
+        return _name(store.read(_spent(block))) if saves and len(told["shards"]) else ""
 
     def display_data(self) -> dict[str, Any]:
         config = self._window.plan.config if self._folder is not None else None

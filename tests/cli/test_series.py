@@ -24,7 +24,7 @@ from tests.support.forks import in_fork
 OPEN = [
     *("open", "--folder=f", "--output=out/items", "--nights=3", "--epsilon=4", "--delta=1e-3"),
     "--users_at_least=100",
-    *("--preset=late", "--first_night=2026-11-01", "--quiet"),
+    *("--preset=toward-end", "--first_night=2026-11-01", "--quiet"),
 ]
 COLUMNS = ["--user_column=user", "--item_column=item"]
 
@@ -170,7 +170,10 @@ def test_what_cannot_be_a_night_is_refused_and_changes_nothing(place, capsys):
     [
         (["--epsilon=0"], "--epsilon"),
         (["--nights=0"], "--nights must be an integer from 1 to 64"),
-        (["--preset=x"], "--preset must be one of early, early-flat, late, latest"),
+        (
+            ["--preset=x"],
+            "--preset must be one of steady, balanced, toward-end, last-night, early, early-flat",
+        ),
         (["--first_night=tomorrow"], "--first_night must be a day"),
         (["--folder=dpx://b/f"], "--folder: 'dpx://b/f': no filesystem is known for dpx://"),
         (["--output=out/"], "--output"),

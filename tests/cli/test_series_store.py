@@ -14,7 +14,7 @@ from tests.support import memory_store
 PLACE = "s3://bucket/team"
 OPEN = [
     *("open", f"--folder={PLACE}/f", f"--output={PLACE}/out/x", "--nights=2", "--epsilon=4", "--delta=1e-3"),
-    *("--preset=late", "--insecure_test_key=ab", "--quiet"),
+    *("--preset=toward-end", "--insecure_test_key=ab", "--quiet"),
 ]
 
 

@@ -26,7 +26,7 @@ NIGHTS = (1, 2, 3)
 
 
 def opening(place: str, *more: str) -> list[str]:
-    window = ["--nights=3", "--epsilon=4", "--delta=1e-3", "--preset=late", "--insecure_test_key=ab"]
+    window = ["--nights=3", "--epsilon=4", "--delta=1e-3", "--preset=toward-end", "--insecure_test_key=ab"]
     return ["series", "open", f"--folder={place}/f", f"--output={place}/out/x", *window, "--quiet", *more]
 
 

@@ -13,10 +13,13 @@ from dpbeam.engine.program import Keys
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import rows_at
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
+from dpbeam.selectors.gsu.kernels import RELEASED
 from dpbeam.series.config import SeriesPlan
-from dpbeam.series.program import RANK, SeriesProgram
+from dpbeam.series.program import ENERGY, RANK, SeriesProgram, energy_of
+from dpbeam.series.saved import FULL, Saving, charge
 from dpbeam.series.state import SeriesState
 from tests.series.streams import run_night
+from tests.support.running import recast
 
 
 class Honest:
@@ -60,6 +63,113 @@ class FreshRanksOnReturn(Honest):
     def erase(self, state, users, keys):
         erased = super().erase(state, users, keys)
         return replace(erased, used=np.where(np.diff(erased.offsets) > 0, erased.used, 0))
+
+
+class EnergyResetEachNight(Honest):
+    """What a user has spent counts for the night alone."""
+
+    def run(self, program, state, users, items, keys):
+        return super().run(
+            program, replace(state, energy=np.full_like(state.energy, FULL)), users, items, keys
+        )
+
+
+class EnergyForgottenOnErasure(Honest):
+    """Who comes back may spend all again."""
+
+    def erase(self, state, users, keys):
+        erased = super().erase(state, users, keys)
+        gone = np.diff(erased.offsets) < np.diff(state.offsets)
+        return replace(erased, energy=np.where(gone, FULL, erased.energy))
+
+
+class EnergyOfTheWrongUser(Honest):
+    """New users come between the old ones, whose energies stay where they are."""
+
+    def run(self, program, state, users, items, keys):
+        after = super().run(program, state, users, items, keys)
+        moved = len(after.energy) > len(state.energy) > 0
+        return replace(after, energy=np.roll(after.energy, 1)) if moved else after
+
+
+class _NextShare(Saving):
+    def spend(self, trip, *arguments):
+        return super().spend(min(trip + 1, len(self.shares) - 1), *arguments)
+
+
+class _SharedUnpaid(Saving):
+    def spend(self, trip, rows, score, bar, energy, first):
+        units, _ = super().spend(trip, rows, score, bar, energy, first)
+        alone = np.bincount(rows.links)[rows.links] == 1
+        cost = charge(rows.row_sums(np.where(alone, units * units, 0)), self.shares[trip])
+        return units, energy - cost
+
+
+class _NoCharge(Saving):
+    def spend(self, *arguments):
+        self.rows, self.units = arguments[1], super().spend(*arguments)[0]
+        return super().spend(*arguments)
+
+
+class _OthersEnergy(Saving):
+    def room(self, trip, energy, first):
+        return super().room(trip, energy, first) * (0.5 + 0.5 * float(np.mean(energy / FULL)))
+
+
+class WithSaving(Honest):
+    """The rule of saving is another one."""
+
+    saving: type[Saving]
+
+    def program(self, plan):
+        program = plan.program
+        s = program.saving
+        program.saving = self.saving(s.fractions, s.nights, s.bonus)
+        return program
+
+
+class ShareOfAnotherRound(WithSaving):
+    """A round takes what the next one should."""
+
+    saving = _NextShare
+
+
+class SharedItemsUnpaid(WithSaving):
+    """Only what goes to items that nobody else holds is paid."""
+
+    saving = _SharedUnpaid
+
+
+class RoomByOthers(WithSaving):
+    """What a user may give depends on what others have left."""
+
+    saving = _OthersEnergy
+
+
+class ReleasedUnpaid(WithSaving):
+    """What went to an item that takes part no more is given back, in the night's later rounds."""
+
+    saving = _NoCharge
+
+    def program(self, plan):
+        return recast(super().program(plan), _GivesBack)
+
+
+class _GivesBack(SeriesProgram):
+    def weigh(self, trip, block, reply, keys):
+        before = self.saving
+        if ENERGY in block.state and len(before.rows.links):
+            out = reply["score"][before.rows.links] <= RELEASED
+            back = charge(before.rows.row_sums(np.where(out, before.units**2, 0)), before.shares[trip - 1])
+            energy = np.array(block.state[ENERGY])
+            energy[self.there] += back
+            block.state = {ENERGY: energy}
+        degrees = np.diff(block.offsets)
+        if trip:
+            kept = reply["score"][block.links] > RELEASED
+            degrees = Csr(block.offsets, block.links).restrict(kept).degrees
+        self.there = np.flatnonzero(degrees)
+        return super().weigh(trip, block, reply, keys)
 
 
 class PresentDegree(SeriesProgram):
@@ -136,6 +246,9 @@ def _rounds(program, state: SeriesState, keys: Keys) -> SeriesState:
     block, shard, night = state.block(), state.shard(), state.night + 1
     for trip in program.schedule.of_night(night):
         reply = {} if trip == 0 else {"score": shard.state["score"]}
-        sums, _ = program.weigh(trip, block, reply, keys)
+        sums, left = program.weigh(trip, block, reply, keys)
+        block.state = left or {}
         shard, _ = program.reply(trip, shard_trip(program, trip, shard, {0: sums}, keys))
+    if program.saving is not None:
+        state = replace(state, energy=energy_of(block))
     return state.after(shard, night, program.schedule.of_night(night).stop)

@@ -27,6 +27,8 @@ class Reference:
         self.a: dict[str, float] = {}
         self.score: dict[str, float] = {}
         self.released: dict[str, int] = {}
+        self.energy: dict[str, float] = {}  # what a user has left, also while it is erased
+        self.first: dict[str, int] = {}
 
     def _fp(self, key: bytes, text: str) -> np.ndarray:
         return fingerprints(key, pa.array([text.encode()], pa.large_binary()))
@@ -52,6 +54,8 @@ class Reference:
                     gone.discard(item)
                     self.again[user] = self.again.get(user, 0) + 1
                 own[item] = used + 1
+                self.energy.setdefault(user, 1.0)
+                self.first.setdefault(user, self.night)
                 if item not in self.z:
                     fresh.append(item)
         for item in dict.fromkeys(fresh):
@@ -76,12 +80,22 @@ class Reference:
                 if i not in self.released and i not in self.gone[user] and self.score[i] > 0
             }
             caps = {i: self.plan.calibration.caps[own[i]] for i in mine}
-            for item, weight in fill(mine, caps).items():
+            for item, weight in fill(mine, caps, self._room(r, user)).items():
                 sums[item] += weight
+                if self.plan.config.saved_norm is not None:
+                    self.energy[user] -= self.plan.calibration.fractions[r] * weight**2
         for item, total in sums.items():
             self._observe(r, item, total)
             if self.z[item] >= self.plan.calibration.thresholds[r]:
                 self.released[item] = self.night
+
+    def _room(self, r: int, user: str) -> float:
+        bonus, f = self.plan.config.saved_norm, self.plan.calibration.fractions
+        if bonus is None or user not in self.energy:
+            return 1.0
+        left = max(0.0, self.energy[user])
+        evenly = left / math.fsum(f[r:]) * (1 + bonus / (1 + self.night - self.first[user]))
+        return min(4.0, left / f[r], evenly)
 
     def _observe(self, r: int, item: str, total: float) -> None:
         c, config = self.plan.calibration, self.plan.config
@@ -117,15 +131,15 @@ class Reference:
         return math.exp(-(low**2 + high**2) / 2)
 
 
-def fill(scores: dict[str, float], caps: dict[str, float]) -> dict[str, float]:
-    """min(cap, s score) with the largest s of norm at most 1, by bisection."""
+def fill(scores: dict[str, float], caps: dict[str, float], room: float) -> dict[str, float]:
+    """min(cap, s score) with the largest s of squared norm at most `room`, by bisection."""
     if not scores:
         return {}
-    if math.fsum(cap**2 for cap in caps.values()) <= 1:
+    if math.fsum(cap**2 for cap in caps.values()) <= room:
         return caps
-    low, high = 0.0, 1 / min(scores.values()) + 1
+    low, high = 0.0, math.sqrt(room) / min(scores.values()) + 1
     for _ in range(200):
         s = (low + high) / 2
         norm = math.fsum(min(caps[i], s * scores[i]) ** 2 for i in scores)
-        low, high = (s, high) if norm <= 1 else (low, s)
+        low, high = (s, high) if norm <= room else (low, s)
     return {i: min(caps[i], low * scores[i]) for i in scores}

@@ -7,6 +7,7 @@ from dpbeam.engine.in_process import run_in_process
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
+from dpbeam.series.saved import FULL
 from dpbeam.series.schedule import Schedule
 from tests.series.reference import Reference
 from tests.series.streams import arrays, keys_of, plan_of, random_nights, released, run_nights
@@ -17,7 +18,22 @@ UNEVEN = Schedule((1, 2, 2, 2, 3, 4), (0.1, 0.1, 0.1, 0.1, 0.2, 0.4), (0.1, 0.1,
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("settings", [{}, {"preset": None, "schedule": UNEVEN, "max_items_per_user": 5}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"preset": "early"},
+        {"preset": None, "schedule": UNEVEN, "max_items_per_user": 5},
+        {
+            "preset": None,
+            "schedule": UNEVEN,
+            "max_items_per_user": 5,
+            "saved_norm": 2.5,
+            "rise": 2.0,
+            "cap": 0.8,
+        },
+    ],
+)
 def test_nights_equal_the_reference(seed, settings):
     plan, keys = plan_of(**settings), keys_of(seed)
     nights = random_nights(seed)
@@ -37,6 +53,9 @@ def test_nights_equal_the_reference(seed, settings):
     for name in ("z", "y", "a"):
         expected = [getattr(slow, name)[item] for item in open_items]
         assert state.accumulators[name] == pytest.approx(expected, abs=1e-6)
+    if plan.config.saved_norm is not None:
+        left = sorted(state.energy / FULL)
+        assert left == pytest.approx(sorted(slow.energy.values()), abs=1e-6) and left[0] < 0.5
 
 
 def test_the_order_of_the_input_and_repeated_rows_change_nothing():

@@ -31,7 +31,8 @@ UNEVEN = Schedule((1, 2, 2, 2, 3, 4), (0.1, 0.1, 0.1, 0.1, 0.2, 0.4), (0.1, 0.1,
 
 
 def config(**more) -> SeriesConfig:
-    return SeriesConfig(4.0, 0.1, 4, **{"preset": None, "schedule": UNEVEN, "max_items_per_user": 6, **more})
+    settings = {"preset": None, "schedule": UNEVEN, "max_items_per_user": 6, "saved_norm": 1.0}
+    return SeriesConfig(4.0, 0.1, 4, **{**settings, **more})
 
 
 def batches(pairs, size=50):

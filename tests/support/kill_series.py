@@ -41,7 +41,7 @@ _WINDOW = [
     "--nights=3",
     "--epsilon=4",
     "--delta=1e-3",
-    "--preset=late",
+    "--preset=toward-end",
     "--known=known.txt",
     "--noisy_counts",
 ]

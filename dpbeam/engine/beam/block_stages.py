@@ -49,7 +49,8 @@ class _BlockDoFn(TripDoFn):
         trip, program = self._trip, self._program
         sums, state = program.weigh(trip, block, self._reply, self._keys)
         if state is not None:
-            if trip < program.trips - 1 or program.output == "blocks":  # somebody will read it
+            later = program.output == "blocks" or program.block_state_trip(program.trips) == trip
+            if trip < program.trips - 1 or later:  # somebody will read it
                 self._store.write(f"block-{block.id}-state-{trip}", state)
             block = replace(block, state=state)  # another consumer of this one binds it as it was built
         if program.meets(trip) == "blocks":

@@ -155,25 +155,35 @@ def crossing_bound(
 
 
 def largest_weights(
-    thresholds: np.ndarray, G: np.ndarray, deviations: np.ndarray, allowed: np.ndarray, c0: float
+    thresholds: np.ndarray,
+    G: np.ndarray,
+    deviations: np.ndarray,
+    allowed: np.ndarray,
+    c0: float,
+    largest: float = 1.0,
 ) -> np.ndarray:
-    """The largest weights c <= 1 with P_cross(c) <= allowed, rounded down: arguments of `crossing_bound`, and
+    """The largest weights c <= largest with P_cross(c) <= allowed, rounded down: arguments of `crossing_bound`, and
 
     Args:
       allowed: (n,) probabilities, not growing, all of which c0 fits.
     """
-    largest = np.empty_like(allowed)
+    weights = np.empty_like(allowed)
     for start in range(0, len(allowed), CAPS_AT_ONCE):
         part = slice(start, start + CAPS_AT_ONCE)
-        largest[part] = _bisected(thresholds, G, deviations, allowed[part], c0)
-    return largest
+        weights[part] = _bisected(thresholds, G, deviations, allowed[part], c0, largest)
+    return weights
 
 
 def _bisected(
-    thresholds: np.ndarray, G: np.ndarray, deviations: np.ndarray, allowed: np.ndarray, c0: float
+    thresholds: np.ndarray,
+    G: np.ndarray,
+    deviations: np.ndarray,
+    allowed: np.ndarray,
+    c0: float,
+    largest: float,
 ) -> np.ndarray:
-    good, bad = np.full(len(allowed), c0), np.ones(len(allowed))
-    whole = crossing_bound(thresholds, G, deviations, 1.0) <= allowed
+    good, bad = np.full(len(allowed), c0), np.full(len(allowed), largest)
+    whole = crossing_bound(thresholds, G, deviations, largest) <= allowed
     for _ in range(CAP_STEPS):
         middle = (good + bad) / 2
         if ((middle == good) | (middle == bad)).all():
@@ -183,7 +193,7 @@ def _bisected(
         crossing = crossing_bound(thresholds, G, deviations, middle[new])
         ok = crossing.take(np.cumsum(new) - 1) <= allowed
         good, bad = np.where(ok, middle, good), np.where(ok, bad, middle)
-    return np.where(whole, 1.0, good)
+    return np.where(whole, largest, good)
 
 
 def _thresholds_that_admit_c0(

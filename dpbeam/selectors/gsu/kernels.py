@@ -126,16 +126,36 @@ def fill_to(rows: Csr, score: np.ndarray, bar: np.ndarray) -> np.ndarray:
     rows = rows.filled()
     if not len(rows.links):
         return np.zeros(0, np.int64)
+    weight = level_weights(rows, score, bar, np.ones(len(rows.degrees)))
+    return floor_to_unit_norm(weight, rows.offsets)
+
+
+def level_weights(rows: Csr, score: np.ndarray, bar: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """x = min(bar, s score) per pair, with the largest s for which each user's squared l2 norm is at most its room.
+
+    Args:
+      rows: users, none without items.
+      score, bar: (pairs,) float64 > 0.
+      room: (rows,) float64 >= 0.
+
+    Returns:
+      (pairs,) float64, at most the bar, and a squared norm of at most the room but for rounding.
+    """
     squares = np.square(score)
-    scale = 1.0 / np.sqrt(rows.row_sums(squares))
+    scale = np.sqrt(room) / np.sqrt(rows.row_sums(squares))
     weight = score * rows.per_pair(scale)
-    _settle_capped(rows, weight, score, squares, bar)
+    _settle_capped(rows, weight, score, squares, bar, room)
     # Rounded down like the weights, which are at most their bars, the bars bound the units; no bar may be NaN.
-    return floor_to_unit_norm(np.minimum(weight, bar, out=weight), rows.offsets)
+    return np.minimum(weight, bar, out=weight)
 
 
 def _settle_capped(
-    rows: Csr, weight: np.ndarray, score: np.ndarray, squares: np.ndarray, bar: np.ndarray
+    rows: Csr,
+    weight: np.ndarray,
+    score: np.ndarray,
+    squares: np.ndarray,
+    bar: np.ndarray,
+    room: np.ndarray,
 ) -> None:
     """Fix items at their cap and share the rest of the norm among the others, in place, until none exceeds.
 
@@ -144,22 +164,24 @@ def _settle_capped(
     above = np.flatnonzero(weight > bar)
     if not len(above):
         return
-    active = rows.places(rows.rows_of(above))
+    own = rows.rows_of(above)
+    active, room = rows.places(own), room.take(own)
     pairs = active.links
     bars, scores, squares, weights = (values.take(pairs) for values in (bar, score, squares, weight))
     while True:
         capped = weights >= bars
         used = active.row_sums(np.where(capped, np.square(bars), 0.0))
         free = active.row_sums(np.where(capped, 0.0, squares))
-        room = np.maximum(1.0 - used, 0.0)
+        left = np.maximum(room - used, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            scale = np.where(free > 0.0, np.sqrt(room / free), 0.0)
+            scale = np.where(free > 0.0, np.sqrt(left / free), 0.0)
         weights = np.where(capped, bars, scores * active.per_pair(scale))
         weight[pairs] = weights
         above = np.flatnonzero(weights > bars)
         if not len(above):
             return
-        active = active.places(active.rows_of(above))
+        own = active.rows_of(above)
+        active, room = active.places(own), room.take(own)
         pairs, bars, scores, squares, weights = (
             values.take(active.links) for values in (pairs, bars, scores, squares, weights)
         )
