@@ -390,8 +390,10 @@ class AdviceOptions(JobOptions):
         "items that users typically hold, publicly known and never from the data: chooses a method",
         common=True,
     )
-    rare_items_per_user: float | None = flag(
-        "X", "those of them that fewer than about a hundred users hold, likewise; the choice goes by them"
+    rare_items_of_holder: float | None = flag(
+        "X",
+        "think of an item that fewer than about a hundred users hold, and of one of them: how many such items that "
+        "user holds, likewise; the choice goes by it",
     )
 
 

@@ -222,10 +222,10 @@ def _advice(options: SelectOptions) -> dict[str, Any] | None:
       InputError: a number is out of range, or that of rare items stands alone.
     """
     if options.items_per_user is None:
-        if options.rare_items_per_user is not None:
-            raise InputError("--rare_items_per_user needs --items_per_user, of which they are a part")
+        if options.rare_items_of_holder is not None:
+            raise InputError("--rare_items_of_holder needs --items_per_user")
         return None
-    selector, advice = advised(options.items_per_user, options.rare_items_per_user)
+    selector, advice = advised(options.items_per_user, options.rare_items_of_holder)
     return {"method": selector.name, **advice.settings, "why": advice.why}
 
 

@@ -30,11 +30,12 @@ D0_TRIED = (10, 20, 50, 100, 200, 400)
 # Up to so many items per user on average one vote each wins, above it weights bounded in l2
 # (docs/explanation/vote.md, Figures).
 FEW_ITEMS = 3.0
-#: The same, of items that fewer than about a hundred users hold.
-FEW_RARE_ITEMS = 2.0
+#: The same of rare items, held by fewer than about a hundred users: how many a user has, who has one, on average over
+#: all such pairs, sum r^2 / sum r over users with r rare items.
+FEW_RARE_ITEMS = 3.3
 #: So many items a user are more than scores can tell apart: what shows the released items alone is ahead.
 MANY_ITEMS = 100.0
-_SURE_RARE_ITEMS = (1.5, 3.0)
+_SURE_RARE_ITEMS = (2.6, 6.9)
 _MIXED_ITEMS = 15.0  # short texts
 
 
@@ -217,7 +218,7 @@ def sureness(items_per_user: float, rare_items: float | None) -> str:
     if rare_items is None and FEW_ITEMS < items_per_user <= _MIXED_ITEMS:
         return (
             f"; unsure up to {_MIXED_ITEMS:g}: vote may release more where everybody holds most of them, "
-            "--rare_items_per_user"
+            "--rare_items_of_holder"
         )
     if rare_items is not None and _SURE_RARE_ITEMS[0] < rare_items < _SURE_RARE_ITEMS[1]:
         return "; unsure: vote and gsu are close there, dpbeam tune on public data like yours tells"
@@ -305,7 +306,7 @@ class Selector(ABC):
         elsewhere.
 
         Args:
-          rare_items: how many of them fewer than about a hundred users hold; None: not known.
+          rare_items: how many items that fewer than about a hundred users hold a user has who has one; None: unknown.
         """
         return None
 

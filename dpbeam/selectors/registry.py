@@ -96,14 +96,17 @@ def find(name: str) -> Selector:
 
 
 def advised(items_per_user: float, rare_items: float | None = None) -> tuple[Selector, Advice]:
-    """The selector for users that typically hold so many items, of which so many are rare (None: not known).
+    """The selector for users that typically hold so many items.
+
+    Args:
+      rare_items: as of `Selector.advice`.
 
     Raises:
-      InputError: not a number from 1; rare items that are not from 0 to all of them.
+      InputError: not a number from 1.
     """
     check_range("items_per_user", items_per_user, 1.0, 1e9)
     if rare_items is not None:
-        check_range("rare_items_per_user", rare_items, 0.0, items_per_user)
+        check_range("rare_items_of_holder", rare_items, 1.0, 1e9)
     known = ((selector, selector.advice(items_per_user, rare_items)) for selector in selectors().values())
     return next((selector, advice) for selector, advice in known if advice is not None)
 

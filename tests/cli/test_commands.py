@@ -114,8 +114,8 @@ class TestPlan:
         code, out, _ = run(capsys, *job, "--items_per_user=1.5", "--method=basic", "--overwrite")
         assert code == 0 and out.startswith("recommended: --method=vote (") and "method basic: " in out
         assert json.loads((tmp_path / "x.ledger.json").read_text())["method"] == "basic"
-        code, _, err = run(capsys, *job, "--rare_items_per_user=1.5", "--overwrite")
-        assert code == 2 and "--rare_items_per_user needs --items_per_user" in err
+        code, _, err = run(capsys, *job, "--rare_items_of_holder=1.5", "--overwrite")
+        assert code == 2 and "--rare_items_of_holder needs --items_per_user" in err
 
     def test_the_recommendation_is_one_line_of_flags_and_a_reason(self, capsys):
         _, out, _ = run(capsys, "plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=2")
@@ -133,12 +133,12 @@ class TestPlan:
         flags = ["plan", "--epsilon=1", "--delta=1e-5", "--items_per_user=5"]
         _, out, _ = run(capsys, *flags)
         assert "recommended: --method=gsu" in out and "unsure up to 15" in " ".join(out.split())
-        _, out, _ = run(capsys, *flags, "--rare_items_per_user=1.2")
+        _, out, _ = run(capsys, *flags, "--rare_items_of_holder=1.2")
         assert "recommended: --method=vote" in out and "unsure" not in out
-        code, _, err = run(capsys, *flags[:3], "--rare_items_per_user=1")
+        code, _, err = run(capsys, *flags[:3], "--rare_items_of_holder=1")
         assert (code, err) == (
             2,
-            "dpbeam plan: error: --rare_items_per_user needs --items_per_user, of which they are a part\n",
+            "dpbeam plan: error: --rare_items_of_holder needs --items_per_user\n",
         )
 
     def test_bad_degrees(self, capsys):

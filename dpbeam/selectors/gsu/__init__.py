@@ -97,7 +97,7 @@ class Gsu(Selector):
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         if holds_few(items_per_user, rare_items) or items_per_user > MANY_ITEMS:
             return None
-        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
+        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items, if any"
         why = f"rounds that aim weight at undecided items release most where users hold more than {held}"
         max_items = round(min(_LARGEST_D0, _D0_OF_AVERAGE * items_per_user))
         return Advice(

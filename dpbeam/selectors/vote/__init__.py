@@ -100,7 +100,7 @@ class Vote(Selector):
     def advice(self, items_per_user: float, rare_items: float | None = None) -> Advice | None:
         if not holds_few(items_per_user, rare_items):
             return None
-        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items"
+        held = f"{FEW_ITEMS:g} items" if rare_items is None else f"{FEW_RARE_ITEMS:g} rare items, if any"
         why = f"one whole vote per user releases most where users hold up to {held}"
         return Advice({}, why + sureness(items_per_user, rare_items))
 

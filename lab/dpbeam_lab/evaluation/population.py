@@ -56,8 +56,8 @@ class ModelError:
 
 
 #: Of models whose exponent is a guess, follows from the rare items of a user, or is fitted to data with the spread.
-GUESSED = ModelError((0.6, 1.9), 1.45)
-FROM_RARE_ITEMS = ModelError((0.6, 1.35), 1.25)
+GUESSED = ModelError((0.55, 1.9), 1.45)
+FROM_RARE_ITEMS = ModelError((0.55, 1.35), 1.25)
 FITTED = ModelError((0.7, 1.2), 1.3)
 
 
