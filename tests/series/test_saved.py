@@ -84,7 +84,7 @@ def test_a_weight_is_lowered_until_it_is_paid():
     energy = np.array([FULL // 1000 + 7])
     exact = saving.room(1, energy, one)
     saving.room = lambda trip, energy, first: exact * (1 + 1e-8)  # more than is left
-    units, left = saving.spend(1, rows, one, 2 * one, energy, one)
+    _, left = saving.spend(1, rows, one, 2 * one, energy, one)
     assert 0 <= left[0] < 1e-6 * energy[0]
     saving.room = lambda trip, energy, first: np.full(1, 4.0)  # far more
     _, left = saving.spend(1, rows, one, 2 * one, energy, one)
