@@ -118,6 +118,15 @@ class Csr:
         return cls(state[f"{prefix}.offsets"], state[f"{prefix}.links"])
 
 
+def uniform_weights(rows: Csr, table: np.ndarray) -> np.ndarray:
+    """What a user adds to its items when all count alike: 1/sqrt(d) for each pair, (pairs,) int64 units.
+
+    Args:
+      table: of `uniform_l2_units`.
+    """
+    return rows.per_pair(table[rows.degrees])
+
+
 def joined(pieces: Iterable[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     """Arrays that come in pieces: of `pieces` the first arrays one after the other, the second ones, and so on.
 

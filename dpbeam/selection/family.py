@@ -158,6 +158,6 @@ def as_typed(settings: Mapping[str, Any]) -> str:
 
 def short(value: Any) -> str:
     """A setting as text, numbers in six digits."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ",".join(short(item) for item in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

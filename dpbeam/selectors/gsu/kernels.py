@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbeam.kernels.csr import Csr, joined, running_sums, sums_at
+from dpbeam.kernels.csr import Csr, joined, running_sums, sums_at, uniform_weights
 from dpbeam.kernels.grid import floor_to_unit_norm
-from dpbeam.kernels.weights import uniform_weights
 
 if TYPE_CHECKING:
     from dpbeam.selectors.gsu.presets import ScoreConstants

@@ -11,11 +11,10 @@ from dpbeam.accounting.noise import L2, NoiseSpec
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import Exact, Keys, Program, Reply, ReplyColumn, Touches, Weighed, with_state
 from dpbeam.kernels.columns import Columns
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, uniform_weights
 from dpbeam.kernels.grid import UNITS, public_grid, uniform_l2_units
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
-from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.floor import USERS
 from dpbeam.selectors.mad.kernels import (
     FRACTION_BITS,

@@ -12,11 +12,10 @@ import numpy as np
 from dpbeam.accounting.noise import L1, NoiseSpec
 from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.program import Keys, Program, Reply, ReplyColumn, Touches, Weighed, mark_released
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, uniform_weights
 from dpbeam.kernels.grid import public_grid, threshold_units, uniform_l1_units, uniform_l2_units
 from dpbeam.kernels.pairs import Block, bottom_sample
 from dpbeam.kernels.shards import Shard
-from dpbeam.kernels.weights import uniform_weights
 
 
 class UniformProgram(Program):

@@ -34,6 +34,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpbeam.selection.config import SelectionConfig
+from dpbeam.selection.family import as_typed
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam_lab.audit.audit import Finding
 from dpbeam_lab.audit.confidence import event_excess, proportion_bounds
@@ -41,7 +42,6 @@ from dpbeam_lab.audit.methods import study
 from dpbeam_lab.audit.neighbours import Neighbours, all_novel
 from dpbeam_lab.audit.worst_cases import worst_cases
 from dpbeam_lab.tables import markdown_table
-from dpbeam_lab.typed import words_of
 
 Rows = list[tuple[str, str]]
 Main = Callable[[list[str]], int]
@@ -205,7 +205,7 @@ def audit_command(
     if keys < 2:
         raise ValueError(f"keys must be at least 2, got {keys}")
     plan = make_plan(SelectionConfig(method=method, **settings))
-    command = Command(main, folder, [*words_of({"method": method, **settings}), *more])
+    command = Command(main, folder, [*as_typed({"method": method, **settings}).split(), *more])
     names = [f"{number:02x}" for number in range(keys)]
     leaks: dict[str, None] = {}
     compared = 0

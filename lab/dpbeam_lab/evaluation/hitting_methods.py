@@ -1,4 +1,8 @@
-"""k-hitting set as methods of experiments: the command, its parts alone, and baselines without privacy. NOT PRIVATE."""
+"""k-hitting set as methods of experiments: the command, its parts alone, and baselines without privacy. NOT PRIVATE.
+
+`greedy` is exact, since counts are kept up to date, which costs one pass over the pairs where a lazy evaluation of
+stale counts would compute many again.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,12 @@ from dpbeam.hitting.config import (
     largest_range,
     plan_hitting_set,
 )
-from dpbeam.hitting.cover import Cover, peel
+from dpbeam.hitting.cover import Choose, Cover, peel
 from dpbeam.hitting.program import HittingSetProgram, noisy_choice, taking_part
 from dpbeam.kernels.csr import Csr
 from dpbeam.randomness import RunKey, fingerprints
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam_lab.evaluation.data import PairData, Repetition
-from dpbeam_lab.evaluation.hitting_baselines import greedy, peel_true_union
 from dpbeam_lab.evaluation.methods import HITTING_SET, Method, Outcome, Prepared, whole
 from dpbeam_lab.evaluation.ranked_methods import (
     domain_config,
@@ -131,6 +134,25 @@ def _peeled(
     return Outcome(domain[np.array(peel([cover], cover.counts(len(domain)), k, choose), np.int64)])
 
 
+def greedy(sets: Csr, num_items: int, k: int) -> np.ndarray:
+    """k times the item that most of the users hold who hold none before; ties to the smaller position.
+
+    Hits at least 1 - 1/e of what k items can (Nemhauser, Wolsey and Fisher 1978).
+
+    Args:
+      sets: one row per user, links are items 0..num_items - 1.
+
+    Returns:
+      (min(k, num_items),) int64 positions.
+    """
+    return _peel(sets, num_items, k, lambda number, counts, positions: int(np.argmax(counts)))
+
+
+def _peel(sets: Csr, num_items: int, k: int, choose: Choose) -> np.ndarray:
+    cover = Cover.restricted(sets, np.arange(num_items))
+    return np.array(peel([cover], cover.counts(num_items), k, choose), np.int64)
+
+
 class Greedy(Method):
     """The algorithm without noise, on every item."""
 
@@ -167,7 +189,7 @@ class TrueUnion(Method):
             key = repetition.key
             sets = _sampled(data.indexed.sets, plan.rate, key)
             fp = fingerprints(Keys(key).pairs.item, data.items)
-            return Outcome(peel_true_union(sets, fp, plan.config.k, plan.epsilon0, key))
+            return Outcome(_peel(sets, len(fp), plan.config.k, noisy_choice(plan.epsilon0, fp, key)))
 
         return run
 

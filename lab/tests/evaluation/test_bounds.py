@@ -25,7 +25,7 @@ from dpbeam_lab.evaluation.bounds import (
     theorem_3_6,
     theorem_4_5,
 )
-from dpbeam_lab.evaluation.hitting_baselines import greedy
+from dpbeam_lab.evaluation.hitting_methods import greedy
 from dpbeam_lab.evaluation.indexed import index_pairs
 from dpbeam_lab.evaluation.quality import missing_mass
 from tests.support.datasets import entries

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbeam.kernels import csr as csr_module
-from dpbeam.kernels.csr import Csr
+from dpbeam.kernels.csr import Csr, uniform_weights
 from dpbeam.kernels.grid import UNITS, uniform_l2_units
-from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.mad.kernels import (
     MAX_ADAPTIVE_DEGREE,
     MadTables,

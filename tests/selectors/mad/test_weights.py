@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbeam.kernels.csr import uniform_weights
 from dpbeam.kernels.grid import NORM_UNITS, UNITS, uniform_l2_units
-from dpbeam.kernels.weights import uniform_weights
 from dpbeam.selectors.mad.weights import user_weights
 from tests.selectors.mad.reference import user_weights as slow_user_weights
 from tests.support.instances import csr
