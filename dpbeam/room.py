@@ -1,33 +1,11 @@
-"""Room on disk and in memory, asked for before anything large is made."""
+"""Room on disk and in memory: what is left of it, and whose file a full disk would not take."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-
-from dpbeam.errors import InputError
-
-
-def check_disk(what: str, needed: float, folder: str) -> None:
-    """Refuse what a disk does not hold.
-
-    Args:
-      what: names the flag or key, for the message.
-      needed: bytes.
-      folder: where they would go; one that does not exist is on the disk of the first above it that does.
-
-    Raises:
-      InputError: there is less room.
-    """
-    folder = nearest_folder(folder)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise InputError(
-            f"{what}: needs about {_size_text(needed)} in '{folder}', where {_size_text(free)} are free"
-        )
 
 
 def nearest_folder(folder: str) -> str:
@@ -47,15 +25,6 @@ def naming_file(path: str) -> Iterator[None]:
         if error.errno is not None and error.filename is None:
             error.filename = path
         raise
-
-
-def check_memory(what: str, needed: float) -> None:
-    """Refuse what this machine's memory does not hold; arguments and error as of `check_disk`."""
-    free = available_memory()
-    if needed > free:
-        raise InputError(
-            f"{what}: needs about {_size_text(needed)} of memory, where {_size_text(free)} are available"
-        )
 
 
 def available_memory() -> int:
@@ -120,12 +89,3 @@ def _named(path: str, name: str) -> int:
 def _number(path: str) -> int:
     with open(path, encoding="ascii") as file:
         return int(file.read())
-
-
-def _size_text(size: float) -> str:
-    """Bytes in units that a person reads."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} EB"

@@ -53,38 +53,16 @@ class ReleaseLaw:
             raise ValueError(f"probability must lie in (0, 1], got {probability}")
         return int(np.searchsorted(self._floats, probability, side="left"))
 
-    def log_ratio(self, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where one of them is impossible. Floats, for the audit."""
-        here, there = self._log_mass(z), self._log_mass(z + moved)
-        return np.where(np.isinf(here), np.inf, np.where(np.isinf(here), 0.0, here) - there)
-
-    def _log_mass(self, z: np.ndarray) -> np.ndarray:
-        index = self.threshold - 1 - np.rint(z).astype(np.int64)
-        inside = (index >= 0) & (index < len(self._mass))
-        with np.errstate(divide="ignore"):
-            return np.log(np.where(inside, self._mass[np.where(inside, index, 0)], 0.0))
-
-    def bit_log_ratio(self, shown: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """ln of the probability of a released bit with `here` users over that with `there`; inf where that is 0.
-
-        Floats, for the audit. What is impossible with `here` users gets inf.
-        """
-        p, rest = self.probabilities
-        chances = [
-            np.where(shown, p[at], rest[at])
-            for at in (np.minimum(np.rint(n).astype(np.int64), len(p) - 1) for n in (here, there))
-        ]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.log(chances[0]) - np.log(chances[1])
-        return np.where((chances[0] == 0) | (chances[1] == 0), np.inf, ratio)
-
     @functools.cached_property
     def deviation(self) -> float:
         """Root of the mean of Z^2."""
-        return float(np.sqrt(self._mass @ np.square(self.threshold - np.arange(1.0, len(self._mass) + 1.0))))
+        return float(
+            np.sqrt(self.masses @ np.square(self.threshold - np.arange(1.0, len(self.masses) + 1.0)))
+        )
 
     @functools.cached_property
-    def _mass(self) -> np.ndarray:
+    def masses(self) -> np.ndarray:
+        """(N,) P(Z = theta - n) of n = 1, ..., N, float64."""
         return np.array([(after - before) / ONE for before, after in itertools.pairwise(self.cumulative)])
 
     @functools.cached_property

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError
 from dpbeam.io.files import list_prefix, write_atomically
 from dpbeam.io.new_files import NewFile, check_prefix
-from dpbeam.room import check_disk
 from dpbeam_lab.power_law import power_law_ranks
+from dpbeam_lab.room import check_disk
 
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
 #: What a row takes at least, apart from long items.

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dpbeam.errors import InputError
 from dpbeam.io.files import write_atomically
 from dpbeam.io.new_files import NewFile
-from dpbeam.room import check_disk
+from dpbeam_lab.room import check_disk
 from dpbeam_lab.synth import MAX_SHARDS, check_ranges, remove_earlier, shard_paths
 
 FORMATS = ("parquet", "csv")

@@ -12,7 +12,6 @@ import pytest
 
 from dpbeam import room
 from dpbeam.cli import main
-from dpbeam.errors import InputError
 from dpbeam.io import pairs
 from tests.support.commands import COLUMNS, standard_input
 
@@ -269,19 +268,6 @@ def test_what_never_ends(flags, named, place, capfd):
 
 class TestRoom:
     """Nobody waits for what cannot be held."""
-
-    def test_in_words(self, tmp_path, monkeypatch):
-        with pytest.raises(
-            InputError, match=r"^--x: needs about 2e\+03 EB in '/', where [0-9.]+ [kMGT]B are free$"
-        ):
-            room.check_disk("--x", 2e21, "/no/such/folder")
-        monkeypatch.setattr(room, "available_memory", lambda: 1234)
-        with pytest.raises(
-            InputError, match=r"^--x: needs about 5 MB of memory, where 1.23 kB are available$"
-        ):
-            room.check_memory("--x", 5e6)
-        room.check_memory("--x", 1234)
-        room.check_disk("--x", 1, str(tmp_path / "new"))
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_of_a_container(self, version, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ import numpy as np
 from dpbeam.accounting.coins import CoinNoise
 from dpbeam.accounting.geometric import CountNoise
 from dpbeam.accounting.noise import StatedNoise
-from dpbeam.accounting.tables import TableNoise
+from dpbeam.accounting.tables import ReleaseLaw, TableNoise
 from dpbeam.engine.program import Keys, Program
 from dpbeam.kernels.grid import UNITS
 from dpbeam_lab.audit.confidence import gaussian_spread_factor
@@ -112,12 +112,40 @@ class Likelihood:
             loss += ((np.abs(noise + step) - np.abs(noise)) / self.scales[:, None]).sum(axis=0)
         for row, noise in zip(self.tables, self.table_noises):
             if noise.bits:
-                loss += noise.law.bit_log_ratio(
-                    seen[row] > 0, here[row] * noise.grid, there[row] * noise.grid
+                loss += _ratio_of_bits(
+                    noise.law, seen[row] > 0, here[row] * noise.grid, there[row] * noise.grid
                 )
             else:
-                loss += noise.law.log_ratio(drawn[row], moved[row])
+                loss += _ratio_of_draws(noise.law, drawn[row], moved[row])
         return loss
+
+
+def _ratio_of_draws(law: ReleaseLaw, z: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """ln P(Z = z) / P(Z = z + moved), whole numbers; inf where one of them is impossible."""
+    here, there = _log_mass(law, z), _log_mass(law, z + moved)
+    return np.where(np.isinf(here), np.inf, np.where(np.isinf(here), 0.0, here) - there)
+
+
+def _log_mass(law: ReleaseLaw, z: np.ndarray) -> np.ndarray:
+    index = law.threshold - 1 - np.rint(z).astype(np.int64)
+    inside = (index >= 0) & (index < len(law.masses))
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(inside, law.masses[np.where(inside, index, 0)], 0.0))
+
+
+def _ratio_of_bits(law: ReleaseLaw, shown: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """ln of the probability of a released bit with `here` users over that with `there`.
+
+    inf where one of them is 0.
+    """
+    p, rest = law.probabilities
+    chances = [
+        np.where(shown, p[at], rest[at])
+        for at in (np.minimum(np.rint(n).astype(np.int64), len(p) - 1) for n in (here, there))
+    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(chances[0]) - np.log(chances[1])
+    return np.where((chances[0] == 0) | (chances[1] == 0), np.inf, ratio)
 
 
 _KINDS_BY_LAW = {

@@ -8,8 +8,8 @@ from dpbeam.cli.flags import FlagParser, entry_point
 from dpbeam.errors import InputError
 from dpbeam.jobs.console import tell
 from dpbeam.jobs.options import FOLDER, READ, WRITTEN_PREFIX, Options, flag, switch
-from dpbeam.room import check_memory
 from dpbeam_lab.cli.bar import counted
+from dpbeam_lab.room import check_memory
 
 #: The folder of datasets, unless --data names it.
 DATA_VARIABLE = "DPBEAM_DATA"

@@ -13,7 +13,7 @@ from dpbeam.io.new_files import NewFile
 from dpbeam.jobs.checks import check_budget, warn_of_budget, within_arithmetic
 from dpbeam.jobs.console import emit, warn
 from dpbeam.jobs.options import WRITTEN, BudgetOptions, InputOptions, JobOptions, flag, switch
-from dpbeam.room import check_memory
+from dpbeam_lab.room import check_memory
 
 if TYPE_CHECKING:
     from dpbeam_lab.evaluation.population import Model, Population
