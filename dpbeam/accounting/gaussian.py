@@ -11,14 +11,14 @@ y^2 = x^2 + eps turns the textbook difference Phi(.) - exp(eps) Phi(.) into
 
 in which exp(eps) no longer appears: nothing overflows, and delta keeps about 13 digits down to the
 smallest doubles. Searches bisect to neighbouring doubles and add a relative margin to the computed
-delta that covers its rounding error. Safe side: sigma and epsilon are rounded up, a composed
-sigma is rounded down.
+delta that covers its rounding error. Safe side: sigma is rounded up, a composed sigma is
+rounded down.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -87,22 +87,6 @@ def gaussian_delta(epsilon: float, sigma: float) -> float:
     return min(1.0, max(0.0, 0.5 * math.exp(-x * x) * difference))
 
 
-def _surely_private(epsilon: float, delta: float, sigma: float) -> bool:
-    return gaussian_delta(epsilon, sigma) * (1 + _RELATIVE_MARGIN) <= delta
-
-
-def _bisect_to_neighbours(bad: float, good: float, holds: Callable[[float], bool]) -> float:
-    """Smallest double in (bad, good] known to satisfy the monotone predicate `holds`."""
-    while True:
-        middle = bad + (good - bad) / 2
-        if not bad < middle < good:
-            return good
-        if holds(middle):
-            good = middle
-        else:
-            bad = middle
-
-
 def gaussian_sigma(epsilon: float, delta: float) -> float:
     """Smallest noise that makes a query of l2-sensitivity 1 (epsilon, delta)-DP, rounded up.
 
@@ -115,7 +99,7 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     delta = check_delta(delta)
 
     def holds(sigma: float) -> bool:
-        return _surely_private(epsilon, delta, sigma)
+        return gaussian_delta(epsilon, sigma) * (1 + _RELATIVE_MARGIN) <= delta
 
     good = 1.0
     while not holds(good):
@@ -123,28 +107,12 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     bad = good / 2
     while holds(bad):
         good, bad = bad, bad / 2
-    return _bisect_to_neighbours(bad, good, holds)
-
-
-def gaussian_epsilon(delta: float, sigma: float) -> float:
-    """Smallest epsilon >= 0 at which noise N(0, sigma^2) is (epsilon, delta)-DP, rounded up.
-
-    Raises: ValueError unless 0 < delta < 1 and sigma is finite and positive.
-    """
-    delta = check_delta(delta)
-    sigma = check_positive("sigma", sigma)
-
-    def holds(epsilon: float) -> bool:
-        return _surely_private(epsilon, delta, sigma)
-
-    if holds(0.0):
-        return 0.0
-    good = 1.0
-    while not holds(good):
-        good *= 2
-        if math.isinf(good):
-            raise ValueError(f"sigma {sigma} is too small for a finite epsilon")
-    return _bisect_to_neighbours(0.0, good, holds)
+    while bad < (middle := bad + (good - bad) / 2) < good:
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
 
 
 def _precision(sigmas: Iterable[float]) -> Fraction:

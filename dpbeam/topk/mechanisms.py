@@ -62,10 +62,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class _Shortens:
-    """k checked, the mechanism for fewer items, and the budget as the number in one field, `spends`."""
-
-    k: int
-    spends: ClassVar[str]
+    """k checked, and the mechanism for fewer items."""
 
     k: int
 
@@ -76,13 +73,6 @@ class _Shortens:
         """The same mechanism, noise included, for min(k, d) items; ValueError if d < 1."""
         return replace(self, k=min(self.k, check_k(d)))
 
-    @property
-    def budget(self) -> float:
-        return getattr(self, self.spends)
-
-    def with_budget(self, budget: float):
-        return replace(self, **{self.spends: budget})
-
 
 @dataclass(frozen=True)
 class CdpPeel(_Shortens):
@@ -92,12 +82,18 @@ class CdpPeel(_Shortens):
     epsilon0: float
     name: ClassVar[str] = "cdp-peel"
     pure: ClassVar[bool] = False
-    spends: ClassVar[str] = "epsilon0"
 
     @classmethod
     def calibrate(cls, k: int, epsilon: float, delta: float, published: bool = False) -> CdpPeel:
         """The largest epsilon0 for which k choices are (epsilon, delta)-DP; see `choice_range`."""
         return cls(k, choice_range(epsilon, delta, k, published))
+
+    @property
+    def budget(self) -> float:
+        return self.epsilon0
+
+    def with_budget(self, budget: float) -> CdpPeel:
+        return replace(self, epsilon0=budget)
 
     @property
     def events(self) -> tuple[PeelingEvent]:
@@ -149,11 +145,17 @@ class Joint(_Shortens):
     epsilon: float
     name: ClassVar[str] = "joint"
     pure: ClassVar[bool] = True
-    spends: ClassVar[str] = "epsilon"
 
     @classmethod
     def calibrate(cls, k: int, epsilon: float) -> Joint:
         return cls(k, check_positive("epsilon", epsilon))
+
+    @property
+    def budget(self) -> float:
+        return self.epsilon
+
+    def with_budget(self, budget: float) -> Joint:
+        return replace(self, epsilon=budget)
 
     @property
     def events(self) -> tuple[PeelingEvent]:
@@ -201,7 +203,6 @@ class LimitedDomain(_Shortens):
     max_items_per_user: int | None
     name: ClassVar[str] = "limited-domain"
     pure: ClassVar[bool] = False
-    spends: ClassVar[str] = "epsilon0"
 
     @classmethod
     def calibrate(
@@ -229,6 +230,10 @@ class LimitedDomain(_Shortens):
             budgets.append((choice_range(epsilon, 0.0, k), 2 * half))
         epsilon0, stop_delta = min(budgets, key=lambda budget: stop_gap(budget[0], budget[1], changed))
         return cls(k, epsilon0, stop_delta, kbar, max_items_per_user)
+
+    @property
+    def budget(self) -> float:
+        return self.epsilon0
 
     @property
     def events(self) -> tuple[LimitedDomainEvent]:

@@ -19,7 +19,7 @@ from dpbeam.accounting.events import (
     PureEvent,
     ThresholdEvent,
 )
-from dpbeam.accounting.gaussian import gaussian_epsilon
+from dpbeam.accounting.gaussian import gaussian_delta
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.zcdp import zcdp_delta
 
@@ -38,7 +38,7 @@ def gaussian(sigma: float) -> tuple[ComposedEvent, float]:
 def test_gaussian_runs_compose_exactly():
     runs = [gaussian(5.0)] * 16
     epsilon = tightest(runs, 1e-6).epsilon
-    assert epsilon == pytest.approx(gaussian_epsilon(1e-6, 5.0 / 4), rel=1e-6)
+    assert gaussian_delta(epsilon, 5.0 / 4) == pytest.approx(1e-6, rel=1e-4)
     oracle = PLDAccountant(value_discretization_interval=1e-3)
     oracle.compose(dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(5.0), 16))
     assert epsilon == pytest.approx(oracle.get_epsilon(1e-6), rel=5e-3)

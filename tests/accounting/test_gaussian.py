@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dpbeam.accounting.gaussian import (
     compose_sigmas,
     gaussian_delta,
-    gaussian_epsilon,
     gaussian_sigma,
     split_sigma,
 )
@@ -47,7 +46,6 @@ def test_sigma_is_the_smallest_that_is_private(epsilon, delta):
     assert gaussian_delta(epsilon, sigma) <= delta
     assert exact_delta(epsilon, sigma) <= delta  # truly, not only in floating point
     assert exact_delta(epsilon, sigma * (1 - 1e-10)) > delta
-    assert gaussian_epsilon(delta, sigma) == pytest.approx(epsilon, rel=1e-10)
 
 
 @pytest.mark.parametrize("epsilon", [1e-2, 0.3, 1.0, 5.0, 20.0])
@@ -71,15 +69,13 @@ def test_golden_sigma(epsilon, delta, golden):
     assert golden < gaussian_sigma(epsilon, delta) <= golden * (1 + 1e-11)
 
 
-def test_epsilon_zero_where_noise_alone_is_enough():
-    assert gaussian_epsilon(0.5, 10.0) == 0.0
+def test_delta_at_epsilon_zero():
     assert gaussian_delta(0.0, 10.0) == pytest.approx(math.erf(0.05 / math.sqrt(2)), rel=1e-13)
 
 
 def test_extreme_noise():
     assert gaussian_delta(1.0, 1e300) == 0.0
     assert gaussian_delta(1.0, 1e-300) == 1.0
-    assert gaussian_epsilon(1e-30, 1e-3) > 1e5
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -147,8 +143,6 @@ def test_split_published_shares():
         (lambda: gaussian_sigma(1, 0), "delta must lie strictly between 0 and 1"),
         (lambda: gaussian_sigma(1, 1), "delta must lie strictly between 0 and 1"),
         (lambda: gaussian_sigma(1, math.nan), "delta must lie strictly between 0 and 1"),
-        (lambda: gaussian_epsilon(1e-5, -1), "sigma must be finite and positive"),
-        (lambda: gaussian_epsilon(1e-5, 1e-200), "too small for a finite epsilon"),
         (lambda: compose_sigmas([]), "sigmas must not be empty"),
         (lambda: compose_sigmas([1, math.nan]), "sigma must be finite and positive"),
     ],
