@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # floors; what stands on one floor knows nothing of each other.
 FLOORS = (
     # What a family says of itself stands low: families are loaded by their names.
-    ("errors", "signals", "version", "data", "families"),
+    ("errors", "signals", "version", "data", "disk", "families"),
     ("accounting", "storage", "room", "figures"),
     ("randomness", "budget"),  # accounts of budget over runs know accounting alone
     ("kernels",),

@@ -16,6 +16,7 @@ import json
 import os
 import pwd
 import socket
+import sqlite3
 import unicodedata
 import uuid
 import zlib
@@ -156,8 +157,7 @@ class BudgetStore:
         wait = {"timeout": WAIT_SECONDS} if self._lite else {"connect_timeout": WAIT_SECONDS // 2}
         engine = sa.create_engine(self._url, poolclass=sa.NullPool, connect_args=wait)
         if self._lite:
-            # The driver would begin transactions by itself, and too late.
-            sa.event.listen(engine, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
+            sa.event.listen(engine, "connect", _connect)
             sa.event.listen(engine, "begin", _begin)
         return engine
 
@@ -380,6 +380,13 @@ def _check_file(path: str, create: bool) -> None:
         raise InputError(f"--budget: there is no budget store '{path}'; make one: dpbeam budget create")
     if create and not os.path.isdir(os.path.dirname(path)):
         raise InputError(f"--budget: '{os.path.dirname(path)}' is no folder")
+
+
+def _connect(raw: sqlite3.Connection, _: object) -> None:
+    raw.isolation_level = None  # the driver would begin transactions by itself, and too late
+    # The default does not flush the removal of the journal. A power cut may bring it back, and then SQLite undoes the
+    # last transaction, after which something was published.
+    raw.execute("PRAGMA synchronous = EXTRA")
 
 
 def _begin(connection: sa.Connection) -> None:

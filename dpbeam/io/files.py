@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError
 
+from dpbeam.disk import flush
 from dpbeam.errors import InputError
-from dpbeam.io.flush import flush
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile
 from dpbeam.io.paths import (
@@ -181,7 +181,7 @@ def write_atomically(
     taken where files appear whole.
 
     A reader never sees a part of the file, and repeated writers of the same content leave one whole file. On this
-    machine its content is on the disk before it has its name; `dpbeam.io.flush` does the same for the name.
+    machine its content is on the disk before it has its name; `dpbeam.disk` does the same for the name.
 
     Args:
       make_folder: make a folder of this machine that is missing; otherwise that is an error.

@@ -18,6 +18,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Sequence
 
+from dpbeam.disk import flush, flush_folders
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.io.paths import STDIN, absolute, is_local, is_pipe, is_wild, local_path
@@ -145,7 +146,7 @@ class NewFile(str):
             )
 
     def write(self, data: bytes, *, overwrite: bool, private: bool = False) -> None:
-        """Write all of it, or nothing.
+        """Write all of it, or nothing; a power cut later takes none of it.
 
         Args:
           overwrite: replace a file; otherwise one that has appeared since `check` is an error.
@@ -161,9 +162,9 @@ class NewFile(str):
             mode = 0o600 if private else 0o666
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            flush(part)
             self._put(part, overwrite)
+            flush_folders(folder)
         except OSError as error:
             kind = UnavailableError if error.errno in _PASSING else InputError
             raise kind(f"{self.flag}: cannot write '{self}': {error.strerror}") from None

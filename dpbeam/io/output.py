@@ -5,7 +5,7 @@ It lies beside the output (`PREFIX.staging-ID/`), or on stores that know no owne
 pipeline has succeeded, `commit` moves the shards to `PREFIX-00000-of-000NN.EXT` and writes `PREFIX.ledger.json` last:
 **the ledger is the commit mark**. When older output is replaced, its ledger is removed before anything else. So at
 every instant, a ledger stands for a whole, matching set of shards; a crash leaves none. That holds for a power cut too:
-all that is staged is on the disk before the first step, and the names of each step before the next (`dpbeam.io.flush`).
+all that is staged is on the disk before the first step, and the names of each step before the next (`dpbeam.disk`).
 On a store a file that is closed is kept.
 
 Only what dpbeam has written is ever removed. The ledger says how many shards of which format there are, and while a
@@ -28,6 +28,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
+from dpbeam.disk import flush, flush_folders
 from dpbeam.engine.beam.owner import FILE as OWNER_FILE
 from dpbeam.engine.beam.owner import STAGING, mark
 from dpbeam.engine.beam.owner import remove as remove_folder
@@ -40,7 +41,6 @@ from dpbeam.io.files import (
     rename,
     write_atomically,
 )
-from dpbeam.io.flush import flush, flush_folders
 from dpbeam.io.lock import hold
 from dpbeam.io.new_files import (
     ANOTHERS,
@@ -343,6 +343,7 @@ class OutputTarget:
         if self.was_begun:
             delete_quietly([self._journal_path])
         self.abort()
+        self._flush_names()  # nothing comes back beside an output that an account calls out
 
     @property
     def can_finish(self) -> bool:

@@ -88,7 +88,7 @@ def checkpointed(
       InputError: another run has the folder.
     """
     resumed = _resumed(folder, identity, trips, encrypt)
-    run = resumed or RunFolder(folder, key, encrypt=encrypt)
+    run = resumed or RunFolder(folder, key, encrypt=encrypt, durable=True)
     try:
         if resumed is None:
             identity.keep(run.store)
@@ -126,7 +126,7 @@ def _resumed(folder: str, identity: RunIdentity, trips: int, encrypted: bool) ->
         at = Checkpoint.last_trip(store, trips) if store.has_key else None
         if at is not None and kept == identity:
             tell(f"going on from the checkpoint after pass {at} of {trips}")
-            return RunFolder.resume(path, encrypted=encrypted)
+            return RunFolder.resume(path, encrypted=encrypted, durable=True)
         if at is None and state == "gone":
             owner.remove(path)
         elif at is not None:

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dpbeam.disk import flush
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.new_files import NewFile, check_not_output
 from dpbeam.jobs.console import warn
@@ -56,10 +57,11 @@ class ResultFile(NewFile):
         super().check(overwrite=overwrite or self._replaces, inputs=inputs)
 
     def clear(self) -> None:
-        """The run starts: whatever an earlier one has written is gone."""
+        """The run starts: whatever an earlier one has written is gone, for good."""
         if self._earlier() is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self)
+                flush(os.path.dirname(os.path.abspath(self)))
 
     def tell(self, result: Mapping[str, Any]) -> None:
         """The run has ended, and its output is as it is: trouble is a warning, and leaves no earlier result."""

@@ -16,6 +16,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
+from dpbeam.disk import flush, flush_folders
 from dpbeam.errors import InputError, UnavailableError, param
 
 _LOCK = "lock"
@@ -66,11 +67,11 @@ class Folder(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove what a file holds; harmless where it is gone."""
+        """Remove what a file holds, for good; harmless where it is gone."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files whose names nobody takes again; harmless where they are gone."""
+        """Remove files whose names nobody takes again, for good; harmless where they are gone."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -107,6 +108,7 @@ class LocalFolder(Folder):
 
     def make(self) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+        flush_folders(self.path)
 
     @contextlib.contextmanager
     def _used(self, name: str = "") -> Iterator[None]:
@@ -148,35 +150,32 @@ class LocalFolder(Folder):
             descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            flush(staged)
             os.link(staged, self._at(name))
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(staged)
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush(self.path)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._at(name))
+        self.delete([name])
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self.remove(name)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self._at(name))
+        flush(self.path)
 
     def clear(self) -> None:
         self.delete(self.names())
         os.chmod(self.path, 0o700)
 
     def tidy(self) -> None:
-        for name in os.listdir(self.path):
-            if _HALF_WRITTEN.fullmatch(name):
-                self.remove(name)
-            elif OF_WORK.fullmatch(name):
+        there = os.listdir(self.path)
+        if half := [name for name in there if _HALF_WRITTEN.fullmatch(name)]:
+            self.delete(half)
+        for name in there:
+            if OF_WORK.fullmatch(name):
                 shutil.rmtree(self._at(name), ignore_errors=True)
 
     @contextlib.contextmanager

@@ -60,6 +60,14 @@ def test_what_is_written_is_read(store_url):
     assert BudgetStore(store_url).ledgers("logs") == {"a": "{}"}
 
 
+def test_an_entry_that_is_committed_outlives_a_power_cut(tmp_path):
+    """EXTRA flushes the folder once the journal is gone; FULL, the default, leaves that to the next transaction."""
+    store = opened(f"{tmp_path}/b.db")
+    with store._engine.begin() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+
+
 @everywhere
 def test_entries_are_only_added(store_url):
     store = opened(store_url)

@@ -41,12 +41,18 @@ _STEPS = [
 def draw(*_: object) -> None:
     """Stands for the pipeline: random lines in the staging folder of this process."""
     mine = owner.Owner.this_process()
-    for folder in glob.glob("*.staging-*"):
+    for folder in glob.glob("**/*.staging-*", recursive=True):
         if owner.owner_of(folder) == mine:
             for number in range(SHARDS):
                 pathlib.Path(folder, f"shard-{number:05}-of-{SHARDS:05}.txt").write_text(
                     os.urandom(8).hex() + "\n"
                 )
+
+
+def stand_in() -> None:
+    """From now on `draw` is what a pipeline does."""
+    running.run_and_wait = draw
+    running.RunFolder.check = lambda _: SHARDS  # rows of the staged files
 
 
 def killed_at(step: int) -> None:
@@ -99,14 +105,14 @@ def state(store: str, dataset: str, prefix: str) -> dict[str, Any]:
     """What somebody outside sees: of the account, of the output, and of all else that was drawn."""
     account = BudgetStore(store).account(dataset)
     release = account.releases.get("night")
-    charged = [entry for entry in account.entries if entry.kind == "reserve"]
+    kinds = [entry.kind for entry in account.entries]
     shards = {path: pathlib.Path(path).read_text() for path in sorted(glob.glob(f"{prefix}-*.txt"))}
     ledger = pathlib.Path(f"{prefix}.ledger.json")
     if ledger.exists():
         Ledger.from_json(ledger.read_text())
     return {
         "state": release and release.state,
-        "charged": len(charged),
+        "charged": kinds.count("reserve") - kinds.count("return"),
         "shards": shards,
         "ledger": ledger.exists() and json.loads(ledger.read_text())["parameters"].get("account"),
         "readable": readable(),
@@ -157,8 +163,7 @@ def scenario(step: int, store: str, overwrite: bool) -> dict[str, Any] | None:
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     os.umask(0o022)
-    running.run_and_wait = draw
-    running.RunFolder.check = lambda _: SHARDS  # rows of the staged files
+    stand_in()
     pathlib.Path("pairs.csv").write_text("u,i\na,b\n")
     flags = [
         "--epsilon=0.5",

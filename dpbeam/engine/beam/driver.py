@@ -86,7 +86,10 @@ class Checkpoint:
     blocks: np.ndarray
 
     def save(self, store: RunStore) -> None:
+        """It is there only where all that it stands for is, and is kept."""
+        store.flush()
         store.write(_name(self.trip), {"blocks": self.blocks})
+        store.flush()
 
     @classmethod
     def read(cls, store: RunStore, trip: int) -> Checkpoint:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.accounting.arguments import file_path, instance, truth
+from dpbeam.disk import flush, flush_folders
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
@@ -56,6 +57,8 @@ class RunStore:
     Args:
       encrypted: all files but that with the run's key are. It is said here, not by the folder: who can write there
         must not be able to turn it off.
+      durable: a file of this machine is on its disk before it has its name, and `flush` keeps the names. A run that
+        nobody goes on with after a power cut does not pay for that.
 
     Attributes:
       in_memory: all steps are made in this process, which has room for all messages at once: none is written. To be
@@ -65,9 +68,10 @@ class RunStore:
 
     where: Any = None
 
-    def __init__(self, path: str, *, encrypted: bool = False):
+    def __init__(self, path: str, *, encrypted: bool = False, durable: bool = False):
         self.path = path
         self.encrypted = encrypted
+        self.durable = durable
         self.in_memory = False
 
     def _seal(self, name: str) -> Seal | None:
@@ -91,7 +95,7 @@ class RunStore:
         final = FileSystems.join(self.path, name)
         whole = not self.is_local and FileSystems.appears_whole(final)
         path = final if whole else f"{final}{_TEMPORARY}{uuid.uuid4().hex}"
-        new = NewFile(path, name=name, whole=whole, seal=self._seal(name))
+        new = NewFile(path, name=name, whole=whole, seal=self._seal(name), durable=self._flushes)
         try:
             yield new
             if whole and new.begun and name != owner.KEY and not self.has_key:
@@ -102,6 +106,15 @@ class RunStore:
         except BaseException:
             new.remove()
             raise
+
+    @property
+    def _flushes(self) -> bool:
+        return self.durable and self.is_local
+
+    def flush(self) -> None:
+        """What a durable run has written so far outlives a power cut. Raises OSError."""
+        if self._flushes:
+            flush_folders(self.path)
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file so that it appears whole or not at all; replaces an earlier one.
@@ -160,7 +173,8 @@ class RunStore:
         if self.exists(name):
             return True
         final = FileSystems.join(self.path, name)
-        new = NewFile(f"{final}{_TEMPORARY}{uuid.uuid4().hex}", name=name, seal=self._seal(name))
+        path = f"{final}{_TEMPORARY}{uuid.uuid4().hex}"
+        new = NewFile(path, name=name, seal=self._seal(name), durable=self._flushes)
         try:
             new.write(data)
             new.close()
@@ -306,11 +320,20 @@ class NewFile:
       name: what the folder calls it.
       whole: it appears when it is closed and not before (`FileSystems.appears_whole`).
       seal: encrypts it.
+      durable: it is on the disk of this machine when it is closed.
     """
 
-    def __init__(self, path: str, *, name: str = "", whole: bool = False, seal: Seal | None = None):
+    def __init__(
+        self,
+        path: str,
+        *,
+        name: str = "",
+        whole: bool = False,
+        seal: Seal | None = None,
+        durable: bool = False,
+    ):
         self.path = path
-        self._name, self._seal = name, seal
+        self._name, self._seal, self._durable = name, seal, durable
         self._whole = whole
         self._file: BinaryIO | None = None
         self._size = 0
@@ -337,6 +360,8 @@ class NewFile:
         if self._file is not None:
             with naming_file(self.path):
                 self._file.close()
+                if self._durable:
+                    flush(self.path)
         return self._file is not None
 
     def remove(self) -> None:
@@ -370,6 +395,8 @@ class RunFolder:
         bytes, is refused.
       encrypt: encrypt the folder, under the key in the variable DPBEAM_FOLDER_KEY of launcher and workers
         (`dpbeam.engine.seal`).
+      durable: a run goes on from its checkpoint after a power cut too, where the folder is of this machine; each of its
+        files then waits for the disk.
 
     Raises:
       InputError: `encrypt`, and there is no such key.
@@ -378,14 +405,17 @@ class RunFolder:
 
     _rows: int | None  # of the result, once it is known to be whole
 
-    def __init__(self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False):
+    def __init__(
+        self, temp_location: str, key: RunKey | None = None, *, encrypt: bool = False, durable: bool = False
+    ):
         truth("encrypt", encrypt)
+        truth("durable", durable)
         file_path("temp_location", temp_location)
         key = instance("key", key, RunKey, optional=True) or RunKey.fresh()
         key.spend()
-        self._make(temp_location, owner.RUN_FOLDER, key, encrypt)
+        self._make(temp_location, owner.RUN_FOLDER, key, encrypt, durable)
 
-    def _make(self, place: str, stem: str, key: RunKey, encrypt: bool) -> None:
+    def _make(self, place: str, stem: str, key: RunKey, encrypt: bool, durable: bool = False) -> None:
         self._once, self._rows = Once(), None
         self.insecure_key = key.insecure
         name = f"{stem}{uuid.uuid4().hex}"
@@ -393,14 +423,11 @@ class RunFolder:
         if encrypt:
             kept = wrap(name, kept)
         self.path = FileSystems.join(place, name)
-        self.store = RunStore(self.path, encrypted=encrypt)
+        self.store = RunStore(self.path, encrypted=encrypt, durable=durable)
         FileSystems.mkdirs(self.path, private=True)
         try:
             owner.mark(self.path)
-            if FileSystems.is_local(self.path):
-                _write_private(os.path.join(self.path, owner.KEY), kept)
-            else:
-                self.store.write_bytes(owner.KEY, kept)
+            self.store.write_bytes(owner.KEY, kept)
         except BaseException:
             with contextlib.suppress(OSError, BeamIOError):
                 self.remove()
@@ -421,7 +448,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def resume(cls, path: str, *, encrypted: bool = False) -> RunFolder:
+    def resume(cls, path: str, *, encrypted: bool = False, durable: bool = False) -> RunFolder:
         """The folder of a run that did not come to its end, with its key.
 
         It goes on with the data and the settings that it began with: others are refused before noise is drawn for them.
@@ -433,7 +460,7 @@ class RunFolder:
             raise InputError(f"'{path}' is the private folder of a run that is still going")
         folder = cls.__new__(cls)
         folder._once, folder._rows = Once(), None
-        folder.path, folder.store = path, RunStore(path, encrypted=encrypted)
+        folder.path, folder.store = path, RunStore(path, encrypted=encrypted, durable=durable)
         try:
             folder.insecure_key = folder.store.run_key().insecure
         except InputError:
@@ -523,8 +550,3 @@ def _rename(temporary: str, final: str) -> None:
         if not FileSystems.exists(final):
             raise
         FileSystems.delete([temporary])
-
-
-def _write_private(path: str, data: bytes) -> None:
-    with FileSystems.create(path, make_folder=False, private=True) as sink:
-        sink.write(data)

@@ -34,6 +34,7 @@ def flush(path: str) -> None:
 
 def flush_folders(folder: str) -> None:
     """Flush a folder and those above it, up to the root of its filesystem: any of them may be new. Raises OSError."""
+    folder = os.path.abspath(folder)
     device = os.stat(folder).st_dev
     while True:
         flush(folder)

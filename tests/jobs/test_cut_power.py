@@ -1,0 +1,56 @@
+"""Power cut at every write of a command: nothing that was said to be done is lost, charged twice or drawn twice."""
+
+import pytest
+
+from tests.support.commands import steps_of
+from tests.support.cut_power import COMMANDS
+
+SERIES = ["open", "first", "erase", "second", "close"]
+
+
+def check_release(step: dict) -> None:
+    """What somebody may have seen before the cut is what the command releases, byte by byte."""
+    assert step["codes"] == [0, 0, 0], step
+    assert (step["state"], step["charged"]) == ("committed", 1), step
+    assert step["seen"].items() <= step["shards"].items(), step
+    assert set(step["readable"]) <= {line for text in step["shards"].values() for line in text.split()}, step
+    assert (step["staged"], step["left"]) == ([], []), step
+    assert step.get("kept", 0) == 0 and step.get("resolve", 0) in (0, 2), step
+    assert step["result"] == step["ledger"] and not step["tells of before"], step
+    assert not step["done"] or step["seen"] == step["shards"], step
+
+
+def check_series(step: dict) -> None:
+    assert set(step["codes"]) == {0} and step["items"] and step["charged"] == 1, step
+    assert step.get("differs", []) == [] and step.get("lost", []) == [], step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "sample"), [("overwrite", 12), ("checkpoint", 3)])
+def test_some_cuts_of_a_release(command, sample, tmp_path):
+    for step in steps_of("tests.support.cut_power", tmp_path, command, str(sample)):
+        check_release(step)
+
+
+@pytest.mark.slow
+def test_some_cuts_of_a_night(tmp_path):
+    for step in steps_of("tests.support.cut_power", tmp_path, "first", "8"):
+        check_series(step)
+
+
+@pytest.mark.engines  # hundreds of processes
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_cut_of_a_release(command, tmp_path):
+    steps = steps_of("tests.support.cut_power", tmp_path, command)
+    for step in steps:
+        check_release(step)
+    assert len(steps) > 50 and any(step["done"] for step in steps)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("command", SERIES)
+def test_every_cut_of_a_series(command, tmp_path):
+    steps = steps_of("tests.support.cut_power", tmp_path, command)
+    for step in steps:
+        check_series(step)
+    assert len(steps) > 10 and any(step["done"] for step in steps)
