@@ -16,17 +16,6 @@ def nearest_folder(folder: str) -> str:
     return folder
 
 
-@contextlib.contextmanager
-def naming_file(path: str) -> Iterator[None]:
-    """Errors of writing name the file: the system does not, where a disk is full or a file may not grow."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = path
-        raise
-
-
 def available_memory() -> int:
     """Bytes that this process may still take; all of the memory where the system does not tell."""
     return min(_of_machine(), *_of_groups(), *_of_process())

@@ -9,13 +9,12 @@ import glob
 import os
 import posixpath
 import shutil
-import uuid
 from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from apache_beam.io.filesystem import BeamIOError
 
-from dpbeam.disk import flush
+from dpbeam.disk import naming_file
 from dpbeam.errors import InputError
 from dpbeam.io.formats import formats
 from dpbeam.io.formats.base import InputFile
@@ -33,7 +32,6 @@ from dpbeam.io.paths import (
     local_path,
     no_file,
 )
-from dpbeam.room import naming_file
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import is_passing, missing_filesystem, reason, refusal
 
@@ -170,49 +168,19 @@ def list_prefix(prefix: str) -> list[str]:
     return FileSystems.list_prefix(prefix)
 
 
+rename = FileSystems.replace
+
+
 def write_atomically(
     path: str,
-    write: Callable[[BinaryIO], object],
+    write: Callable[[BinaryIO], None],
     *,
     make_folder: bool = True,
     temporary_in: str | None = None,
 ) -> None:
-    """Write a file under a temporary name beside it, then rename; an existing file is replaced. No name but its own is
-    taken where files appear whole.
-
-    A reader never sees a part of the file, and repeated writers of the same content leave one whole file. On this
-    machine its content is on the disk before it has its name; `dpbeam.disk` does the same for the name.
-
-    Args:
-      make_folder: make a folder of this machine that is missing; otherwise that is an error.
-      temporary_in: a folder of the same filesystem for the temporary file, which stays there if this process is killed.
-    """
-    if not is_local(path) and FileSystems.appears_whole(path):
-        with FileSystems.create(path) as file:
-            write(file)
-        return
-    folder, name = FileSystems.split(path)
-    temporary = FileSystems.join(temporary_in or folder, f".tmp-{uuid.uuid4().hex}-{name}")
-    try:
-        with naming_file(temporary), FileSystems.create(temporary, make_folder=make_folder) as file:
-            write(file)
-        if is_local(temporary):
-            flush(temporary)
-        rename(temporary, path)
-    except BaseException:
-        delete_quietly([temporary])
-        raise
-
-
-def rename(source: str, target: str) -> None:
-    """Rename; where the filesystem does not replace an existing target, delete that first."""
-    try:
-        FileSystems.rename([source], [target])
-    except BeamIOError:
-        if not FileSystems.exists(source) or not FileSystems.exists(target):
-            raise
-        delete(target)
-        FileSystems.rename([source], [target])
+    """Write a file that appears whole or not at all (`FileSystems.put`); an existing file is replaced."""
+    with naming_file(path), FileSystems.put(path, make_folder=make_folder, temporary_in=temporary_in) as file:
+        write(cast(BinaryIO, file))
 
 
 def delete(path: str) -> None:

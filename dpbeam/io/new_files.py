@@ -8,17 +8,15 @@ Needs no Beam: a run that is stopped while Beam is imported still says how it en
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import glob
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Sequence
 
-from dpbeam.disk import flush, flush_folders
+from dpbeam.disk import NO_LINKS, Writer, flush_folders
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.lock import LOCK_SUFFIX
 from dpbeam.io.paths import STDIN, absolute, is_local, is_pipe, is_wild, local_path
@@ -156,34 +154,22 @@ class NewFile(str):
           InputError, UnavailableError: naming the flag.
         """
         folder = os.path.dirname(os.path.abspath(self))
-        part = os.path.join(folder, f".dpbeam-{secrets.token_hex(8)}.part")
         try:
             os.makedirs(folder, exist_ok=True)
-            mode = 0o600 if private else 0o666
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(data)
-            flush(part)
-            self._put(part, overwrite)
+            self._put(data, overwrite, private)
             flush_folders(folder)
         except OSError as error:
             kind = UnavailableError if error.errno in _PASSING else InputError
             raise kind(f"{self.flag}: cannot write '{self}': {error.strerror}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                os.remove(part)
 
-    def _put(self, part: str, overwrite: bool) -> None:
-        if overwrite:
-            os.replace(part, self)
-            return
+    def _put(self, data: bytes, overwrite: bool, private: bool) -> None:
         try:
-            os.link(part, self)  # other than a rename it replaces nothing
-        except FileExistsError:
-            raise
-        except OSError:  # a filesystem without hard links
-            if os.path.lexists(self):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            os.replace(part, self)
+            with Writer(self, once=not overwrite, private=private) as file:
+                file.write(data)
+        except OSError as error:
+            if overwrite or error.errno not in NO_LINKS or os.path.lexists(self):
+                raise
+            self._put(data, True, private)
 
 
 def is_anothers(path: str) -> bool:

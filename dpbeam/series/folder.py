@@ -10,22 +10,21 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
-from dpbeam.disk import flush, flush_folders
+from dpbeam.disk import BEING_WRITTEN, Writer, flush, flush_folders
 from dpbeam.errors import InputError, UnavailableError, param
 
 _LOCK = "lock"
-_NEW = "new-"  # files that are being written
 #: How the folders below it begin where an engine works on a night.
 WORK = "work-"
 #: Their whole names, also while they are removed. Whatever else begins like them is somebody's own.
 OF_WORK = re.compile(rf"{WORK}[0-9a-f]{{32}}(\.removed)?")
-_HALF_WRITTEN = re.compile(rf"{_NEW}[0-9a-f]{{16}}")
+#: The second as versions before wrote them.
+_HALF_WRITTEN = re.compile(rf"{re.escape(BEING_WRITTEN)}[0-9a-f]{{32}}|new-[0-9a-f]{{16}}")
 
 
 class Folder(ABC):
@@ -145,16 +144,8 @@ class LocalFolder(Folder):
             return file.read()
 
     def write(self, name: str, data: bytes) -> None:
-        staged = self._at(f"{_NEW}{secrets.token_hex(8)}")
-        try:
-            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            flush(staged)
-            os.link(staged, self._at(name))
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(staged)
+        with Writer(self._at(name), once=True, private=True) as file:
+            file.write(data)
         flush(self.path)
 
     def remove(self, name: str) -> None:

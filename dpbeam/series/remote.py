@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 
 from apache_beam.io.filesystem import BeamIOError
 
+from dpbeam.disk import BEING_WRITTEN
 from dpbeam.engine.beam import lease
 from dpbeam.errors import InputError, UnavailableError, param
 from dpbeam.series.folder import OF_WORK, WORK, Folder
 from dpbeam.storage import FileSystems
 from dpbeam.storage.reasons import missing_filesystem, reason, refusal
-from dpbeam.storage.remote import BEING_WRITTEN
 
 _PROBE = "probe-"
 _IS_LOCK = re.compile(rf"{lease.LOCK}\d{{8}}")

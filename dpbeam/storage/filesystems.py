@@ -8,17 +8,20 @@ come from Beam, on the launcher and on workers.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import uuid
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
-from apache_beam.io.filesystem import CompressionTypes, FileSystem, MatchResult
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from dpbeam.disk import BEING_WRITTEN, Writer
 from dpbeam.storage import azure, hdfs, s3
-from dpbeam.storage.remote import RemoteFiles
+from dpbeam.storage.remote import RemoteFiles, Upload
 
 _OURS = {
     "s3": s3.S3Files.scheme(),
@@ -28,13 +31,6 @@ _OURS = {
 _LOCAL = LocalFileSystem(None)  # it has no options
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
-
-
-def _private(path: str, flags: int) -> int:
-    """A new file for its owner alone, which nobody else may read even for a moment."""
-    descriptor = os.open(path, flags, 0o600)
-    os.fchmod(descriptor, 0o600)  # whatever the umask
-    return descriptor
 
 
 class FileSystems:
@@ -141,16 +137,38 @@ class FileSystems:
             FileSystems.delete([everything])
 
     @staticmethod
-    def create(path: str, *, make_folder: bool = True, private: bool = False) -> BinaryIO:
-        """A new file.
+    def put(
+        path: str,
+        *,
+        make_folder: bool = True,
+        private: bool = False,
+        durable: bool = True,
+        once: bool = False,
+        same: bool = False,
+        temporary_in: str | None = None,
+    ) -> Upload | Writer:
+        """A new file, whole once it is closed; `abort`, an exception and the garbage collector give it up.
+
+        Until then a reader sees nothing of it, or all of an earlier file, and a killed process leaves neither more nor
+        less. What a store has answered it keeps; on this machine `dpbeam.disk.Writer` says what a power cut leaves.
 
         Args:
-          make_folder: on this machine, make a folder that is missing; otherwise that is an error, and so is a file that
-            is there.
-          private: for its owner alone, whatever the umask, where `make_folder` is false and on this machine.
+          make_folder: on this machine, make a folder that is missing; otherwise that is an error.
+          private, durable, once: as of `dpbeam.disk.Writer`, on this machine.
+          same: an earlier file holds the same, and may stay.
+          temporary_in: where it is written until then, if not beside it, in a folder of the same filesystem.
         """
-        if not make_folder and FileSystems.is_local(path):
-            return open(path, "xb", opener=_private if private else None)
+        if FileSystems.is_local(path):
+            if make_folder:
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            return Writer(path, once=once, private=private, durable=durable, temporary_in=temporary_in)
+        if FileSystems.appears_whole(path):
+            return cast(Upload, FileSystems.create(path))
+        return _Renamed(path, temporary_in, same)
+
+    @staticmethod
+    def create(path: str) -> BinaryIO:
+        """A new file, which others may see before it is whole, but where `appears_whole`."""
         return FileSystems.get_filesystem(path).create(path, _MIME, _PLAIN)
 
     @staticmethod
@@ -214,6 +232,17 @@ class FileSystems:
             FileSystems.get_filesystem(sources[0]).rename(sources, targets)
 
     @staticmethod
+    def replace(source: str, target: str) -> None:
+        """Rename; where the filesystem does not replace an existing target, delete that first."""
+        try:
+            FileSystems.rename([source], [target])
+        except BeamIOError:
+            if not FileSystems.exists(source) or not FileSystems.exists(target):
+                raise
+            FileSystems.delete([target])
+            FileSystems.rename([source], [target])
+
+    @staticmethod
     def exists(path: str) -> bool:
         return bool(FileSystems.get_filesystem(path).exists(path))
 
@@ -225,3 +254,37 @@ class FileSystems:
     def delete(paths: Sequence[str]) -> None:
         if paths:
             FileSystems.get_filesystem(paths[0]).delete(paths)
+
+
+class _Renamed(Upload):
+    """A file of a store where files are seen while they are written: it has another name until it is whole."""
+
+    def __init__(self, path: str, temporary_in: str | None, same: bool):
+        super().__init__()
+        folder = temporary_in or FileSystems.split(path)[0]
+        self._path, self._same, self._renamed = path, same, False
+        self._temporary = FileSystems.join(folder, f"{BEING_WRITTEN}{uuid.uuid4().hex}")
+        self._inner: Any = FileSystems.create(self._temporary)
+
+    def write(self, data: Any) -> int:
+        self._inner.write(data)
+        return len(data)
+
+    def _finish(self) -> None:
+        self._inner.close()
+        try:
+            if self._same:
+                FileSystems.rename([self._temporary], [self._path])
+            else:
+                FileSystems.replace(self._temporary, self._path)
+            self._renamed = True
+        except BeamIOError:
+            if not self._same or not FileSystems.exists(self._path):
+                raise
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError, BeamIOError):
+            getattr(self._inner, "abort", self._inner.close)()
+        if not self._renamed:
+            with contextlib.suppress(OSError, BeamIOError):
+                FileSystems.delete([self._temporary])

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import FileMetadata, MatchResult
 
+from dpbeam.disk import BEING_WRITTEN
 from dpbeam.storage.remote import (
-    BEING_WRITTEN,
     PART,
     UNAVAILABLE,
     RemoteFiles,

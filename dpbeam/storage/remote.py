@@ -24,8 +24,6 @@ ATTEMPTS = 8
 PART = 8 << 20
 #: Number of the errors of a store that does not answer, or only that it cannot: it may do better a minute later.
 UNAVAILABLE = errno.EHOSTDOWN
-#: In the name of a file that takes its own when it is whole.
-BEING_WRITTEN = ".tmp-"
 _AT_ONCE = 8
 _FIRST_LOOK_AHEAD = 1 << 16
 _LONGEST_WAIT = 20.0

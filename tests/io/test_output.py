@@ -386,8 +386,8 @@ def crash_at(monkeypatch, step, target):
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("rename", "create"):
-            patch.setattr(FileSystems, name, crashing(getattr(FileSystems, name)))
+        for owner, name in ((FileSystems, "rename"), (FileSystems, "put"), (os, "replace")):
+            patch.setattr(owner, name, crashing(getattr(owner, name)))
         # A crash does not clean up behind itself.
         patch.setattr(output, "delete_quietly", crashing(output.delete_quietly))
         patch.setattr(output, "delete", crashing(output.delete))
@@ -407,28 +407,30 @@ def test_a_full_disk_at_any_step_of_commit(tmp_path, monkeypatch, overwrite):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    # Two small files are created, the ledger and the names of what is about to change; then two shards are moved.
-    steps = [("create", 1), ("create", 2), *(("rename", n) for n in range(1, 6))]
-    for step, (name, fails_at) in enumerate(steps):
+    # Two small files are written, the ledger and the names of what is about to change; then three files are moved.
+    writes = [(where, name, n) for where, name in ((FileSystems, "put"), (os, "replace")) for n in (1, 2)]
+    for step, (where, name, fails_at) in enumerate(
+        [*writes, *((FileSystems, "rename", n) for n in (1, 2, 3))]
+    ):
         prefix = f"{tmp_path}/{step}/out"
         os.makedirs(os.path.dirname(prefix))
         if overwrite:
             commit(prefix, "old", 3)
         target = OutputTarget(prefix, overwrite=overwrite)
         stage(target, 2, "new")
-        original, calls = getattr(FileSystems, name), []
+        original, calls = getattr(where, name), []
 
         def nth(*args, original=original, calls=calls, fails_at=fails_at, **kwargs):
             calls.append(args)
             return full() if len(calls) == fails_at else original(*args, **kwargs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(FileSystems, name, nth)
+            patch.setattr(where, name, nth)
             with pytest.raises(OSError, match="No space left"):
                 target.commit(ledger("new", 2))
         target.abort()
         left = finished(prefix)
-        assert left == (["old0", "old1", "old2"] if overwrite and fails_at <= 2 else None)
+        assert left == (["old0", "old1", "old2"] if overwrite and step < len(writes) else None)
         if left is None:
             assert os.listdir(os.path.dirname(prefix)) == []
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dpbeam
+from dpbeam import disk
 from dpbeam.engine.seal import FOLDER_KEY, wrap
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.randomness import RunKey
@@ -179,9 +180,14 @@ def killing(monkeypatch, step):
     class Os:
         def __getattr__(self, name):
             real = getattr(os, name)
-            return watched(name, real) if name in ("open", "fsync", "link", "remove", "close") else real
+            return (
+                watched(name, real)
+                if name in ("open", "fsync", "link", "unlink", "remove", "close")
+                else real
+            )
 
-    monkeypatch.setattr(folder_module, "os", Os())
+    for module in (folder_module, disk):
+        monkeypatch.setattr(module, "os", Os())
     return left
 
 

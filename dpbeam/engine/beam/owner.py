@@ -90,18 +90,11 @@ def unmark(folder: str) -> None:
 
 
 def _write(folder: str, owner: Owner) -> None:
-    text = json.dumps(asdict(owner))
-    if FileSystems.is_local(folder):
-        own = Path(folder, FILE)
-        own.touch(0o600)
-        own.chmod(0o600)  # whatever the umask
-        own.write_text(text, encoding="utf-8")
-        return
-    path = FileSystems.join(folder, FILE)
-    if not FileSystems.appears_whole(path) and FileSystems.exists(path):
-        FileSystems.delete([path])
-    with FileSystems.create(path) as file:
-        file.write(text.encode())
+    # After a power cut nobody is at work in any folder: it need not be on the disk.
+    with FileSystems.put(
+        FileSystems.join(folder, FILE), make_folder=False, private=True, durable=False
+    ) as file:
+        file.write(json.dumps(asdict(owner)).encode())
 
 
 def owner_of(folder: str) -> Owner | None:

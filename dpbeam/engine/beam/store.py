@@ -18,12 +18,12 @@ import functools
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.accounting.arguments import file_path, instance, truth
-from dpbeam.disk import flush, flush_folders
+from dpbeam.disk import BEING_WRITTEN, NO_LINKS, Writer, flush_folders, naming_file
 from dpbeam.engine.beam import owner
 from dpbeam.engine.beam.receipts import check_receipts
 from dpbeam.engine.seal import Seal, unwrap, wrap
@@ -31,12 +31,10 @@ from dpbeam.errors import InputError, UnavailableError, complain
 from dpbeam.kernels.columns import Columns, Encodable, decode, encode
 from dpbeam.kernels.kept import KeptItems
 from dpbeam.randomness import Once, RunKey
-from dpbeam.room import naming_file
 from dpbeam.storage import FileSystems
-from dpbeam.storage.remote import BEING_WRITTEN as _TEMPORARY
+from dpbeam.storage.remote import Upload
 
 _BOUND = "bound-"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _INSECURE = b"NOT PRIVATE: fixed test key\n"
 
 
@@ -92,28 +90,20 @@ class RunStore:
         Raises:
           OSError: the folder is gone, as after the end of the run: a late worker must not bring it back.
         """
-        final = FileSystems.join(self.path, name)
-        whole = not self.is_local and FileSystems.appears_whole(final)
-        path = final if whole else f"{final}{_TEMPORARY}{uuid.uuid4().hex}"
-        new = NewFile(path, name=name, whole=whole, seal=self._seal(name), durable=self._flushes)
+        new = NewFile(self, name)
         try:
             yield new
-            if whole and new.begun and name != owner.KEY and not self.has_key:
+            if new.begun and name != owner.KEY and FileSystems.appears_whole(self.path) and not self.has_key:
                 # There is no folder whose absence would tell: the key is written first and deleted first.
                 raise FileNotFoundError(errno.ENOENT, "the run has ended", self.path)
-            if new.close() and not whole:
-                _rename(new.path, final)
+            new.close()
         except BaseException:
             new.remove()
             raise
 
-    @property
-    def _flushes(self) -> bool:
-        return self.durable and self.is_local
-
     def flush(self) -> None:
         """What a durable run has written so far outlives a power cut. Raises OSError."""
-        if self._flushes:
+        if self.durable and self.is_local:
             flush_folders(self.path)
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -172,17 +162,14 @@ class RunStore:
             return True
         if self.exists(name):
             return True
-        final = FileSystems.join(self.path, name)
-        path = f"{final}{_TEMPORARY}{uuid.uuid4().hex}"
-        new = NewFile(path, name=name, seal=self._seal(name), durable=self._flushes)
+        new = NewFile(self, name, once=True)
         try:
             new.write(data)
             new.close()
-            os.link(new.path, final)
         except FileExistsError:
             return True
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in NO_LINKS:
                 return False
             raise
         finally:
@@ -234,7 +221,7 @@ class RunStore:
         else:
             listed = FileSystems.list_prefix(FileSystems.join(self.path, stem))
             names = [FileSystems.split(path)[1] for path in listed]
-        return sorted(name for name in names if _TEMPORARY not in name)
+        return sorted(name for name in names if BEING_WRITTEN not in name)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; those that are gone already do not matter."""
@@ -314,37 +301,33 @@ def _seal_of(path: str) -> Seal:
 
 
 class NewFile:
-    """A file being written, made at the first write.
+    """A file of a run's folder that is being written: made at the first write, whole when it is closed.
 
     Args:
-      name: what the folder calls it.
-      whole: it appears when it is closed and not before (`FileSystems.appears_whole`).
-      seal: encrypts it.
-      durable: it is on the disk of this machine when it is closed.
+      once: on this machine one writer alone makes it, as of `dpbeam.disk.Writer`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        name: str = "",
-        whole: bool = False,
-        seal: Seal | None = None,
-        durable: bool = False,
-    ):
-        self.path = path
-        self._name, self._seal, self._durable = name, seal, durable
-        self._whole = whole
-        self._file: BinaryIO | None = None
+    def __init__(self, store: RunStore, name: str, *, once: bool = False):
+        self._store, self._name, self._once = store, name, once
+        self._path = FileSystems.join(store.path, name)
+        self._seal = store._seal(name)
+        self._file: Writer | Upload | None = None
         self._size = 0
 
     def write(self, data: bytes) -> tuple[int, int]:
         """Append; returns where the data lie: their offset, and how many bytes of the file they take."""
         if self._file is None:
-            self._file = FileSystems.create(self.path, make_folder=False, private=True)
+            self._file = FileSystems.put(
+                self._path,
+                make_folder=False,
+                private=True,
+                durable=self._store.durable,
+                once=self._once,
+                same=True,
+            )
         begin = self._size
         pieces = (data,) if self._seal is None else self._seal.pieces(self._name, begin, data)
-        with naming_file(self.path):
+        with naming_file(self._path):
             for piece in pieces:
                 self._file.write(piece)
                 self._size += len(piece)
@@ -355,30 +338,16 @@ class NewFile:
         """Whether anything was written."""
         return self._file is not None
 
-    def close(self) -> bool:
-        """Finish writing; returns whether there is a file."""
+    def close(self) -> None:
+        """Make it appear, if anything was written. Raises OSError."""
         if self._file is not None:
-            with naming_file(self.path):
+            with naming_file(self._path):
                 self._file.close()
-                if self._durable:
-                    flush(self.path)
-        return self._file is not None
 
     def remove(self) -> None:
-        """Drop what was written."""
+        """Drop what was written; harmless after `close`."""
         if self._file is not None:
-            if abort := getattr(self._file, "abort", None):
-                abort()
-            else:
-                with contextlib.suppress(OSError):
-                    self._file.close()
-            if self._whole:
-                return
-            with contextlib.suppress(OSError):
-                if FileSystems.is_local(self.path):
-                    os.unlink(self.path)  # Beam's way takes a millisecond, for a pattern that is none
-                else:
-                    FileSystems.delete([self.path])
+            self._file.abort()
 
 
 class RunFolder:
@@ -537,16 +506,3 @@ def remove_run(path: str) -> None:
     FileSystems.remove_folder(path)
     if FileSystems.appears_whole(path):
         FileSystems.remove_folder(path)  # what a late worker finished meanwhile
-
-
-def _rename(temporary: str, final: str) -> None:
-    if FileSystems.is_local(final):
-        os.replace(temporary, final)
-        return
-    try:
-        FileSystems.rename([temporary], [final])
-    except BeamIOError:
-        # Some filesystems keep what is there; an earlier attempt wrote the same.
-        if not FileSystems.exists(final):
-            raise
-        FileSystems.delete([temporary])
