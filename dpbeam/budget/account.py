@@ -39,6 +39,8 @@ from dpbeam.errors import InputError
 #: Amounts that are held against the limit, by composition.
 COMPOSITIONS = {"basic": ("epsilon", "delta"), "zcdp": ("rho", "delta")}
 RESERVED, PUBLISHING, COMMITTED, RETURNED = "reserved", "publishing", "committed", "returned"
+#: Of a holder and of an output: the private folder of a pipeline's run, which has no output files of its own.
+PIPELINE_FOLDER = "folder"
 #: What reading an entry raises that no version of dpbeam writes.
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -510,6 +512,8 @@ def _text(value: Any) -> str:
 def holder_text(release: Release) -> str:
     """The latest attempt of a release, for people."""
     holder = release.holder
+    if PIPELINE_FOLDER in holder:
+        return f"a pipeline in the folder '{holder[PIPELINE_FOLDER]}', since {release.last.at}"
     return f"process {holder.get('pid')} on {str(holder.get('host')).split(' ')[0]}, since {release.last.at}"
 
 

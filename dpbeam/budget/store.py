@@ -143,7 +143,7 @@ class BudgetStore:
     """
 
     def __init__(self, url: str, *, create: bool = False):
-        self._url = _checked(url)
+        self._url = checked_url(url)
         self.place = self._url.render_as_string(hide_password=True)
         self._lite = self._url.get_backend_name() == "sqlite"
         if self._lite:
@@ -343,7 +343,7 @@ def _entry(row: sa.RowMapping) -> Entry:
     return Entry(**{**row, "details": details})
 
 
-def _checked(url: str) -> sa.URL:
+def checked_url(url: str) -> sa.URL:
     """The URL for the driver that we use; a path becomes one of SQLite."""
     if not url:
         raise InputError("--budget: the name of the store is empty")

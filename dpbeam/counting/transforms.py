@@ -37,6 +37,8 @@ class CountItems(ProgramTransform):
       ValueError: as in `SelectPartitions`.
     """
 
+    family = "count"
+
     def __init__(
         self,
         config: CountConfig,

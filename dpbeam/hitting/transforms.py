@@ -47,6 +47,8 @@ class HittingSet(ProgramTransform):
       ValueError: settings and domain disagree; or as in `SelectPartitions`.
     """
 
+    family = "hitting-set"
+
     def __init__(
         self,
         config: HittingSetConfig,

@@ -154,6 +154,8 @@ def check_outputs(path: str, ledger: Ledger, *, contents: bool) -> list[Statemen
     if ledger.release is None:
         text = "the ledger does not name its files, as those of early versions"
         return [Statement("output", None, text)]
+    if not ledger.release.outputs and "output" not in ledger.parameters:
+        return [Statement("output", None, "released in a pipeline, which does not say where its rows went")]
     folder = local_path(path, "LEDGER").rpartition("/")[0]
     shards = {f"{folder}/{shard.name}" if folder else shard.name: shard for shard in ledger.release.outputs}
     stated = ledger.parameters.get("output")

@@ -28,6 +28,7 @@ from typing import Any
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.account import (
     COMMITTED,
+    PIPELINE_FOLDER,
     PUBLISHING,
     RETURNED,
     Account,
@@ -343,10 +344,14 @@ def resolve(store: BudgetStore, dataset: str, release_id: str, by: Actor) -> str
     if release is None:
         raise InputError(f"--release_id: the account of dataset '{dataset}' knows no release '{release_id}'")
     if release.state == COMMITTED:
-        check_undamaged(store, dataset, release)
+        if PIPELINE_FOLDER not in release.output:
+            check_undamaged(store, dataset, release)
         return f"is out since {release.last.at}; nothing to do"
     if release.state == RETURNED:
         return f"was given back at {release.last.at}; nothing to do"
+    if release.state == PUBLISHING and PIPELINE_FOLDER in release.output:
+        store.change(dataset, lambda account: account.commit(release_id, release.attempt), by)
+        return "counts as out: a pipeline has let a part of it leave, and nobody can tell who has seen it"
     if release.state == PUBLISHING:
         recover(store, dataset, release, by)
         return "is out: its output is complete"

@@ -13,6 +13,7 @@ from apache_beam.pvalue import PCollection
 from typing_extensions import Unpack
 
 from dpbeam.accounting.arguments import instance, truth
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
 from dpbeam.engine.beam.blocks import BuildsBlocks, TakesBatches
 from dpbeam.engine.beam.graph import RunProgram
@@ -29,6 +30,7 @@ from dpbeam.packing.config import Market, PackingConfig, PackingPlan, make_plan
 from dpbeam.packing.market import build_agents
 from dpbeam.packing.posted import Posted
 from dpbeam.packing.program import PackingProgram
+from dpbeam.packing.report import packing_ledger
 from dpbeam.selection.pipeline_run import PipelineRun, RunArguments
 from dpbeam.selection.transforms import check_batch_input, no_mapping, to_batches
 
@@ -177,7 +179,7 @@ class Packing(beam.PTransform):
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
-        run = self._run.begin(pcoll)
+        run = self._run.begin(pcoll, self.ledger, "pack")
         market = self.plan.market
         agents = to_batches(
             pcoll, partial(canonical_agents, market=market), partial(batch_of_tuples, market=market)
@@ -188,9 +190,16 @@ class Packing(beam.PTransform):
             | "Rounds" >> RunProgram(run.store, PackingProgram(self.plan), one_step=True)
         )
         allocated = run.end(allocated)
-        if self._as_batches:
-            return allocated
-        return allocated | "ToAllocated" >> beam.FlatMap(_allocated).with_output_types(Allocated)
+        if not self._as_batches:
+            allocated = allocated | "ToAllocated" >> beam.FlatMap(_allocated).with_output_types(Allocated)
+        return run.labelled(allocated)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
+        return packing_ledger(
+            self.plan, fixed_key=self._run.fixed_key, input_parameters={"agent_column": "agent"}
+        )
 
 
 def posted_prices(plan: PackingPlan, run: RunFolder) -> Posted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -23,9 +23,10 @@ from dpbeam.engine.beam.store import RunFolder, RunStore
 from dpbeam.engine.beam.trip_files import last_broadcast
 from dpbeam.engine.program import Program, replies_by_link
 from dpbeam.errors import InputError
+from dpbeam.families.registry import families
 from dpbeam.kernels.canonical import METADATA_KEY, STRING, Kinds, decode, encode, from_values, plain, type_of
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, others_in, selection_ledger
+from dpbeam.selection.ledger import ONE_OF_A_BATCH, one_value_of, others_in
 from dpbeam.selection.pipeline_run import PipelineRun, RunArguments
 from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selection.public_items import FilterItems, ListedBeside, store_items
@@ -219,7 +220,12 @@ class ProgramTransform(beam.PTransform):
 
     Raises:
       ValueError: on `expand`: the input is unbounded or windowed.
+
+    Attributes:
+      family: name of the kind of release.
     """
+
+    family: ClassVar[str]
 
     def __init__(
         self,
@@ -240,8 +246,8 @@ class ProgramTransform(beam.PTransform):
 
     def expand(self, pcoll: PCollection) -> PCollection:
         check_batch_input(pcoll)
-        run = self._run.begin(pcoll)
-        return self.elements(run.end(self.rounds(pcoll, run.store)))
+        run = self._run.begin(pcoll, self.ledger, self.family)
+        return run.labelled(self.elements(run.end(self.rounds(pcoll, run.store))))
 
     def rounds(self, pcoll: PCollection, store: RunStore) -> PCollection:
         """What the program makes of the input."""
@@ -258,6 +264,22 @@ class ProgramTransform(beam.PTransform):
         return UserBlocks(
             store, self.program, self.sizes, complete=self._complete, domain=domain, kinds=kinds
         )
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
+        return families()[self.family].ledger(
+            self.plan,
+            input_parameters=None,
+            fixed_key=self._run.fixed_key,
+            privacy_unit=ONE_OF_A_BATCH if self._complete else one_value_of(None),
+            **self.about,
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the family's ledger says besides."""
+        return {}
 
     def display_data(self) -> dict[str, Any]:
         config = self.plan.config
@@ -297,6 +319,8 @@ class SelectPartitions(ProgramTransform):
       InputError: settings are out of range, or ids are not all strings, all integers or all bytes.
       ValueError: the input is unbounded or windowed: a user split over windows would count several times.
     """
+
+    family = "select"
 
     def __init__(
         self,
@@ -340,15 +364,8 @@ class SelectPartitions(ProgramTransform):
         return batches | "ToItems" >> beam.ParDo(to_items).with_output_types(self._element)
 
     @property
-    def ledger(self) -> Ledger:
-        """What the run costs, for `Ledger.verify` and `dpbeam.export_event`; `Ledger.to_json` is for a file."""
-        return selection_ledger(
-            self.plan,
-            input_parameters=None,
-            fixed_key=self._run.fixed_key,
-            privacy_unit=ONE_OF_A_BATCH if self._complete else one_value_of(None),
-            public_items=self._beside.items is not None,
-        )
+    def about(self) -> dict[str, Any]:
+        return {"public_items": self._beside.items is not None}
 
     def display_data(self) -> dict[str, Any]:
         config, sizes = self.plan.config, self.sizes

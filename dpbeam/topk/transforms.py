@@ -41,6 +41,8 @@ class TopKItems(ProgramTransform):
       ValueError: settings and domain disagree; or as in `SelectPartitions`.
     """
 
+    family = "top-k"
+
     def __init__(
         self,
         config: TopKConfig,

@@ -72,6 +72,10 @@ class RunStore:
         self.durable = durable
         self.in_memory = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a stage, which hears from the engine where the folder lies."""
+        return {**vars(self), "where": None}
+
     def _seal(self, name: str) -> Seal | None:
         if not self.encrypted or name == owner.KEY:
             return None
@@ -145,9 +149,9 @@ class RunStore:
           OSError, BeamIOError: the store does not answer.
           UnavailableError: another attempt writes it just now, on a store that cannot make a file once.
         """
-        path = FileSystems.join(self.path, name)
+        path, seal = FileSystems.join(self.path, name), self._seal(name)
         if not self.is_local and FileSystems.writes_once(path):
-            FileSystems.write_once(path, data)
+            FileSystems.write_once(path, data if seal is None else b"".join(seal.pieces(name, 0, data)))
         elif not self._made_once(name, data):
             if not self.bind(f"writer of {name}", uuid.uuid4().bytes):
                 raise UnavailableError(f"{self.path}: another attempt makes the file '{name}'")

@@ -14,7 +14,7 @@ from dpbeam import InputError, RunFolder, SelectionConfig, SelectPartitions, Top
 from dpbeam.engine.beam import owner, run_folder
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.engine.beam.receipts import FIRST, RESULT, SHARDS, ReceiptDoFn
-from dpbeam.engine.beam.run_folder import LateStore, _MakeFolder
+from dpbeam.engine.beam.run_folder import LateStore, Terms, _MakeFolder
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import RunnerError
 from dpbeam.randomness import RunKey
@@ -115,7 +115,7 @@ class TestRetries:
         store = LateStore()
         store.write_bytes("program", b"what runs")
         assert store.bind("sizes", b"1")
-        return lambda **changes: _MakeFolder(place, None, changes.pop("builder", owner.PIPELINE), store)
+        return lambda: _MakeFolder(place, None, owner.PIPELINE, Terms(), store)
 
     def test_the_first_stage_again(self, make):
         (path,) = make().process("name")
@@ -161,14 +161,14 @@ class TestRetries:
         first, second = LateStore(), LateStore()
         first.bind("program", b"1")
         second.bind("program", b"2")
-        list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, first).process("name"))
+        list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), first).process("name"))
         with pytest.raises(InputError, match="the noise of this run belongs to other data or settings"):
-            list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, second).process("name"))
+            list(_MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), second).process("name"))
 
 
 class TestFolders:
     def test_what_a_dead_job_leaves_is_known_as_a_pipelines(self, tmp_path):
-        (path,) = _MakeFolder(str(tmp_path), None, owner.PIPELINE, LateStore()).process("name")
+        (path,) = _MakeFolder(str(tmp_path), None, owner.PIPELINE, Terms(), LateStore()).process("name")
         assert owner.state_of(path) == "elsewhere"
         assert json.loads((tmp_path / "dpbeam-run-name" / owner.FILE).read_text())["host"] == "a pipeline"
         assert os.stat(path).st_mode & 0o777 == 0o700
@@ -187,7 +187,7 @@ class TestFolders:
 
     def test_a_folder_is_the_processes_that_builds_and_runs(self, tmp_path, monkeypatch):
         monkeypatch.setattr(run_folder.atexit, "register", lambda *_: None)
-        (path,) = _MakeFolder(str(tmp_path), None, Owner.this_process(), LateStore()).process("name")
+        (path,) = _MakeFolder(str(tmp_path), None, Owner.this_process(), Terms(), LateStore()).process("name")
         assert owner.state_of(path) == "alive"
 
 
