@@ -19,6 +19,7 @@ from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import RunnerError
 from dpbeam.randomness import RunKey
 from tests.support import pipelines
+from tests.support.examples import ROOT
 from tests.support.objects import STORE
 from tests.support.pipelines import kept, outcome
 
@@ -27,10 +28,17 @@ PAIRS = [
 ]
 CONFIG = SelectionConfig(epsilon=2.0, delta=1e-4, method="mad2r", noisy_weights=True)
 TEST_KEY = "of tests"
+#: Scripts in processes of their own import this module.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def select(**arguments):
     return SelectPartitions(CONFIG, **arguments)
+
+
+def fail(pair):
+    """For a stage that does not come to its end."""
+    raise RuntimeError("of the stage")
 
 
 def pipeline_in(place, transform, *flags):
@@ -103,7 +111,7 @@ class TestExecutions:
             " '--direct_running_mode=multi_processing').run().wait_until_finish()\n"
         )
         (tmp_path / "temp").mkdir()
-        subprocess.run([sys.executable, str(script)], check=True, timeout=300)
+        subprocess.run([sys.executable, str(script)], env=ENVIRONMENT, check=True, timeout=300)
         assert os.listdir(tmp_path / "temp") == []
 
 
@@ -178,12 +186,14 @@ class TestFolders:
         script = tmp_path / "job.py"
         script.write_text(
             "import tests.engine.beam.test_run_folder as t\n"
-            "t.PAIRS.append(('u', None))\n"
-            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.beam.Map(lambda x: x) | t.select()).run()\n"
+            f"t.pipeline_in({str(tmp_path / 'temp')!r}, t.beam.Map(t.fail).with_output_types(tuple[str, str])"
+            " | t.select()).run()\n"
         )
         (tmp_path / "temp").mkdir()
-        failed = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-        assert failed.returncode and os.listdir(tmp_path / "temp") == []
+        failed = subprocess.run(
+            [sys.executable, str(script)], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+        )
+        assert "of the stage" in failed.stderr and failed.returncode and os.listdir(tmp_path / "temp") == []
 
     def test_a_folder_is_the_processes_that_builds_and_runs(self, tmp_path, monkeypatch):
         monkeypatch.setattr(run_folder.atexit, "register", lambda *_: None)
