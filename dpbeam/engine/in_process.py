@@ -174,7 +174,7 @@ def _run_trips(
             if program.may_end and program.done(trip, broadcast):
                 break
         if trip in program.reply_columns:
-            shards = _return(program, trip, shards, blocks, replies, each)
+            shards = return_replies(program, trip, shards, blocks, replies, each)
     return Finished(list(blocks), shards, hub, trip, broadcast, kept)
 
 
@@ -257,14 +257,15 @@ def shard_trip(
     return shard
 
 
-def _return(
+def return_replies(
     program: Program,
     trip: int,
     shards: list[Shard],
     blocks: list[Block],
     replies: dict[int, dict[str, np.ndarray]],
-    each: Callable[..., Iterable],
+    each: Callable[..., Iterable] = map,
 ) -> list[Shard]:
+    """The shards after they replied; what each block receives stands in `replies` under its number."""
     columns = program.reply_columns[trip]
     by_id = {block.id: block for block in blocks}
     for block in blocks:

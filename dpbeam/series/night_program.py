@@ -1,9 +1,13 @@
-"""A night of a series as trips between blocks and shards, for an engine.
+"""A night of a series as trips between blocks and shards: many on an engine, one of each in one process.
 
 Trip 0 is the arrival: blocks bring their items, among them those that a night has made known, and hear the scores of
 all. Then every round of the night is a trip, as in `SeriesProgram`. What open items have gathered on earlier nights
 comes as a block of its own for each shard, which holds the shard's items and has no users: so an item takes part in
 every round also where nobody holds it any more, and noise, sums and checks are those of any program.
+
+Every round of the schedule is run, also where nobody brings anything, and every item that was ever held gets its noise.
+An item that nobody held before gets the noise of all rounds before: its accumulators are, bit for bit, what they would
+be had it been known from the start. It is tested from the night on which it comes.
 """
 
 from __future__ import annotations
@@ -11,12 +15,21 @@ from __future__ import annotations
 import numpy as np
 
 from dpbeam.accounting.threshold import ReleaseTest
-from dpbeam.engine.program import ItemNoise, Keys, Program, Reply, ReplyColumn, Touches, Weighed
+from dpbeam.engine.program import (
+    ItemNoise,
+    Keys,
+    Program,
+    Reply,
+    ReplyColumn,
+    Touches,
+    Weighed,
+    add_noise,
+    with_state,
+)
 from dpbeam.kernels.columns import Columns
 from dpbeam.kernels.pairs import Block
 from dpbeam.kernels.shards import Shard
 from dpbeam.series.counts import SeriesCounts
-from dpbeam.series.night import caught_up, users_of
 from dpbeam.series.parts import OpenItems
 from dpbeam.series.program import ENERGY, RANK, SeriesProgram
 from dpbeam.series.state import ACCUMULATORS, open_items
@@ -136,6 +149,33 @@ def gathered_block(items: OpenItems, shard: int, num_blocks: int, num_shards: in
         state=dict(items.accumulators),
         pair_values={RANK: np.zeros(0, np.int32)},
     )
+
+
+def users_of(block: Block) -> np.ndarray:
+    """(items,) int64: how many users of a block hold each of its items."""
+    return np.bincount(block.links, minlength=block.num_items)
+
+
+def caught_up(program: SeriesProgram, rounds: int, fp: np.ndarray, keys: Keys) -> dict[str, np.ndarray]:
+    """Accumulators of items that nobody has held before: the noise of the first `rounds` rounds, one or more.
+
+    Args:
+      fp: (items, 2).
+    """
+    shard = Shard(
+        id=0,
+        fp=fp,
+        block_ids=np.zeros(0, np.int64),
+        slot_offsets=np.zeros(1, np.int64),
+        slots=np.zeros(0, np.int32),
+    )
+    for trip in range(rounds):
+        shard.sums = {"weight": np.zeros(len(fp), np.int64)}
+        shard = add_noise(program, trip, shard, keys)
+        # Not tested: nobody held it, so what its noise alone would have crossed is not released.
+        shard = with_state(shard, released=np.zeros(len(fp), bool))
+        shard, _ = program.reply(trip, shard)
+    return {name: shard.state[name] for name in ACCUMULATORS}
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

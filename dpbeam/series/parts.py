@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ import pyarrow as pa
 from dpbeam.engine.binding import OTHER_DATA, digest_of
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns, decode, encode_map
+from dpbeam.kernels.csr import running_sums
 from dpbeam.kernels.pairs import positions_in, range_bucket, rows_at
-from dpbeam.series.program import ENERGY
+from dpbeam.series.program import ENERGY, FIRST
 from dpbeam.series.state import (
     ACCUMULATORS,
     SeriesState,
@@ -191,25 +193,10 @@ class PartFiles:
     def joined(self, parts: Parts, public: SeriesState) -> SeriesState:
         """The whole state that `public` and these parts are."""
         count, shards = len(parts.blocks), len(parts.shards)
-        blocks = [self.users(parts, number, count, public.released_fp) for number in range(count)]
-        items = [self.items(parts, number, shards) for number in range(shards)]
-        item_fp = np.concatenate([part.fp for part in items])
-        return replace(
+        return joined(
             public,
-            user_fp=np.concatenate([block.user_fp for block in blocks]),
-            used=np.concatenate([block.used for block in blocks]),
-            energy=np.concatenate([block.energy for block in blocks]),
-            first=np.concatenate([block.first for block in blocks]),
-            offsets=np.concatenate(
-                ([0], np.cumsum(np.concatenate([np.diff(block.offsets) for block in blocks])))
-            ).astype(np.int64),
-            links=np.concatenate([_places(item_fp, block.item_fp)[block.links] for block in blocks]),
-            ranks=np.concatenate([block.ranks for block in blocks]),
-            item_fp=item_fp,
-            items=pa.concat_arrays([part.items for part in items]),
-            accumulators={
-                name: np.concatenate([part.accumulators[name] for part in items]) for name in ACCUMULATORS
-            },
+            [self.users(parts, number, count, public.released_fp) for number in range(count)],
+            [self.items(parts, number, shards) for number in range(shards)],
         )
 
     def without(self, parts: Parts, users: np.ndarray, released_fp: np.ndarray) -> Parts:
@@ -225,6 +212,47 @@ class PartFiles:
                 energies[number] = ""
                 pairs -= gone
         return replace(parts, blocks=tuple(blocks), energies=tuple(energies), pairs=max(pairs, 0))
+
+
+def joined(public: SeriesState, blocks: list[Users], shards: list[OpenItems]) -> SeriesState:
+    """The whole state of blocks and shards in their order.
+
+    Args:
+      public: what is not in them.
+    """
+    shards = shards or [OpenItems.none()]
+    item_fp = np.concatenate([shard.fp for shard in shards])
+    degrees = np.concatenate([np.diff(block.offsets) for block in blocks])
+    of_users: dict[str, Any] = {
+        name: np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("user_fp", "used", ENERGY, FIRST, "ranks")
+    }
+    return replace(
+        public,
+        **of_users,
+        offsets=running_sums(degrees),
+        links=np.concatenate([_places(item_fp, block.item_fp)[block.links] for block in blocks]),
+        item_fp=item_fp,
+        items=pa.concat_arrays([shard.items for shard in shards]),
+        accumulators={
+            name: np.concatenate([shard.accumulators[name] for shard in shards]) for name in ACCUMULATORS
+        },
+    )
+
+
+def with_released(public: SeriesState, columns: list[Columns], night: int, rounds: int) -> SeriesState:
+    """The public part of a state with what the shards of a night have released.
+
+    Args:
+      columns: of `NightProgram.end`, a shard each.
+    """
+    return public.releasing(
+        np.concatenate([np.zeros((0, 2), np.uint64), *(part["fp"] for part in columns)]),
+        pa.concat_arrays([pa.array([], pa.large_binary()), *(part["items"] for part in columns)]),
+        np.concatenate([np.zeros(0, np.int64), *(part["noisy"] for part in columns)]),
+        night,
+        rounds,
+    )
 
 
 def _places(item_fp: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -31,7 +31,6 @@ from dpbeam.kernels.pairs import (
     rows_at,
     unique_fingerprints,
 )
-from dpbeam.kernels.shards import Shard
 from dpbeam.randomness import fingerprints, pair_bits
 from dpbeam.series.program import ENERGY, FIRST, RANK
 from dpbeam.series.saved import FULL, UNKNOWN
@@ -86,6 +85,12 @@ class Users:
     def nobody(cls) -> Users:
         return Users(**_NOBODY)
 
+    @staticmethod
+    def of(state: Users) -> Users:
+        """Those of a whole state, with the items that somebody holds."""
+        users = Users(**state.users_columns())
+        return users.holding(np.ones(len(users.item_fp), bool))
+
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of users in the columns of a file; what version 1 did not write is unknown."""
@@ -130,8 +135,14 @@ class Users:
             ranks=self.ranks[keep],
         )
 
-    def _come(self: U, came_in: Block, night: int, sample_key: bytes, max_items: int) -> tuple[U, np.ndarray]:
-        """After the pairs of a night came in: with new items and users, and (items,) rows of old items, -1 for new."""
+    def arrived(self: U, came_in: Block | None, night: int, keys: PairKeys, max_items: int) -> U:
+        """After the pairs of a night came in, those of `SeriesState.kept` for these users.
+
+        A user's new items take the ranks that follow those it has used, in the order of PRF(user, item), until D0 are
+        used; what comes later is left out for good. Items that are released take no rank.
+        """
+        if came_in is None:
+            return self
         all_users, user = _merged(self.user_fp, came_in.user_fp)
         all_items, item = _merged(self.item_fp, came_in.item_fp)
         known, came = item[: len(self.item_fp)], item[len(self.item_fp) :]
@@ -143,7 +154,7 @@ class Users:
         used = np.zeros(len(all_users), np.int32)
         energy, first = np.full(len(all_users), FULL), np.full(len(all_users), night, np.int32)
         used[before], energy[before], first[before] = self.used, self.energy, self.first
-        rank = _next_ranks(words, used, all_users, all_items, sample_key, max_items)
+        rank = _next_ranks(words, used, all_users, all_items, keys.sample, max_items)
         words, rank = words[rank > 0], rank[rank > 0]
         np.maximum.at(used, (words >> np.uint64(32)).astype(np.int64), rank)
         # Items and users that got no pair are left out again.
@@ -161,7 +172,7 @@ class Users:
         present = used > 0
         names = pa.concat_arrays([self.items, _binary(came_in.items)])
         origin = origin[stays]
-        state = replace(
+        return replace(
             self,
             user_fp=rows_at(all_users, np.flatnonzero(present)),
             used=used[present],
@@ -173,11 +184,6 @@ class Users:
             item_fp=rows_at(all_items, np.flatnonzero(stays)),
             items=names.take(pa.array(np.where(origin >= 0, origin, named[stays]))),
         )
-        return state, origin
-
-    def arrived_in_block(self: U, came_in: Block | None, night: int, keys: PairKeys, max_items: int) -> U:
-        """After the pairs of a night came in, those of `SeriesState.kept` for these users."""
-        return self if came_in is None else self._come(came_in, night, keys.sample, max_items)[0]
 
     def rows(self, keep: np.ndarray) -> Users:
         """Some of the users, (users,) bool, with the items that they hold."""
@@ -293,19 +299,6 @@ class SeriesState(Users):
         order = order[self.released_night[order] <= night]
         return self.released.take(pa.array(order)), self.released_night[order], self.released_count[order]
 
-    def shard(self) -> Shard:
-        """All open items with their accumulators."""
-        count = len(self.item_fp)
-        return Shard(
-            id=0,
-            fp=self.item_fp,
-            block_ids=np.zeros(1, np.int64),
-            slot_offsets=np.array([0, count]),
-            slots=np.arange(count, dtype=np.int32),
-            state=open_items(self.accumulators),
-            items=self.items,
-        )
-
     def kept(
         self, users: pa.Array, items: pa.Array, keys: PairKeys, max_items: int, night: int
     ) -> Block | None:
@@ -325,49 +318,6 @@ class SeriesState(Users):
         cap = TWICE * max_items
         messages = [message for _, message in partition_pairs(users, items, keys, 1, cap)]
         return build_block(0, messages, keys, 1, cap) if messages else None
-
-    def arrived(self, night: Block | None, keys: PairKeys, max_items: int) -> tuple[SeriesState, np.ndarray]:
-        """After the pairs of a night came in, those of `kept`.
-
-        A user's new items take the ranks that follow those it has used, in the order of PRF(user, item), until D0 are
-        used; what comes later is left out for good. Items that are released take no rank.
-
-        Returns:
-          The state, with zero accumulators for new items, and (items,) bool, which items are new.
-        """
-        if night is None:
-            return self, np.zeros(len(self.item_fp), bool)
-        state, origin = self._come(night, self.night + 1, keys.sample, max_items)
-        known = origin >= 0
-        accumulators = {}
-        for name, kind in ACCUMULATORS.items():
-            accumulators[name] = np.zeros(len(origin), kind)
-            accumulators[name][known] = self.accumulators[name][origin[known]]
-        return replace(state, accumulators=accumulators), ~known
-
-    def after(self, shard: Shard, night: int, rounds: int, noisy: np.ndarray | None = None) -> SeriesState:
-        """After a night: what it released is out, with its pairs; the others keep their accumulators.
-
-        Args:
-          noisy: (items,) int64 noisy counts, of which those of released items are kept.
-        """
-        out = shard.state["released"]
-        rows = np.flatnonzero(out)
-        noisy = np.zeros(len(out), np.int64) if noisy is None else noisy
-        state = self.releasing(
-            rows_at(self.item_fp, rows), self.items.take(pa.array(rows)), noisy[rows], night, rounds
-        )
-        stays = np.flatnonzero(~out)
-        keep = ~out[self.links]
-        return replace(
-            state,
-            offsets=running_sums(keep).take(self.offsets),
-            links=(np.cumsum(~out) - 1)[self.links[keep]].astype(np.int32),
-            ranks=self.ranks[keep],
-            item_fp=rows_at(self.item_fp, stays),
-            items=self.items.take(pa.array(stays)),
-            accumulators={name: shard.state[name][stays] for name in ACCUMULATORS},
-        )
 
     def releasing(
         self, fp: np.ndarray, items: pa.Array, noisy: np.ndarray, night: int, rounds: int

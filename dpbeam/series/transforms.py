@@ -42,7 +42,7 @@ from dpbeam.selection.sizes import Sizes, choose_sizes
 from dpbeam.selection.transforms import canonical_batch, check_batch_input, to_batches
 from dpbeam.series.folder import WORK, Folder
 from dpbeam.series.night_program import ARRIVAL, NightProgram, gathered_block
-from dpbeam.series.parts import PartFiles, Parts, grown
+from dpbeam.series.parts import PartFiles, Parts, grown, with_released
 from dpbeam.series.program import energy_of
 from dpbeam.series.state import TWICE, SeriesState, Users, among, pairs_digest
 from dpbeam.series.store import SeriesStore
@@ -146,7 +146,7 @@ class _Extend(BuildsBlocks):
         users = Users.nobody()
         if (parts := self._files.parts) is not None:
             users = self._opened.users(parts, number, self._sizes.num_blocks, self._out)
-        users = users.arrived_in_block(night, self._night, self._keys.pairs, self._cap)
+        users = users.arrived(night, self._night, self._keys.pairs, self._cap)
         kinds = self._files.kinds or (b"" if night is None else night.kinds)
         block = users.block(number, self._sizes.num_shards, kinds)
         told |= {
@@ -472,14 +472,9 @@ class SeriesNight(beam.PTransform):
             sum(int(part["open"][0]) for part in told),
         )
         columns = [released[shard] for shard in sorted(released)]
-        none = np.zeros((0, 2), np.uint64)
-        state = replace(made.state.public(), kinds=kinds or made.state.kinds).releasing(
-            np.concatenate([none, *(part["fp"] for part in columns)]),
-            pa.concat_arrays([pa.array([], pa.large_binary()), *(part["items"] for part in columns)]),
-            np.concatenate([np.zeros(0, np.int64), *(part["noisy"] for part in columns)]),
-            number,
-            window.plan.program.schedule.of_night(number).stop,
-        )
+        public = replace(made.state.public(), kinds=kinds or made.state.kinds)
+        rounds = window.plan.program.schedule.of_night(number).stop
+        state = with_released(public, columns, number, rounds)
         window.commit(replace(made, state=state, parts=parts, digests=(*made.digests, digest)))
         return state
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.engine.in_process import shard_trip
 from dpbeam.engine.program import Keys
 from dpbeam.kernels.csr import Csr
 from dpbeam.kernels.pairs import rows_at
 from dpbeam.selectors.gsu.calibration import calibrate_gsu
 from dpbeam.selectors.gsu.kernels import RELEASED
+from dpbeam.series import night_program
 from dpbeam.series.config import SeriesPlan
-from dpbeam.series.program import ENERGY, RANK, SeriesProgram, energy_of
+from dpbeam.series.program import ENERGY, RANK, SeriesProgram
 from dpbeam.series.saved import FULL, Saving, charge
 from dpbeam.series.state import SeriesState
 from tests.series.streams import run_night
@@ -206,14 +207,14 @@ class EarlierNoiseLeftOut(Honest):
     """A late item starts with nothing, not with the noise of the rounds before."""
 
     def run(self, program, state, users, items, keys):
-        kept = state.kept(users, items, keys.pairs, program.cap, state.night + 1)
-        state, new = state.arrived(kept, keys.pairs, program.cap)
-        # The score of an item that has seen no round: it counts fully.
-        score = state.accumulators["score"].copy()
-        score[new] = 65535
-        accumulators = {name: values.copy() for name, values in state.accumulators.items()}
-        accumulators["score"], accumulators["a"][new] = score, 1e-9
-        return _rounds(program, replace(state, accumulators=accumulators), keys)
+        def nothing(program, rounds, fp, keys):
+            # The score of an item that has seen no round: it counts fully.
+            count = len(fp)
+            gathered = {"z": np.zeros(count), "y": np.zeros(count), "a": np.full(count, 1e-9)}
+            return {**gathered, "score": np.full(count, 65535, np.uint16)}
+
+        with mock.patch.object(night_program, "caught_up", nothing):
+            return super().run(program, state, users, items, keys)
 
 
 class CandidatesOnlyWhileHeld(Honest):
@@ -240,15 +241,3 @@ class EmptyRoundSkipped(Honest):
         if len(users):
             return super().run(program, state, users, items, keys)
         return replace(state, night=state.night + 1)
-
-
-def _rounds(program, state: SeriesState, keys: Keys) -> SeriesState:
-    block, shard, night = state.block(), state.shard(), state.night + 1
-    for trip in program.schedule.of_night(night):
-        reply = {} if trip == 0 else {"score": shard.state["score"]}
-        sums, left = program.weigh(trip, block, reply, keys)
-        block.state = left or {}
-        shard, _ = program.reply(trip, shard_trip(program, trip, shard, {0: sums}, keys))
-    if program.saving is not None:
-        state = replace(state, energy=energy_of(block))
-    return state.after(shard, night, program.schedule.of_night(night).stop)
