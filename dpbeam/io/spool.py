@@ -79,8 +79,7 @@ class Spool:
                 data = source.read(_BLOCK)
                 # A pipe's name does not say how it is compressed, so the bytes must.
                 suffix = "".join(f".{way.suffix}" for way in COMPRESSIONS if way.begins(data))
-                path = FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
-                copy = NewFile(path)
+                copy = NewFile(self._folder.store, f"{number}-{name}{suffix}")
                 copy.write(data)
                 while data := source.read(_BLOCK):
                     copy.write(data)
@@ -88,7 +87,7 @@ class Spool:
             except (BeamIOError, OSError) as error:
                 why = reason(error)
                 raise refusal(f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error) from None
-        return path
+        return FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")
 
     def remove(self) -> None:
         """Remove the copies; harmless if there are none."""
