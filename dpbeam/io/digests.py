@@ -19,11 +19,9 @@ def content_digest(path: str) -> str:
       InputError, UnavailableError: the file cannot be read, or not now.
     """
     if path.partition("://")[0].lower() in _CHECKSUMMED:
-        from apache_beam.io.filesystem import BeamIOError  # plain files do without Beam
-
         from dpbeam.storage import FileSystems
 
-        with contextlib.suppress(BeamIOError, OSError, ValueError, NotImplementedError):
+        with contextlib.suppress(OSError, ValueError, NotImplementedError):
             if checksum := FileSystems.checksum(path):
                 return checksum
     try:

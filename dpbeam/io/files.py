@@ -12,8 +12,6 @@ import shutil
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, cast
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.disk import naming_file
 from dpbeam.errors import InputError
 from dpbeam.io.formats import formats
@@ -116,7 +114,7 @@ def _match(pattern: str, flag: str, pipes: bool) -> list[InputFile]:
             listed = FileSystems.match([pattern])[0].metadata_list
             files = [InputFile(m.path, int(m.size_in_bytes)) for m in listed]
             files = [file for file in files if not wild or is_data(file.path, pattern)]
-    except (BeamIOError, OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise refusal(f"{flag}: cannot look up '{pattern}': {reason(error)}", error) from None
     if not files:
         raise no_file(pattern, flag)
@@ -150,7 +148,7 @@ def _any_file(pattern: str) -> bool:
         return next(glob.iglob(pattern), None) is not None
     try:
         return bool(FileSystems.match([pattern], [1])[0].metadata_list)
-    except (BeamIOError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         if is_passing(error):
             raise refusal(f"--input: cannot look up '{pattern}': {reason(error)}", error) from None
         return False
@@ -173,7 +171,7 @@ rename = FileSystems.replace
 
 def write_atomically(
     path: str,
-    write: Callable[[BinaryIO], None],
+    write: Callable[[BinaryIO], object],
     *,
     make_folder: bool = True,
     temporary_in: str | None = None,
@@ -203,5 +201,5 @@ def delete_quietly(paths: list[str]) -> None:
         try:
             if FileSystems.exists(path):
                 delete(path)
-        except (BeamIOError, OSError):
+        except OSError:
             continue

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io.filesystem import BeamIOError
 
 from dpbeam.errors import InputError
 from dpbeam.families.registry import family_of
@@ -78,7 +77,7 @@ def list_files(path: str, flag: str) -> list[str]:
     if not (is_wild(path) or is_pipe(path)):
         try:
             ledger = None if FileSystems.exists(path) else read_ledger(path)
-        except (BeamIOError, OSError, ValueError, ImportError):
+        except (OSError, ValueError, ImportError):
             ledger = None  # looking up the file says what is wrong
         if ledger is not None:
             return shards_named(path, ledger)

@@ -24,8 +24,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.accounting.ledger import ledger_json as to_text
 from dpbeam.accounting.release import Release, Shard, as_text
 from dpbeam.disk import flush, flush_folders
@@ -130,7 +128,7 @@ class OutputTarget:
         self._inputs = tuple(inputs)
         try:
             existing = self.existing()
-        except (BeamIOError, OSError, ValueError, ImportError) as error:
+        except (OSError, ValueError, ImportError) as error:
             message = f"--output: cannot look up '{self.prefix}': {reason(error, self.prefix)}"
             raise refusal(message, error) from None
         inputs_read = self._read
@@ -203,7 +201,7 @@ class OutputTarget:
         try:
             FileSystems.mkdirs(self.staging, private=True)
             write_atomically(probe, lambda file: None)
-        except (BeamIOError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         finally:
             delete_quietly([probe, self.staging])
@@ -240,7 +238,7 @@ class OutputTarget:
         try:
             FileSystems.mkdirs(self.staging, private=True)
             mark(self.staging, strictly=True)  # on a store workers take its absence for the end of the run
-        except (BeamIOError, OSError) as error:
+        except OSError as error:
             raise refusal(f"--output: cannot write '{self.prefix}': {reason(error)}", error) from None
         return self.staging
 
@@ -310,7 +308,7 @@ class OutputTarget:
             self._flush_names()
             rename(self._staged_ledger, self.ledger_path)
             self._flush_names()
-        except (BeamIOError, OSError):
+        except OSError:
             if undo:
                 delete_quietly([self.ledger_path, *finals, self._journal_path])
             raise
@@ -430,7 +428,7 @@ def holds_output(staging: str) -> bool:
     """Whether a staging folder holds more than the name of its process, or may, for it cannot be looked into.
 
     Raises:
-      OSError, BeamIOError: a store does not answer.
+      OSError: a store does not answer.
     """
     try:
         if is_local(staging):

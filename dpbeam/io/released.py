@@ -57,14 +57,12 @@ def opened(path: str) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
         return
-    from apache_beam.io.filesystem import BeamIOError
-
     from dpbeam.storage import FileSystems
 
     try:
         with FileSystems.open(path) as file:
             yield file
-    except (BeamIOError, ValueError, ImportError) as error:
+    except (ValueError, ImportError) as error:
         raise OSError(None, str(error)) from None
 
 

@@ -10,8 +10,6 @@ import atexit
 import tempfile
 from collections.abc import Sequence
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.engine.beam.store import NewFile, RunFolder
 from dpbeam.errors import InputError
 from dpbeam.io.files import identity
@@ -67,7 +65,7 @@ class Spool:
         if self._folder is None:
             try:
                 self._folder = RunFolder(self._temp_location)
-            except (BeamIOError, OSError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 why = reason(error, self._temp_location)
                 raise refusal(
                     f"--temp_location: cannot write '{self._temp_location}': {why}", error
@@ -84,7 +82,7 @@ class Spool:
                 while data := source.read(_BLOCK):
                     copy.write(data)
                 copy.close()
-            except (BeamIOError, OSError) as error:
+            except OSError as error:
                 why = reason(error)
                 raise refusal(f"{flag}: cannot copy '{pipe}' to the temp location: {why}", error) from None
         return FileSystems.join(self._folder.path, f"{number}-{name}{suffix}")

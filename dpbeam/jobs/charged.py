@@ -373,7 +373,7 @@ def staged_by(account: Account, release_id: str) -> list[str]:
     """Staging folders with output of attempts at a release; those of another machine's own disk are not seen.
 
     Raises:
-      OSError, BeamIOError: a store does not answer.
+      OSError: a store does not answer.
     """
     taken = [
         e.details["holder"] for e in account.entries if e.release_id == release_id and "holder" in e.details

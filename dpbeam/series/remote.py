@@ -13,8 +13,6 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.disk import BEING_WRITTEN
 from dpbeam.engine.beam import lease
 from dpbeam.errors import InputError, UnavailableError, param
@@ -51,7 +49,7 @@ class RemoteFolder(Folder):
             yield
         except (InputError, UnavailableError, FileNotFoundError, FileExistsError):
             raise
-        except (BeamIOError, OSError, ValueError, ImportError) as error:
+        except (OSError, ValueError, ImportError) as error:
             message = f"{param('folder')}: cannot use '{self.path}': {reason(error)}"
             raise refusal(message, error) from None
 
@@ -80,7 +78,7 @@ class RemoteFolder(Folder):
                         "once, so one night could be made twice; take another store, or a folder of this machine"
                     )
             finally:
-                with contextlib.suppress(OSError, BeamIOError):
+                with contextlib.suppress(OSError):
                     FileSystems.delete([probe])
 
     def everything(self) -> list[str]:

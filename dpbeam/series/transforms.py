@@ -17,7 +17,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.pvalue import PBegin, PCollection
 
 from dpbeam.engine.beam import coders as _coders  # noqa: F401  (registers the coders)
@@ -454,7 +453,7 @@ class SeriesNight(beam.PTransform):
             told = [store.read(_told(block)) for block in range(self._sizes.num_blocks)]
             released = {shard: store.read(_released(shard)) for shard in self._reached(store, told)}
             energies = [self._energy(store, *of_block) for of_block in enumerate(told)]
-        except (FileNotFoundError, BeamIOError):
+        except FileNotFoundError:
             if self._built:
                 raise RunnerError("the runner lost a part of the night") from None
             raise ValueError("the pipeline of the night has not run to its end") from None

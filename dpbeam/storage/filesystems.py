@@ -9,10 +9,11 @@ come from Beam, on the launcher and on workers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import uuid
-from collections.abc import Sequence
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem, MatchResult
 from apache_beam.io.filesystems import FileSystems as BeamFileSystems
@@ -29,12 +30,31 @@ _OURS = {
     **dict.fromkeys(("az", "abfs", "abfss"), azure.AzureFiles.scheme()),
 }
 _LOCAL = LocalFileSystem(None)  # it has no options
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _MIME = "application/octet-stream"
 _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
+def _os_errors(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Beam's own error, which is no OSError, becomes one: that of the first file that it names, or its words."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except BeamIOError as error:
+            details = error.exception_details
+            cause = next(iter(details.values()), None) if isinstance(details, dict) else None
+            if not isinstance(cause, OSError):
+                cause = OSError(str(cause or error).removesuffix(" with exceptions None"))
+            raise cause from error
+
+    return call
+
+
 class FileSystems:
-    """As Beam's class of this name, for files of plain bytes."""
+    """As Beam's class of this name, for files of plain bytes. Whatever goes wrong with a file is an OSError."""
 
     @staticmethod
     def set_options(pipeline_options: PipelineOptions | None) -> None:
@@ -54,7 +74,7 @@ class FileSystems:
 
     @staticmethod
     def get_filesystem(path: str) -> FileSystem:
-        """The filesystem of a path. Raises ValueError, BeamIOError or ImportError if there is none."""
+        """The filesystem of a path. Raises ValueError, ImportError or Beam's error if there is none."""
         scheme = FileSystems.get_scheme(path)
         if scheme is None:
             return _LOCAL  # Beam looks through all its filesystems for it, at every call
@@ -88,6 +108,7 @@ class FileSystems:
         return FileSystems.get_filesystem(path).split(path)
 
     @staticmethod
+    @_os_errors
     def mkdirs(path: str, *, private: bool = False) -> None:
         """Make a folder, where there are folders; `private`: for its owner alone, where the store knows owners."""
         if private and FileSystems.is_local(path):
@@ -101,21 +122,24 @@ class FileSystems:
             FileSystems.get_filesystem(path).mkdirs(path)
 
     @staticmethod
+    @_os_errors
     def match(patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
         return FileSystems.get_filesystem(patterns[0]).match(patterns, limits) if patterns else []
 
     @staticmethod
+    @_os_errors
     def list_prefix(prefix: str) -> list[str]:
         """Sorted paths of the remote files whose path begins with `prefix`, taken literally, in its folder.
 
         Raises:
-          BeamIOError, OSError: the store does not answer.
+          OSError: the store does not answer.
         """
         if ours := FileSystems._ours(prefix):
             return sorted(ours.sizes(prefix))
         return sorted(entry.path for entry in FileSystems.match([prefix + "*"])[0].metadata_list)
 
     @staticmethod
+    @_os_errors
     def folders(parent: str, stem: str, file: str) -> list[str]:
         """Sorted paths of the remote folders below `parent` whose names begin with `stem`.
 
@@ -128,6 +152,7 @@ class FileSystems:
         return sorted(FileSystems.split(entry.path)[0] for entry in entries)
 
     @staticmethod
+    @_os_errors
     def remove_folder(path: str) -> None:
         """Delete a remote folder with all that it holds, also what was never finished; harmless if it is gone."""
         everything = FileSystems.join(path, "*")
@@ -167,6 +192,7 @@ class FileSystems:
         return _Renamed(path, temporary_in, same)
 
     @staticmethod
+    @_os_errors
     def create(path: str) -> BinaryIO:
         """A new file, which others may see before it is whole, but where `appears_whole`."""
         return FileSystems.get_filesystem(path).create(path, _MIME, _PLAIN)
@@ -196,23 +222,26 @@ class FileSystems:
         return ours.write_once(path, data)
 
     @staticmethod
+    @_os_errors
     def open(path: str) -> BinaryIO:
         return FileSystems.get_filesystem(path).open(path, _MIME, _PLAIN)
 
     @staticmethod
+    @_os_errors
     def read(path: str) -> bytes:
-        """A whole remote file. Raises OSError or BeamIOError if it is not there, or cannot be read to its end."""
+        """A whole remote file. Raises OSError if it is not there, or cannot be read to its end."""
         if ours := FileSystems._ours(path):
             return ours.read(path)
         with FileSystems.open(path) as source:
             return source.read()
 
     @staticmethod
+    @_os_errors
     def read_range(path: str, offset: int, size: int) -> bytes:
         """Bytes offset to offset + size of a remote file.
 
         Raises:
-          OSError, BeamIOError: the file is gone, ends before, or cannot be read.
+          OSError: the file is gone, ends before, or cannot be read.
         """
         if ours := FileSystems._ours(path):
             return ours.read_range(path, offset, size)
@@ -227,6 +256,7 @@ class FileSystems:
         return b"".join(parts)
 
     @staticmethod
+    @_os_errors
     def rename(sources: Sequence[str], targets: Sequence[str]) -> None:
         if sources:
             FileSystems.get_filesystem(sources[0]).rename(sources, targets)
@@ -236,21 +266,24 @@ class FileSystems:
         """Rename; where the filesystem does not replace an existing target, delete that first."""
         try:
             FileSystems.rename([source], [target])
-        except BeamIOError:
+        except OSError:
             if not FileSystems.exists(source) or not FileSystems.exists(target):
                 raise
             FileSystems.delete([target])
             FileSystems.rename([source], [target])
 
     @staticmethod
+    @_os_errors
     def exists(path: str) -> bool:
         return bool(FileSystems.get_filesystem(path).exists(path))
 
     @staticmethod
+    @_os_errors
     def checksum(path: str) -> str:
         return FileSystems.get_filesystem(path).checksum(path)
 
     @staticmethod
+    @_os_errors
     def delete(paths: Sequence[str]) -> None:
         if paths:
             FileSystems.get_filesystem(paths[0]).delete(paths)
@@ -278,13 +311,13 @@ class _Renamed(Upload):
             else:
                 FileSystems.replace(self._temporary, self._path)
             self._renamed = True
-        except BeamIOError:
+        except OSError:
             if not self._same or not FileSystems.exists(self._path):
                 raise
 
     def _drop(self) -> None:
-        with contextlib.suppress(OSError, BeamIOError):
+        with contextlib.suppress(OSError):
             getattr(self._inner, "abort", self._inner.close)()
         if not self._renamed:
-            with contextlib.suppress(OSError, BeamIOError):
+            with contextlib.suppress(OSError):
                 FileSystems.delete([self._temporary])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import importlib.util
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.storage.filesystems import FileSystems
 from dpbeam.storage.remote import UNAVAILABLE
@@ -25,25 +23,17 @@ def reason(error: BaseException, path: str | None = None) -> str:
     """The cause of an I/O error in a few words; for a path whose filesystem is missing, what brings it."""
     if path is not None and (missing := missing_filesystem(path)):
         return missing
-    error = _cause(error)
-    text = getattr(error, "strerror", None) or str(error).removesuffix(" with exceptions None")
-    return text or type(error).__name__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def is_passing(error: BaseException) -> bool:
     """Whether a store does not answer, or has no room, now and may do so a minute later."""
-    return getattr(_cause(error), "errno", None) in (UNAVAILABLE, errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in (UNAVAILABLE, errno.ENOSPC, errno.EDQUOT)
 
 
 def refusal(message: str, error: BaseException) -> InputError | UnavailableError:
     """What to raise for an I/O error that the message tells: it says whether the same command may go well later."""
     return UnavailableError(message) if is_passing(error) else InputError(message)
-
-
-def _cause(error: BaseException) -> BaseException:
-    if isinstance(error, BeamIOError) and isinstance(error.exception_details, dict):
-        return next(iter(error.exception_details.values()), error)
-    return error
 
 
 def missing_filesystem(path: str) -> str | None:

@@ -11,6 +11,8 @@ import threading
 import pyarrow as pa
 import pytest
 
+from dpbeam.engine.beam import owner
+from dpbeam.engine.beam.store import NewFile
 from dpbeam.errors import InputError, UnavailableError
 from dpbeam.io.files import match_files
 from dpbeam.io.sources import preflight
@@ -162,10 +164,14 @@ def test_a_temp_location_that_is_none(stdin, tmp_path):
 def test_a_full_disk(stdin, tmp_path, monkeypatch):
     stdin(CSV)
 
-    def full(*_):
+    write = NewFile.write
+
+    def full(file, data):
+        if file._name == owner.KEY:
+            return write(file, data)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dpbeam.io.spool.NewFile.write", full)
+    monkeypatch.setattr(NewFile, "write", full)
     with pytest.raises(UnavailableError) as error:
         preflight(spec("-"), temp_location=str(tmp_path))
     assert str(error.value) == "--input: cannot copy '-' to the temp location: No space left on device"

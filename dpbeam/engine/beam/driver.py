@@ -93,7 +93,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, store: RunStore, trip: int) -> Checkpoint:
-        """The checkpoint before a trip. Raises OSError or BeamIOError if there is none."""
+        """The checkpoint before a trip. Raises OSError if there is none."""
         return cls(trip, store.read(_name(trip))["blocks"])
 
     @classmethod

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.engine.beam.owner import Owner
 from dpbeam.storage import FileSystems
 
@@ -44,7 +42,7 @@ def alone(folder: str) -> Iterator[None]:
 
     Raises:
       HeldError: another process does.
-      OSError, BeamIOError: the store does not answer.
+      OSError: the store does not answer.
     """
     path = _take(folder)
     ended = threading.Event()
@@ -55,7 +53,7 @@ def alone(folder: str) -> Iterator[None]:
     finally:
         ended.set()
         beats.join()
-        with contextlib.suppress(OSError, BeamIOError):  # without it the next one waits
+        with contextlib.suppress(OSError):  # without it the next one waits
             _put(path, _text(free=True))
 
 
@@ -109,7 +107,7 @@ def _read(path: str) -> bytes:
 
 def _beat(path: str, ended: threading.Event) -> None:
     while not ended.wait(BEAT):
-        with contextlib.suppress(OSError, BeamIOError):
+        with contextlib.suppress(OSError):
             _put(path, _text())
 
 

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.engine.ahead import few_ahead
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.kernels.columns import Columns, decode, encode
@@ -145,7 +143,7 @@ def _open(
         offset, size, name = element[len(_REFERENCE) :].decode().split(" ")
         try:
             element = store.read_range(name, int(offset), int(size))
-        except (OSError, BeamIOError):
+        except OSError:
             if name.startswith(PAIRS_PREFIX) and pairs_gone(store):
                 raise PairsGoneError from None
             raise

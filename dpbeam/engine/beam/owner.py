@@ -15,8 +15,6 @@ import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.signals import deferring
 from dpbeam.storage import FileSystems
 
@@ -31,7 +29,7 @@ FILE = "owner.json"
 KEY = "key"
 #: What the name of a run folder ends with while it is emptied: who may still write to it then finds no folder.
 REMOVED = ".removed"
-_SUPPRESSED = contextlib.suppress(OSError, BeamIOError)
+_SUPPRESSED = contextlib.suppress(OSError)
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def mark(folder: str, by: Owner | None = None, *, strictly: bool = False) -> Non
 
     Args:
       by: somebody else than this process.
-      strictly: raise OSError or BeamIOError where that fails; otherwise trouble is left to whoever writes there next.
+      strictly: raise OSError where that fails; otherwise trouble is left to whoever writes there next.
     """
     with contextlib.nullcontext() if strictly else _SUPPRESSED:
         _write(folder, by or Owner.this_process())
@@ -106,7 +104,7 @@ def owner_of(folder: str) -> Owner | None:
             text = FileSystems.read(FileSystems.join(folder, FILE)).decode()
         values = json.loads(text)
         return Owner(str(values["host"]), int(values["pid"]), str(values["started"]))
-    except (OSError, BeamIOError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -120,7 +118,7 @@ def folders(parent: str, stem: str) -> list[str]:
     """Sorted paths of the folders below `parent` whose names begin with `stem`, both taken literally.
 
     Raises:
-      OSError, BeamIOError: a store elsewhere does not answer.
+      OSError: a store elsewhere does not answer.
     """
     if not FileSystems.is_local(parent):
         return FileSystems.folders(parent, stem, FILE)
@@ -137,7 +135,7 @@ def remove(folder: str) -> bool:
     if not FileSystems.is_local(folder):
         try:
             FileSystems.remove_folder(folder)
-        except (OSError, BeamIOError):
+        except OSError:
             return False
         return True
     return remove_local(folder) is None

@@ -20,8 +20,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from dpbeam.accounting.arguments import file_path, instance, truth
 from dpbeam.disk import BEING_WRITTEN, NO_LINKS, Writer, flush_folders, naming_file
 from dpbeam.engine.beam import owner
@@ -127,7 +125,7 @@ class RunStore:
         who has written one looks afterwards whether there are others.
 
         Raises:
-          OSError, BeamIOError: as for `create`, or the store does not answer: nothing may be drawn then.
+          OSError: as for `create`, or the store does not answer: nothing may be drawn then.
           UnavailableError: its listing lags behind, so it cannot tell.
         """
         name = f"{_BOUND}{place}"
@@ -146,7 +144,7 @@ class RunStore:
         """Write a file that appears whole, unless it is there: of several attempts at once, one writes it.
 
         Raises:
-          OSError, BeamIOError: the store does not answer.
+          OSError: the store does not answer.
           UnavailableError: another attempt writes it just now, on a store that cannot make a file once.
         """
         path, seal = FileSystems.join(self.path, name), self._seal(name)
@@ -235,7 +233,7 @@ class RunStore:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
         elif paths:
-            with contextlib.suppress(BeamIOError):  # it deletes what it can
+            with contextlib.suppress(OSError):  # it deletes what it can
                 FileSystems.delete(paths)
 
     def read_bytes(self, name: str) -> bytes:
@@ -402,7 +400,7 @@ class RunFolder:
             owner.mark(self.path)
             self.store.write_bytes(owner.KEY, kept)
         except BaseException:
-            with contextlib.suppress(OSError, BeamIOError):
+            with contextlib.suppress(OSError):
                 self.remove()
             raise
 
@@ -438,7 +436,7 @@ class RunFolder:
             folder.insecure_key = folder.store.run_key().insecure
         except InputError:
             raise
-        except (OSError, BeamIOError, ValueError):
+        except (OSError, ValueError):
             raise InputError(f"'{path}' is not the private folder of a run") from None
         owner.mark(path)  # it is this process's now
         return folder
