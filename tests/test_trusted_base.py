@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dpbeam.accounting.accountant import OverspentPlanError
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import ComposedEvent, PureEvent
 from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.counting.config import CountConfig, plan_count
@@ -131,7 +131,7 @@ def test_a_plan_above_its_budget_is_refused(mechanism):
         made = plan_topk(TopKConfig(1.0, 1e-6, 10, mechanism=mechanism, public_domain=public))
         run = functools.partial(topk_program, domain=public_domain(_ITEMS) if public else None)
     run(made)
-    with pytest.raises(OverspentPlanError, match=r"costs (epsilon|delta) .*, the budget is"):
+    with pytest.raises(OverspentError, match=r"costs (epsilon|delta) .*, the budget is"):
         run(replace(made, config=replace(made.config, epsilon=0.9, delta=1e-9)))
 
 
@@ -149,6 +149,5 @@ def test_choices_of_a_hitting_set_that_no_event_states_are_refused():
 def test_noise_for_less_than_the_demand_of_an_agent_is_refused():
     plan = packing_plan(market([100.0, 80.0], 50))
     PackingProgram(plan)
-    weak = replace(plan, noise=replace(plan.noise, sensitivity=plan.noise.sensitivity * 0.99))
     with pytest.raises(NoiseMismatchError, match="does not protect"):
-        PackingProgram(weak)
+        replace(plan, noise=replace(plan.noise, sensitivity=plan.noise.sensitivity * 0.99))

@@ -102,23 +102,24 @@ def account(event: ComposedEvent, epsilon: float | None = None) -> Guarantee:
     return Guarantee(epsilon, min(1.0, math.fsum([delta, *outside])))
 
 
-class OverspentPlanError(ValueError):
-    """The events of a plan cost more than its budget."""
+class OverspentError(ValueError):
+    """The events of a plan, or of a ledger, cost more than the budget."""
 
 
-def check_cost(event: ComposedEvent, epsilon: float, delta: float, what: str) -> None:
-    """Hold what a plan costs against its budget.
+def check_cost(event: ComposedEvent, epsilon: float, delta: float, what: str) -> Guarantee:
+    """Hold what a plan or a ledger costs against its budget, and return it.
 
     Args:
       what: what is planned, for the message.
 
     Raises:
-      OverspentPlanError: it costs more, by a relative tolerance of 1e-12; and as `account`.
+      OverspentError: it costs more, by a relative tolerance of 1e-12; and as `account`.
     """
     spent = account(event, epsilon)
     for name, used, budget in (("epsilon", spent.epsilon, epsilon), ("delta", spent.delta, delta)):
         if not used <= budget * (1 + _COST_TOLERANCE):
-            raise OverspentPlanError(f"{what} costs {name} {used:.17g}, the budget is {budget:.17g}")
+            raise OverspentError(f"{what} costs {name} {used:.17g}, the budget is {budget:.17g}")
+    return spent
 
 
 def _account_basic(composed: ComposedEvent) -> Guarantee:

@@ -905,11 +905,14 @@ def leaves(event: Event | ComposedEvent) -> list[Event]:
     return [leaf for part in event.parts for leaf in leaves(part)]
 
 
-def check_stated(event: ComposedEvent, mechanisms: Iterable[Event]) -> None:
+def check_stated(event: ComposedEvent, mechanisms: Iterable[Event]) -> list[Event]:
     """Hold what a program does against what its ledger will state.
 
     Args:
       mechanisms: each stands in the composition, and as often as here.
+
+    Returns:
+      what else stands there.
 
     Raises:
       NoiseMismatchError: one does not.
@@ -919,6 +922,7 @@ def check_stated(event: ComposedEvent, mechanisms: Iterable[Event]) -> None:
         if mechanism not in stated:
             raise NoiseMismatchError(f"the events do not state {describe(mechanism)}")
         stated.remove(mechanism)
+    return stated
 
 
 def check_choices(event: ComposedEvent, epsilon0: float, rounds: int, rate: float) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dpbeam.accounting.accountant import Guarantee, account
+from dpbeam.accounting.accountant import Guarantee, check_cost
 from dpbeam.accounting.events import ComposedEvent, UnknownEventError, event_from_dict, event_to_dict
 from dpbeam.accounting.gaussian import check_positive
 from dpbeam.accounting.release import Release
@@ -32,7 +32,6 @@ COMPUTATIONAL_NOTE = (
 )
 _FORMAT = "dpbeam ledger"
 _FORMAT_VERSION = 1
-_TOLERANCE = 1e-12
 
 
 def key_source(*, fixed: bool) -> str:
@@ -45,10 +44,6 @@ def guarantee_note(unreviewed: Sequence[str]) -> str:
     return " ".join(
         [COMPUTATIONAL_NOTE, *(f"The proof of {name} is not peer-reviewed." for name in unreviewed)]
     )
-
-
-class OverspentLedgerError(ValueError):
-    """The events cost more than the declared (epsilon, delta)."""
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -136,17 +131,10 @@ class Ledger:
     def verify(self) -> Guarantee:
         """Recomputes the guarantee from the events and returns it.
 
-        Raises: OverspentLedgerError if epsilon or delta exceeds the declared one (relative tolerance
+        Raises: OverspentError if epsilon or delta exceeds the declared one (relative tolerance
         1e-12); UnknownEventError, InconsistentEventError as `account` does.
         """
-        spent = account(self.events, self.epsilon)
-        for name in ("epsilon", "delta"):
-            used, declared = getattr(spent, name), getattr(self, name)
-            if not used <= declared * (1 + _TOLERANCE):
-                raise OverspentLedgerError(
-                    f"the events of method {self.method} cost {name} {used:.17g}, declared is {declared:.17g}"
-                )
-        return spent
+        return check_cost(self.events, self.epsilon, self.delta, f"method {self.method}")
 
     def to_json(self) -> str:
         """Deterministic JSON text, ending in a newline. Verifies first, and raises as `verify` does."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpbeam.accounting.accountant import check_cost, sigma_beside
+from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.arguments import check_fields
 from dpbeam.accounting.budget import Budget, calibrates
 from dpbeam.accounting.events import ComposedEvent
-from dpbeam.accounting.noise import check_same_noise
 from dpbeam.counts.counted import CountProgram
+from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.counts.listed import ListedCounts
 from dpbeam.counts.selection import COUNT_DEVIATION, CountNoises
+from dpbeam.engine.planned import check_plan
 from dpbeam.kernels.columns import Columns
-from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,16 @@ class CountPlan:
     noises: CountNoises
     event: ComposedEvent
 
+    def __post_init__(self) -> None:
+        self.program(public_domain(NO_ITEMS))
+
     def program(self, domain: Columns) -> ListedCounts:
         """What runs on the pairs of a list, from `public_domain`.
 
-        Raises:
-          NoiseMismatchError: the events state other noise than is drawn.
+        Raises: as `check_plan`.
         """
         program = ListedCounts(CountProgram(), self.noises, domain)
-        check_same_noise(self.event.noises(), program.noises())
-        check_cost(self.event, self.config.epsilon, self.config.delta, "a count")
+        check_plan(program, self.event, self.config.epsilon, self.config.delta, "a count")
         return program
 
     def parameters(self) -> dict[str, Any]:
@@ -80,6 +81,4 @@ def plan_count(config: CountConfig) -> CountPlan:
     assert sigma is not None  # nothing stands beside it
     noises = CountNoises.calibrate(sigma, 1)
     event = ComposedEvent("gaussian", noises.events, epsilon=config.epsilon, label="count")
-    if max(spec.largest for spec in event.noises()) > LARGEST_DRAW:
-        raise overdrawn(config.epsilon, config.delta, "more noise")
     return CountPlan(config, noises, event)

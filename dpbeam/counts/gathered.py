@@ -23,6 +23,10 @@ def histogram(items: pa.Array, counts: np.ndarray, kinds: bytes) -> Columns:
     return {"items": items, "counts": counts, "kinds": kinds_column(kinds)}
 
 
+#: A list of nothing, for what is asked of a plan before its list is there.
+NO_ITEMS = pa.array([], pa.large_binary())
+
+
 def public_domain(items: pa.Array, kinds: Kinds | None = None) -> Columns:
     """A public domain as a histogram: its items count as held by nobody so far.
 

@@ -68,6 +68,9 @@ class UserRounds(Extended):
     def sum_names(self, trip: int) -> tuple[str, ...]:
         return (WEIGHT,) if trip == self.trips - 1 else super().sum_names(trip)
 
+    def norm_on(self, trip: int) -> str:
+        return "l2" if trip == self.trips - 1 else super().norm_on(trip)
+
     def hub_noise(self, trip: int) -> HubNoise:
         return self.histogram_noise if trip == self.domain_trip + 1 else super().hub_noise(trip)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpbeam.accounting.threshold import ReleaseTest
 from dpbeam.engine.forwarding import Forwarding, check_goes_on
 from dpbeam.engine.program import HubNoise, ItemNoise, Keys, Program, Reply, Touches, Weighed
 from dpbeam.kernels.pairs import Block
@@ -33,6 +34,12 @@ class Extended(Forwarding):
 
     def touches(self, trip: int) -> Touches:
         return super().touches(trip) if self.is_first(trip) else Program.touches(self, trip)
+
+    def norm_on(self, trip: int) -> str:
+        return super().norm_on(trip) if self.is_first(trip) else Program.norm_on(self, trip)
+
+    def release_test(self, trip: int) -> ReleaseTest | None:
+        return super().release_test(trip) if self.is_first(trip) else None
 
     def hub_noise(self, trip: int) -> HubNoise:
         return super().hub_noise(trip) if self.is_first(trip) else None

@@ -46,6 +46,7 @@ class Forwarding(Program):
     block_state_trip = _of_inner()
     reads_block = _of_inner()
     noise = _of_inner()
+    norm_on = _of_inner()
     release_test = _of_inner()
     touches = _of_inner()
     meets = _of_inner()

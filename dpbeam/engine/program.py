@@ -285,6 +285,10 @@ class Program(ABC):
     def noise(self, trip: int) -> ItemNoise:
         """The noise of the round that ends with this trip; None where none is added."""
 
+    def norm_on(self, trip: int) -> str:
+        """The norm of what one user adds to the sums of this trip: `norm`, unless some trips differ."""
+        return self.norm
+
     def touches(self, trip: int) -> Touches:
         """What one user gives to items on this trip at most; what its presence moves of others' left out.
 

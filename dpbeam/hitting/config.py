@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from dpbeam.accounting.accountant import account
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share
-from dpbeam.accounting.events import ComposedEvent, FirstHitEvent, check_choices
+from dpbeam.accounting.events import ComposedEvent, FirstHitEvent
 from dpbeam.accounting.search import largest_fitting
+from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.errors import InputError, param
+from dpbeam.hitting.program import HittingSetProgram
 from dpbeam.selection.config import SelectionConfig
 from dpbeam.selection.plan import SelectionPlan
 from dpbeam.topk.config import TopKConfig, plan_topk
@@ -74,7 +76,7 @@ class HittingSetPlan:
       composition: the one in use: "first-hit", or one of `plan_topk`.
       ranges: composition -> the range that it leaves; for "first-hit" at `rate`, or at the best rate if not in use.
 
-    Raises: NoiseMismatchError where the events do not state what is done.
+    Raises: as `HittingSetProgram`.
     """
 
     config: HittingSetConfig
@@ -86,7 +88,7 @@ class HittingSetPlan:
     ranges: dict[str, float]
 
     def __post_init__(self) -> None:
-        check_choices(self.event, self.epsilon0, self.config.k, self.rate)
+        HittingSetProgram(self, public_domain(NO_ITEMS) if self.config.public_domain else None)
 
 
 def default_share(k: int, epsilon: float) -> float:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.accountant import check_cost
-from dpbeam.accounting.events import check_choices, check_stated, leaves
+from dpbeam.accounting.events import check_choices, leaves
 from dpbeam.counts.counted import CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import Gathered, gather, histogram
 from dpbeam.engine.extended import Extended
+from dpbeam.engine.planned import check_plan
 from dpbeam.engine.program import Decided, Draw, Keys, Program, Reply, ReplyColumn, Weighed
 from dpbeam.hitting.cover import Choose, Cover, next_item, peel
 from dpbeam.kernels.canonical import METADATA_KEY
@@ -76,8 +76,7 @@ class HittingSetProgram(Extended):
 
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be taken for public.
-      NoiseMismatchError: the plan's events do not state what is done.
-      OverspentPlanError: they cost more than the budget.
+      NoiseMismatchError: the plan's events do not state what is done; and as `check_plan`.
     """
 
     output = "hub"
@@ -91,13 +90,14 @@ class HittingSetProgram(Extended):
         if plan.selection is not None:
             counting = CountedProgram(plan.selection.program)
         super().__init__(counting)
-        check_choices(plan.event, plan.epsilon0, plan.config.k, plan.rate)
-        check_stated(plan.event, [] if plan.selection is None else leaves(plan.selection.event))
-        check_cost(plan.event, plan.config.epsilon, plan.config.delta, "a hitting set")
         self.plan, self.domain, self.gather = plan, domain, gather
         self.trips = counting.trips + (1 if gather else plan.config.k)
         wakes = {counting.trips - 1: {_WAKE: ReplyColumn(np.uint8, 0)}}
         self.reply_columns = {**counting.reply_columns, **wakes}
+        check_choices(plan.event, plan.epsilon0, plan.config.k, plan.rate)
+        selection = [] if plan.selection is None else leaves(plan.selection.event)
+        budget = plan.config.epsilon, plan.config.delta
+        check_plan(self, plan.event, *budget, "a hitting set", stated=selection)
 
     def _restricts(self, trip: int) -> bool:
         return trip == self.inner.trips

@@ -24,6 +24,7 @@ from dpbeam.errors import InputError, param, template_of
 from dpbeam.kernels.grid import UNITS
 from dpbeam.packing.market import GRID_BITS, MAX_AGENTS, MAX_RESOURCES, WHOLE, sensitivity_of
 from dpbeam.packing.prices import price_bits
+from dpbeam.packing.program import PackingProgram
 
 #: The whole filter, in the unit of shares and of averaging weights.
 # Noise on the grid is within 33 grid steps of 2^-30 of real Gaussian noise (docs/explanation/noise.md, Proposition 4).
@@ -212,11 +213,16 @@ class PackingPlan:
 
     Attributes:
       noise: the filter that all noise of the hub passes.
+
+    Raises: as `PackingProgram`.
     """
 
     config: PackingConfig
     market: Market
     noise: FilteredNoise
+
+    def __post_init__(self) -> None:
+        PackingProgram(self)
 
     @property
     def event(self) -> ComposedEvent:
@@ -307,7 +313,7 @@ class PackingPlan:
     @property
     def largest_price(self) -> Fraction:
         """p_max = 2 n / b."""
-        return Fraction(2 * self.market.num_agents) / self.market.supply
+        return largest_price(self.market)
 
     @property
     def price_bits(self) -> int:
@@ -387,6 +393,11 @@ class PackingPlan:
         }
 
 
+def largest_price(market: Market) -> Fraction:
+    """p_max = 2 n / b."""
+    return Fraction(2 * market.num_agents) / market.supply
+
+
 @calibrates
 def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     """Calibrate; `PackingPlan.check_supply` says whether the market can be served.
@@ -396,13 +407,13 @@ def make_plan(config: PackingConfig, market: Market) -> PackingPlan:
     """
     sigma = gaussian_sigma(config.epsilon, config.delta)
     noise = FilteredNoise(sigma, sensitivity_of(market.limits, config.max_resources_per_agent))
-    plan = PackingPlan(config, market, noise)
     try:
-        _ = plan.price_bits
+        price_bits(largest_price(market))
     except ValueError as error:
         raise InputError(
             f"{param('supplies')}: too small for {market.num_agents} agents: {template_of(error)}"
         ) from None
+    plan = PackingPlan(config, market, noise)
     largest = _LARGEST_DRAW * noise.scale_of(plan.smallest_share / WHOLE) + market.num_agents
     if not largest * UNITS < 1 << 62:
         raise InputError(

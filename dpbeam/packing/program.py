@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.accountant import check_cost
 from dpbeam.accounting.noise import NoiseMismatchError
+from dpbeam.engine.planned import check_plan
 from dpbeam.engine.program import Decided, Draw, Keys, Program
 from dpbeam.errors import InputError, param
 from dpbeam.kernels.columns import Columns
@@ -47,7 +47,7 @@ class PackingProgram(Program):
 
     Raises:
       NoiseMismatchError: the plan's noise is for a smaller sensitivity than the market's.
-      OverspentPlanError: its events cost more than the budget.
+      and as `check_plan`.
     """
 
     norm, cap, weight_grid, output = "l2", 1, 1.0, "blocks"
@@ -60,7 +60,7 @@ class PackingProgram(Program):
         config, market = plan.config, plan.market
         if plan.noise.sensitivity < sensitivity_of(market.limits, config.max_resources_per_agent):
             raise NoiseMismatchError("the noise does not protect the demand of one agent")
-        check_cost(plan.event, config.epsilon, config.delta, "an allocation")
+        check_plan(self, plan.event, config.epsilon, config.delta, "an allocation")
         self._largest, self._bits = plan.largest_price, plan.price_bits
         self._target = math.floor(plan.target * UNITS)
         self._supply = math.floor(market.supply * UNITS)

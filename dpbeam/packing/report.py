@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpbeam.accounting.ledger import COMPUTATIONAL_NOTE, REPLACE_ONE_AGENT, Ledger, run_ledger
-from dpbeam.accounting.noise import check_same_noise
 from dpbeam.packing.config import PackingPlan
-from dpbeam.packing.program import PackingProgram
 
 JOINT_NOTE = (
     "Joint differential privacy: the prices are (epsilon, delta)-differentially private, and an agent's allocation "
@@ -17,12 +15,7 @@ ROW_NOTE = "NOT FOR PUBLICATION: a row may be shown to its own agent alone (join
 
 
 def packing_ledger(plan: PackingPlan, *, fixed_key: bool, input_parameters: dict[str, Any]) -> Ledger:
-    """What was promised and done.
-
-    Raises:
-      NoiseMismatchError: the program draws other noise than the ledger states.
-    """
-    check_same_noise(plan.event.noises(), PackingProgram(plan).noises())
+    """What was promised and done."""
     ledger = run_ledger(
         "packing",
         plan,

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import (
     ComposedEvent,
     InconsistentEventError,
     UnknownEventError,
     leaves,
 )
-from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.versions import MODIFIED, code_revision, versions
 from dpbeam.review.families import Calibrated, calibrated_anew, sensitivity, stated_alone
 from dpbeam.selection.known import known_cost
@@ -76,7 +77,7 @@ def _guarantee(ledger: Ledger) -> list[Statement]:
     unknown = Statement("guarantee", None, f"{declared} are declared; the events cannot be added up")
     try:
         spent = ledger.verify()
-    except OverspentLedgerError as error:
+    except OverspentError as error:
         return [Statement("guarantee", False, str(error)), *_noise(ledger.events)]
     except InconsistentEventError as error:
         return [unknown, Statement("thresholds", False, str(error))]

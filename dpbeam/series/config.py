@@ -10,18 +10,18 @@ from datetime import date, timedelta
 from fractions import Fraction
 from typing import Any
 
-from dpbeam.accounting.accountant import check_cost, sigma_beside
+from dpbeam.accounting.accountant import sigma_beside
 from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import Budget, calibrates, check_share, two_parts
 from dpbeam.accounting.events import ComposedEvent, SavedNormEvent
 from dpbeam.accounting.ledger import Ledger, guarantee_note, key_source
-from dpbeam.accounting.noise import NoiseMismatchError, check_same_noise
+from dpbeam.accounting.noise import NoiseMismatchError
 from dpbeam.accounting.versions import code_revision, versions
 from dpbeam.counts.selection import DEVIATION
+from dpbeam.engine.planned import check_plan
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import far_from_default
 from dpbeam.selection.ledger import one_value_of
-from dpbeam.selection.plan import LARGEST_DRAW, overdrawn
 from dpbeam.selectors.base import check_range, filled_in
 from dpbeam.selectors.gsu.presets import MAX_ROUNDS, ScoreConstants
 from dpbeam.series.calibration import SeriesCalibration, calibrate_series
@@ -196,9 +196,7 @@ class SeriesPlan:
     """A calibrated series; `counts` is what makes noisy counts, None without.
 
     Raises:
-      NoiseMismatchError: the events state other noise than the program draws.
-      OverspentPlanError: the events cost more than the budget.
-      InputError: noise beyond the range of the fixed point.
+      NoiseMismatchError: the caps of ranks are none that the tests pay for; and as `check_plan`.
     """
 
     config: SeriesConfig
@@ -206,27 +204,17 @@ class SeriesPlan:
     counts: SeriesCounts | None = None
 
     def __post_init__(self) -> None:
-        drawn = [] if self.counts is None else [self.counts.noise]
-        check_same_noise(self.event.noises(), [*self.program.noises(), *drawn])
         self._check_weights()
-        for noise in self.event.noises():
-            if noise.norm != self.program.norm:
-                raise NoiseMismatchError(f"{noise} does not protect the {self.program.norm} norm")
-            if noise.largest > LARGEST_DRAW:
-                needed = f"noise of standard deviation {noise.deviation:.3g}, more"
-                raise overdrawn(self.config.epsilon, self.config.delta, needed)
-        check_cost(self.event, self.config.epsilon, self.config.delta, "a series")
+        config, tests = self.config, self.calibration.event().parts[-1]
+        drawn = [] if self.counts is None else [self.counts.noise]
+        budget = config.epsilon, config.delta
+        check_plan(self.program, self.event, *budget, "a series", drawn=drawn, by_rank=[tests])
 
     def _check_weights(self) -> None:
         """Hold what the program lets a user give against what noise and thresholds pay for."""
         tests, program = self.calibration.event().parts[-1], self.program
-        walk = [c * f for c, f in zip(program.coefficients, program.fractions)]
-        stated = (tests.caps, tests.thresholds, tests.coefficients)
-        if stated != (tuple(program.caps[1:]), program.thresholds, tuple(walk)):
-            raise NoiseMismatchError("the ledger states other thresholds or caps than the program has")
-        for trip, noise in enumerate(program.noises()):
-            if not noise.admits(*program.touches(trip)).all():
-                raise NoiseMismatchError(f"{noise} does not protect what a user gives to items")
+        if tests.caps != tuple(program.caps[1:]):
+            raise NoiseMismatchError("the ledger states other caps than the program has")
         saved = [part for part in self.calibration.event().parts if type(part) is SavedNormEvent]
         if [part.largest for part in saved] != ([] if program.saving is None else [LARGEST_NORM]):
             raise NoiseMismatchError(

@@ -17,14 +17,16 @@ from dpbeam.accounting.arguments import check_fields, instance
 from dpbeam.accounting.budget import MAX_DELTA, Budget, calibrates, check_share, split_amount
 from dpbeam.accounting.events import ComposedEvent, Event, PeelingEvent, PureEvent
 from dpbeam.accounting.search import largest_fitting
+from dpbeam.counts.gathered import NO_ITEMS, public_domain
 from dpbeam.counts.noisy_counts import CORRELATED, GAUSSIAN, LAPLACE, NoisyCounts
 from dpbeam.errors import InputError, param
 from dpbeam.selection.config import MAX_ITEMS_PER_USER, SelectionConfig
-from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, make_plan, overdrawn
+from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.base import value_or
 from dpbeam.topk.fast_joint import DEFAULT_BETA
 from dpbeam.topk.gauss_rank import GaussRank
 from dpbeam.topk.mechanisms import MECHANISMS, CdpPeel, FastJoint, Joint, LimitedDomain, Mechanism, PnfPeel
+from dpbeam.topk.program import topk_program
 
 MAX_K = 100_000
 _DEFAULT_MECHANISM = "gauss-rank"
@@ -91,6 +93,8 @@ class TopKPlan:
       event: what the ledger records.
       composition: "basic", "zcdp" or "gaussian".
       choice_budgets: the choice's parameter under each composition, for the ledger.
+
+    Raises: as `check_plan`.
     """
 
     config: TopKConfig
@@ -100,6 +104,9 @@ class TopKPlan:
     event: ComposedEvent
     composition: str
     choice_budgets: dict[str, float]
+
+    def __post_init__(self) -> None:
+        topk_program(self, public_domain(NO_ITEMS) if self.config.public_domain else None)
 
     @property
     def ranks_users(self) -> bool:
@@ -151,8 +158,6 @@ def _rank(
         raise InputError(_NOTHING_LEFT)
     rounds = [spec.round for spec in selection.event.noises()] if selection is not None else []
     mechanism = GaussRank.calibrate(config.k, sigma, max(rounds, default=0) + 1)
-    if max(spec.largest for spec in (mechanism.histogram_noise, mechanism.noise)) > LARGEST_DRAW:
-        raise overdrawn(config.epsilon, config.delta, "more noise")
     event = ComposedEvent("gaussian", (*paid, *mechanism.events), epsilon=epsilon, label="top-k")
     if selection is not None and not gaussian:
         event = ComposedEvent("basic", (selection.event.at(budgets["selection"][0]), event), label="top-k")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from dpbeam.accounting.accountant import check_cost
-from dpbeam.accounting.events import ComposedEvent, check_stated, leaves
-from dpbeam.accounting.noise import NoiseSpec, check_same_noise
+from dpbeam.accounting.events import leaves
+from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.counts.counted import COUNT, CountedProgram, CountProgram, candidates
 from dpbeam.counts.gathered import WEIGHTS, Gathered, gather, histogram
 from dpbeam.counts.histogram import largest_positions
 from dpbeam.counts.user_rounds import INSIDE, WAY, WEIGHT, UserRounds
 from dpbeam.engine.extended import Extended
+from dpbeam.engine.planned import check_plan
 from dpbeam.engine.program import Decided, Draw, HubNoise, Keys, Program
 from dpbeam.kernels.canonical import METADATA_KEY
 from dpbeam.kernels.columns import Columns
@@ -91,8 +91,7 @@ class TopKProgram(Extended):
 
     Raises:
       ValueError: plan and domain disagree: without its domain, items of the data would be chosen as if public.
-      NoiseMismatchError: the plan's events do not state what is done.
-      OverspentPlanError: they cost more than the budget.
+      NoiseMismatchError: the plan's events do not state what is done; and as `check_plan`.
     """
 
     output = "hub"
@@ -104,10 +103,16 @@ class TopKProgram(Extended):
             )
         super().__init__(counting_program(plan))
         self.plan, self.domain = plan, domain
+        self.add_rounds()
         selection = [] if plan.selection is None else leaves(plan.selection.event)
         counts = [] if plan.counts is None else [plan.counts.event]
-        check_stated(plan.event, [*selection, *plan.mechanism.events, *counts])
-        check_cost(plan.event, plan.config.epsilon, plan.config.delta, "top-k")
+        choice = plan.mechanism.events
+        beside, stated = (counts, choice) if plan.ranks_users else ([*choice, *counts], ())
+        budget = plan.config.epsilon, plan.config.delta
+        check_plan(self, plan.event, *budget, "top-k", beside=beside, stated=[*selection, *stated])
+
+    def add_rounds(self) -> None:
+        """Trips between the counting and the choice: none."""
 
     def meets(self, trip: int) -> str | None:
         return "shards" if trip == self.trips - 1 else super().meets(trip)
@@ -150,16 +155,7 @@ class RankProgram(UserRounds, TopKProgram):
     """gauss-rank after a counting program: the rounds of `UserRounds`, and one in which the hub ranks.
 
     On the last trip blocks send the clipped weights, where that is the way, and the hub ranks the noisy sums.
-
-    Raises:
-      NoiseMismatchError: the plan's events state other noise than is drawn.
     """
-
-    def __init__(self, plan: TopKPlan, domain: Columns | None = None):
-        TopKProgram.__init__(self, plan, domain)
-        self.add_rounds()
-        stated = [spec for event in stages(plan) for spec in event.noises()]
-        check_same_noise(stated, self.noises())
 
     @property
     def mechanism(self) -> GaussRank:
@@ -202,12 +198,6 @@ class RankProgram(UserRounds, TopKProgram):
                 draw.run_key,
             )
         return _remembered(answer(self.plan, gathered, positions, draw.run_key)), {}
-
-
-def stages(plan: TopKPlan) -> list[ComposedEvent]:
-    """What the engine's noise pays for: the selection, and the ranking of its items."""
-    own = ComposedEvent("gaussian", plan.mechanism.events)
-    return [own] if plan.selection is None else [plan.selection.event, own]
 
 
 def topk_program(plan: TopKPlan, domain: Columns | None = None) -> TopKProgram:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbeam.accounting import coins
-from dpbeam.accounting.accountant import account
+from dpbeam.accounting.accountant import OverspentError, account
 from dpbeam.accounting.coins import BadCurveError, CoinCurve, CoinNoise, WeightCurve, pure_curve, weight_curve
 from dpbeam.accounting.events import (
     BernoulliEvent,
@@ -29,7 +29,7 @@ from dpbeam.accounting.events import (
     event_from_dict,
     event_to_dict,
 )
-from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.limits import release_probability_limit
 from dpbeam.accounting.noise import NoiseSpec, check_same_noise
 from dpbeam.accounting.renyi import ORDERS, renyi_budget, renyi_delta
@@ -554,7 +554,7 @@ def test_a_tampered_ledger_is_refused(tamper):
     event = BernoulliEvent(curve().corners, 8)
     values = json.loads(ledger(event, 1.000001e-3).to_json())
     tamper(values["events"]["parts"][0])
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         Ledger.from_json(json.dumps(values))
 
 

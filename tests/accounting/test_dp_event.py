@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpbeam
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.dp_event import PLD, RDP, ExportedEvent, export_event
 from dpbeam.accounting.events import (
     ComposedEvent,
@@ -32,7 +33,7 @@ from dpbeam.accounting.events import (
     ZCDPEvent,
     leaves,
 )
-from dpbeam.accounting.ledger import KEY_FIXED_TEST, Ledger, OverspentLedgerError
+from dpbeam.accounting.ledger import KEY_FIXED_TEST, Ledger
 from dpbeam.accounting.noise import NoiseSpec
 from dpbeam.accounting.threshold import NovelWeight, novel_threshold
 from dpbeam.errors import InputError
@@ -217,7 +218,7 @@ def test_a_fixed_key_protects_nothing():
 
 def test_what_does_not_verify_is_refused():
     event = ComposedEvent("pure", (PeelingEvent(0.5, 3),))
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         export_event(ledger_of(event, 1.0))
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import (
     ComposedEvent,
     GaussianEvent,
@@ -21,7 +22,6 @@ from dpbeam.accounting.ledger import (
     KEY_FIXED_TEST,
     KEY_FROM_OS,
     Ledger,
-    OverspentLedgerError,
 )
 from dpbeam.accounting.threshold import novel_threshold
 
@@ -72,16 +72,16 @@ def test_verify_returns_the_guarantee():
 )
 def test_overspent_ledger_is_neither_verified_nor_written(changes):
     ledger = make(**changes)
-    with pytest.raises(OverspentLedgerError, match="declared is"):
+    with pytest.raises(OverspentError, match="the budget is"):
         ledger.verify()
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         ledger.to_json()
 
 
 def test_tolerance_is_for_rounding_only():
     spend = ComposedEvent("basic", (PureEvent(1.0),))
     make(epsilon=1.0, events=spend).verify()
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         make(epsilon=1 - 2e-12, events=spend).verify()
 
 
@@ -145,8 +145,8 @@ def tampered(change):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda v: v.update(epsilon=0.5), OverspentLedgerError),
-        (lambda v: v["events"]["parts"][0].update(sigma=1.0), OverspentLedgerError),
+        (lambda v: v.update(epsilon=0.5), OverspentError),
+        (lambda v: v["events"]["parts"][0].update(sigma=1.0), OverspentError),
         (lambda v: v["events"]["parts"][1].update(threshold=1.0), InconsistentEventError),
         (lambda v: v["events"]["parts"][0].update(event="FreeEvent"), UnknownEventError),
         (lambda v: v["events"]["parts"][0].update(discount=2), UnknownEventError),

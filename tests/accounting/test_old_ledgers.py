@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.accountant import OverspentError
+from dpbeam.accounting.ledger import Ledger
 
 LEDGERS = sorted((Path(__file__).parent / "ledgers").glob("*.ledger.json"))
 
@@ -26,7 +27,7 @@ def test_an_old_ledger_that_declares_less_is_refused(path):
     values = json.loads(path.read_text())
     values["delta"] *= 0.5
     values["epsilon"] *= 0.5
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         Ledger.from_json(json.dumps(values))
 
 

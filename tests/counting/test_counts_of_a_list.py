@@ -151,7 +151,7 @@ class TestCommand:
             (["--domain=list.txt", "--max_items_per_user=3"], "--max_items_per_user"),
             (["--domain=list.txt", "--public_items=list.txt"], "use --domain"),
             (["--domain=none.txt"], "none.txt"),
-            (["--domain=list.txt", "--epsilon=1e-9", "--delta=1e-12"], "need more noise"),
+            (["--domain=list.txt", "--epsilon=1e-9", "--delta=1e-12"], "deviation 1.22e+10, more than"),
         ):
             assert main([*JOB, *flags]) == 2
             err = capsys.readouterr().err

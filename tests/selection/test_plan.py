@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import GaussianEvent, ThresholdEvent
-from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.noise import NOISE_KINDS, NoiseMismatchError, NoiseSpec, NotStatedError, StatedNoise
+from dpbeam.engine.planned import LARGEST_DRAW, check_plan
 from dpbeam.engine.program import Keys, Program
 from dpbeam.errors import InputError
 from dpbeam.kernels.grid import UNITS
 from dpbeam.randomness import LAWS, RunKey
 from dpbeam.selection.config import SelectionConfig
-from dpbeam.selection.plan import LARGEST_DRAW, SelectionPlan, check_tests, make_plan
+from dpbeam.selection.plan import SelectionPlan, make_plan
 from dpbeam.selectors.gsu.program import GsuProgram
 from dpbeam.selectors.mad.program import Mad2rProgram, MadProgram
 from dpbeam.selectors.multi_round import POOL
@@ -131,9 +133,9 @@ def test_events_verify_and_never_exceed_the_budget(options, epsilon, delta):
     spent = ledger(epsilon, delta).verify()
     assert epsilon * 0.99 < spent.epsilon <= epsilon * (1 + 1e-12)
     assert delta * 0.99 < spent.delta <= delta * (1 + 1e-12)
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         ledger(epsilon, delta * 0.98).verify()
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         ledger(epsilon * 0.98, delta).verify()
     assert ledger(epsilon, delta).to_json() == ledger(epsilon, delta).to_json()
 
@@ -375,7 +377,7 @@ class TestTests:
         made = plan(method="basic")
         more = replace(made.event.parts[1], round=2)
         with pytest.raises(NoiseMismatchError, match="a test after round 2, where the program has no noise"):
-            check_tests(made.program, replace(made.event, parts=(*made.event.parts, more)))
+            check_plan(made.program, replace(made.event, parts=(*made.event.parts, more)), 1.0, 1e-5, "this")
 
 
 # Golden numbers: roots of Balle and Wang's equation and the closed form of the thresholds, computed with 40 digits.

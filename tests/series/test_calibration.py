@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpbeam.accounting.accountant import OverspentError
 from dpbeam.accounting.events import (
     InconsistentEventError,
     RankedThresholdEvent,
     event_from_dict,
     event_to_dict,
 )
-from dpbeam.accounting.ledger import Ledger, OverspentLedgerError
+from dpbeam.accounting.ledger import Ledger
 from dpbeam.errors import InputError
 from dpbeam.series.config import SeriesConfig, plan_series, series_ledger
 from dpbeam.series.schedule import PRESETS, Schedule, preset_schedule
@@ -94,7 +95,7 @@ def test_the_ledger_recomputes_the_window():
     ledger = Ledger.from_json(text)
     assert 0.99e-5 < ledger.verify().delta <= 1e-5
     assert ledger.parameters["rounds"] == [43, 54]
-    with pytest.raises(OverspentLedgerError):
+    with pytest.raises(OverspentError):
         dataclasses.replace(ledger, delta=0.9e-5).verify()
     config = SeriesConfig.of_parameters(ledger.epsilon, ledger.delta, ledger.parameters)
     assert config == plan.config

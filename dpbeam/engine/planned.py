@@ -1,0 +1,129 @@
+"""The one check of every plan: what its program does against the events that its ledger will state, and their cost.
+
+Nothing is believed that can be checked. A plan is held against its program where it is made, hence in `dpbeam plan`, in
+a dry run and in a run, and a program against its plan where it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dpbeam.accounting.accountant import check_cost
+from dpbeam.accounting.events import ComposedEvent, Event, check_stated, describe
+from dpbeam.accounting.noise import NoiseMismatchError, StatedNoise, check_same_noise
+from dpbeam.accounting.threshold import ReleaseTest
+from dpbeam.engine.program import Program, check_trips
+from dpbeam.errors import InputError, param
+from dpbeam.kernels.grid import UNITS
+
+# Noise is drawn in 64-bit grid units, and sums of 2^32 users are added to it.
+LARGEST_DRAW = 2.0**62 / UNITS
+
+
+def overdrawn(epsilon: float, delta: float, needed: str) -> InputError:
+    """For a budget whose noise is beyond `LARGEST_DRAW`; `needed`: "more noise", or what stands before "than"."""
+    return InputError(
+        f"{param('epsilon')} ({epsilon:g}) and {param('delta')} ({delta:g}) need {needed} than the fixed-point "
+        "weights hold; raise one of them"
+    )
+
+
+def check_plan(
+    program: Program,
+    event: ComposedEvent,
+    epsilon: float,
+    delta: float,
+    what: str,
+    *,
+    beside: Iterable[Event] = (),
+    drawn: Sequence[StatedNoise] = (),
+    stated: Iterable[Event] = (),
+    by_rank: Iterable[Event] = (),
+) -> None:
+    """Hold a program against the events that pay for it: trips, noise, norms, touches, tests, cost.
+
+    Args:
+      event: what the ledger records; epsilon, delta: the budget.
+      what: is planned, for messages.
+      beside: what is drawn otherwise than as stated noise, such as choices of the hub.
+      drawn: noise that is drawn beside the program.
+      stated: what else must stand among the events.
+      by_rank: events that bound what each of a user's items gets by its rank, which the caller holds against them.
+
+    Raises:
+      ValueError: the program does not say all that is asked of one.
+      NoiseMismatchError: the events state other noise than the program draws, noise that does not protect its norm,
+        other tests than it makes, or are calibrated for fewer items of a user than it touches.
+      InputError: noise beyond the range of the fixed point.
+      OverspentError: the events cost more than the budget.
+    """
+    check_trips(program)
+    beside = list(beside)
+    check_stated(event, [*beside, *stated])
+    own = check_stated(event, beside)
+    noises = [*program.noises(), *drawn]
+    check_same_noise([leaf.noise for leaf in own if leaf.noise is not None], noises)
+    for trip in range(program.trips):
+        noise = program.noise(trip)
+        if noise is None:
+            continue
+        if noise.filtered:
+            raise NoiseMismatchError(f"shards cannot draw {noise}: its range is not known before")
+        if noise.norm != program.norm_on(trip):
+            raise NoiseMismatchError(
+                f"{noise} protects sums of bounded {noise.norm} norm, the program bounds {program.norm_on(trip)}"
+            )
+    for noise in noises:
+        if not noise.filtered and noise.largest > LARGEST_DRAW:
+            raise overdrawn(epsilon, delta, f"noise of standard deviation {noise.deviation:.3g}, more")
+    _check_touches(program, [leaf for leaf in own if leaf not in by_rank])
+    _check_tests(program, own)
+    check_cost(event, epsilon, delta, what)
+
+
+def _check_touches(program: Program, events: Sequence[Event]) -> None:
+    """Hold what a program lets a user give to items against the noise and the thresholds that pay for it."""
+    noises = {leaf.noise.round: leaf.noise for leaf in events if leaf.noise is not None}
+    for trip in range(program.trips):
+        noise = program.noise(trip)
+        if noise is None:
+            continue
+        items, weight = program.touches(trip)
+        for leaf in events:
+            if noise.round in leaf.noisy_rounds and not np.all(
+                admitted := leaf.admits(items, weight, noises)
+            ):
+                at = int(np.argmin(admitted))
+                raise NoiseMismatchError(
+                    f"in round {noise.round} the program lets a user add up to {weight[at]:.9g} to each of "
+                    f"{items[at]} items, which {describe(leaf)} does not count"
+                )
+
+
+def _check_tests(program: Program, events: Sequence[Event]) -> None:
+    """Hold the numbers that a program compares with thresholds, and the thresholds, against what pays for them."""
+    stated = {round: test for leaf in events for round, test in leaf.release_tests().items()}
+    for trip in range(program.trips):
+        noise = program.noise(trip)
+        if noise is None:
+            continue
+        paid, own = stated.pop(noise.round, None), program.release_test(trip)
+        if not _covers(paid, own):
+            raise NoiseMismatchError(
+                f"in round {noise.round} the events state {paid}, the program tests {own}"
+            )
+    if stated:
+        raise NoiseMismatchError(
+            f"the events state a test after round {min(stated)}, where the program has no noise"
+        )
+
+
+def _covers(paid: ReleaseTest | None, own: ReleaseTest | None) -> bool:
+    """Whether an event pays for a test: the same number is tested, and the threshold is as high at least."""
+    if paid is None or own is None:
+        return paid is own
+    if paid.threshold is None or own.threshold is None:
+        return own.threshold is None and paid.coefficient == own.coefficient
+    return paid.coefficient == own.coefficient and own.threshold >= paid.threshold
