@@ -64,7 +64,7 @@ def check_plan(
     check_stated(event, [*beside, *stated])
     own = check_stated(event, beside)
     noises = [*program.noises(), *drawn]
-    check_same_noise([leaf.noise for leaf in own if leaf.noise is not None], noises)
+    check_same_noise([noise for leaf in own for noise in leaf.noises()], noises)
     for trip in range(program.trips):
         noise = program.noise(trip)
         if noise is None:
@@ -85,7 +85,7 @@ def check_plan(
 
 def _check_touches(program: Program, events: Sequence[Event]) -> None:
     """Hold what a program lets a user give to items against the noise and the thresholds that pay for it."""
-    noises = {leaf.noise.round: leaf.noise for leaf in events if leaf.noise is not None}
+    noises = {noise.round: noise for leaf in events for noise in leaf.noises()}
     for trip in range(program.trips):
         noise = program.noise(trip)
         if noise is None:

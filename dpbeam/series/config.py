@@ -204,11 +204,11 @@ class SeriesPlan:
     counts: SeriesCounts | None = None
 
     def __post_init__(self) -> None:
-        self._check_weights()
         config, tests = self.config, self.calibration.event().parts[-1]
         drawn = [] if self.counts is None else [self.counts.noise]
         budget = config.epsilon, config.delta
         check_plan(self.program, self.event, *budget, "a series", drawn=drawn, by_rank=[tests])
+        self._check_weights()
 
     def _check_weights(self) -> None:
         """Hold what the program lets a user give against what noise and thresholds pay for."""
