@@ -24,6 +24,7 @@ from dpbeam import (
     SelectPartitions,
     TopKConfig,
     TopKItems,
+    disk,
 )
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.budget.account import COMMITTED, PUBLISHING, RESERVED, RETURNED
@@ -132,9 +133,9 @@ class TestLedgers:
     def test_it_is_whole_or_not_there(self, links, tmp_path, monkeypatch):
         path = tmp_path / "a.json"
         if not links:
-            monkeypatch.setattr(ledger_file.os, "link", no_links)
+            monkeypatch.setattr(disk.os, "link", no_links)
         with monkeypatch.context() as patched, pytest.raises(DiedError):
-            patched.setattr(ledger_file.os, "fsync", dies)
+            patched.setattr(disk.os, "fsync", dies)
             ledger_file._put_once(str(path), b"text")
         assert os.listdir(tmp_path) == []
         ledger_file._put_once(str(path), b"text")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from dpbeam.accounting.ledger import Ledger
 from dpbeam.accounting.release import STARTED_FORMAT, Release
+from dpbeam.disk import NO_LINKS, flush_folders
 from dpbeam.engine.beam.store import RunStore
 from dpbeam.errors import InputError
 from dpbeam.storage import FileSystems
 
 _STARTED, _TEXT = "ledger-started", "ledger"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @dataclass(frozen=True)
@@ -88,32 +85,24 @@ def _now() -> datetime:
 
 
 def _put_once(path: str, data: bytes) -> None:
-    """Write a file whole, unless there is one."""
-    if FileSystems.is_local(path):
-        _put_once_here(path, data)
-    elif FileSystems.writes_once(path):
-        FileSystems.write_once(path, data)
-    elif not FileSystems.exists(path):
-        with FileSystems.create(path) as file:
-            file.write(data)
-
-
-def _put_once_here(path: str, data: bytes) -> None:
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    new = f"{path}.{uuid.uuid4().hex}"
+    """Write a file whole, unless there is one; on this machine it outlives a power cut."""
+    if not FileSystems.is_local(path):
+        if FileSystems.writes_once(path):
+            FileSystems.write_once(path, data)
+        elif not FileSystems.exists(path):
+            _put(path, data)
+        return
     try:
-        with open(new, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(new, path)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            os.replace(new, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)
+        _put(path, data, once=True)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        _put(path, data)
+    flush_folders(os.path.dirname(path))
+
+
+def _put(path: str, data: bytes, *, once: bool = False) -> None:
+    with FileSystems.put(path, once=once) as file:
+        file.write(data)
